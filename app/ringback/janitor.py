@@ -228,11 +228,10 @@ class Janitor:
         is_full = RELEASE_BATCH_SIZE in released
         position = self._release_cursor if is_full else active.next_position
 
-        def advance_cursor(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-            if committed:
-                self._release_cursor = position or ""
+        def advance_cursor() -> None:
+            self._release_cursor = position or ""
 
-        tx.on_end(advance_cursor)
+        tx.on_commit(advance_cursor)
         return is_full or active.next_position is not None
 
     async def _probe_suspended_webhooks(self, tx: Transaction) -> bool:
@@ -245,11 +244,10 @@ class Janitor:
         if silent:
             tx.notify(DELIVERY_DUE_TOPIC)
 
-        def advance_cursor(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-            if committed:
-                self._probe_cursor = silent.next_position or ""
+        def advance_cursor() -> None:
+            self._probe_cursor = silent.next_position or ""
 
-        tx.on_end(advance_cursor)
+        tx.on_commit(advance_cursor)
         return silent.next_position is not None
 
     async def _remove_expired_webhooks(self, tx: Transaction) -> bool:
@@ -258,11 +256,10 @@ class Janitor:
             now=tx.now(), limit=self._config.batch_size, after=self._expiry_cursor
         )
 
-        def advance_cursor(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-            if committed:
-                self._expiry_cursor = removed.next_position
+        def advance_cursor() -> None:
+            self._expiry_cursor = removed.next_position
 
-        tx.on_end(advance_cursor)
+        tx.on_commit(advance_cursor)
         return removed.next_position is not None
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
@@ -309,11 +306,10 @@ class Janitor:
         if last is None or now - last >= seconds(SCHEDULING_TIME_SAVE_SECONDS):
             await tx.scheduling_time.save(now)
 
-            def note(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-                if committed:
-                    self._saved_scheduling_time = now
+            def note() -> None:
+                self._saved_scheduling_time = now
 
-            tx.on_end(note)
+            tx.on_commit(note)
         return False
 
     def _event_cutoff(self, tx: Transaction) -> datetime:

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-RESTART_DELAY_SECONDS_MIN: Final = 1.0
-RESTART_DELAY_SECONDS_MAX: Final = 60.0
+RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 
 
 class Worker(Protocol):
@@ -64,7 +64,7 @@ class Supervisor:
             self._running_workers.discard(worker.name)
 
     async def _run_with_restarts(self, worker: Worker, stop: asyncio.Event) -> None:
-        delay = 0.0
+        failures, delay = 0, 0.0
         while not stop.is_set():
             began = self._clock.monotonic()
             try:
@@ -73,8 +73,8 @@ class Supervisor:
                 log.exception("worker.failed", extra={"worker": worker.name})
                 self._failing_workers.add(worker.name)
                 lasted = self._clock.monotonic() - began
-                longer = min(2 * delay, RESTART_DELAY_SECONDS_MAX) if lasted <= RESTART_DELAY_SECONDS_MAX else 0.0
-                delay = max(longer, RESTART_DELAY_SECONDS_MIN)
+                failures = failures + 1 if lasted <= RESTART_BACKOFF.longest_seconds else 1
+                delay = RESTART_BACKOFF.pause_seconds(failures)
                 await wait_first(stop.wait(), self._clock.sleep(delay))
 
     async def _run_until_end(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:

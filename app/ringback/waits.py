@@ -1,4 +1,4 @@
-"""Waiting for whichever comes first, without leaving anything behind."""
+"""Primitives for waiting within one process: a waiter, a flag with callbacks, and waits that leave no task behind."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -7,8 +7,33 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class LocalWaiter:
+    """Wakes one task within this process. Implements `domain.signals.Waiter`.
+
+    A notification that arrives while the task works is kept: the next `wait` returns at once.
+    """
+
+    __slots__ = ("_notified",)
+
+    def __init__(self) -> None:
+        self._notified = asyncio.Event()
+
+    def notify(self) -> None:
+        self._notified.set()
+
+    async def wait(self, timeout_seconds: float | None = None) -> bool:
+        """True after a notification, False when the time is over."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._notified.wait()
+        except TimeoutError:
+            return False
+        self._notified.clear()
+        return True
+
+
 class ObservableFlag:
-    """A fact, and whom to tell once it is set: for thousands to whom it matters, none of whom waits for it alone."""
+    """A boolean with callbacks. Thousands of executions watch one flag; a callback costs less than a waiting task."""
 
     __slots__ = ("_callbacks", "_is_set")
 
@@ -29,7 +54,7 @@ class ObservableFlag:
         self._is_set = False
 
     def add_callback(self, callback: Callable[[], None]) -> None:
-        """Call `tell` whenever this is set from now on; it must not raise."""
+        """Run the callback each time the flag changes from cleared to set. It must not raise."""
         self._callbacks.add(callback)
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
@@ -37,21 +62,21 @@ class ObservableFlag:
 
 
 async def wait_first(*awaitables: Awaitable[Any], timeout_seconds: float | None = None) -> None:
-    """Return when one of them is done or the time is over; the others are cancelled and have ended by then.
+    """Return when one of them is done or the time is over. The others are cancelled and have ended by then.
 
-    A task among them that must live on is passed inside `asyncio.shield`. What they return or raise is not looked at.
+    Pass a task that must go on inside `asyncio.shield`. Results and exceptions are ignored.
     """
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         await asyncio.wait(tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for wait in tasks:
-            wait.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run_with_helper(work: Coroutine[Any, Any, T], helper: Coroutine[Any, Any, None]) -> T:
-    """What `work` returns, while `helper` runs beside it; when the helper fails, that is raised and the work is cancelled."""
+    """Return the result of `work` while `helper` runs beside it. If the helper raises, cancel the work and raise that."""
     tasks = asyncio.create_task(work), asyncio.create_task(helper)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

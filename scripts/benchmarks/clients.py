@@ -18,8 +18,9 @@ from yarl import URL
 from ringback.domain.clock import SystemClock
 from ringback.domain.ids import IdGenerator
 from ringback.notifier.http.client import Http1Sender
-from ringback.notifier.http.guard import TargetGuard, parse_target
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import ADDED_HEADERS
+from ringback.notifier.http.target import parse_target
 from ringback.notifier.payload import build_callback_headers
 from scripts.benchmarks.engine import LOOPBACK
 from scripts.benchmarks.measurement import (

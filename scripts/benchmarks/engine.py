@@ -21,9 +21,10 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
 from ringback.notifier.http.client import Http1Sender
-from ringback.notifier.http.guard import Target, TargetGuard, TargetPolicy
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import Resolver
 from ringback.notifier.http.sender import ATTEMPT_SECONDS
+from ringback.notifier.http.target import Target, TargetPolicy
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store

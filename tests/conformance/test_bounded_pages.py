@@ -32,10 +32,10 @@ ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.paging.ROWS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.LANES_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.WEBHOOKS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.ORDER_KEYS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.DUE_SCAN_ROWS_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_upkeep.LANES_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.HELD_WEBHOOKS_SCANNED_MAX", SCANNED)
 
 
 async def read_all_pages(store: Store, look: ReadPage, *, begin: Any = None) -> list[list[Any]]:

@@ -135,34 +135,35 @@ async def test_a_read_sees_one_snapshot_of_what_was_kept(store: Store) -> None:
     assert await store.read(lambda tx: tx.event_log.get_head(ALICE)) == 10
 
 
-async def test_an_end_callback_learns_whether_its_transaction_committed(store: Store) -> None:
-    told: list[tuple[str, bool, int]] = []
+async def test_a_transaction_runs_its_actions_in_order_after_its_commit_or_rollback(store: Store) -> None:
+    actions_run: list[str] = []
 
-    def tell(name: str, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-        told.append((name, committed, len(told)))
+    def add_actions(tx: Transaction, name: str) -> None:
+        tx.on_commit(partial(actions_run.append, f"{name} committed"))
+        tx.on_rollback(partial(actions_run.append, f"{name} rolled back"))
 
-    async def fine(tx: Transaction) -> None:
-        tx.on_end(partial(tell, "first"))
-        tx.on_end(partial(tell, "second"))
-        assert told == []
+    async def succeed(tx: Transaction) -> None:
+        add_actions(tx, "first")
+        add_actions(tx, "second")
+        assert actions_run == []
 
-    async def failing(tx: Transaction) -> None:
-        tx.on_end(partial(tell, "failing"))
+    async def fail(tx: Transaction) -> None:
+        add_actions(tx, "failing")
         raise LookupError
 
-    await store.write(fine)
-    assert told == [("first", True, 0), ("second", True, 1)]
+    await store.write(succeed)
+    assert actions_run == ["first committed", "second committed"]
     with pytest.raises(LookupError):
-        await store.write(failing)
-    assert told[2:] == [("failing", False, 2)]
+        await store.write(fail)
+    assert actions_run[2:] == ["failing rolled back"]
 
 
-async def test_an_end_callback_runs_also_when_its_caller_was_cancelled(store: Store) -> None:
-    told: list[bool] = []
+async def test_a_commit_action_runs_also_when_its_caller_was_cancelled(store: Store) -> None:
+    actions_run: list[str] = []
     begun = asyncio.Event()
 
     async def work(tx: Transaction) -> None:
-        tx.on_end(told.append)
+        tx.on_commit(partial(actions_run.append, "committed"))
         begun.set()
 
     writing = asyncio.create_task(store.write(work))
@@ -171,4 +172,4 @@ async def test_an_end_callback_runs_also_when_its_caller_was_cancelled(store: St
     await asyncio.wait([writing])
     await store.write(lambda tx: tx.events.reserve_seqs(ALICE, 1))
 
-    assert told == [True]
+    assert actions_run == ["committed"]

@@ -27,9 +27,9 @@ from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.notifier.completion_batcher import CompletionBatcher
+from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
-from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
@@ -137,7 +137,7 @@ class CallInStore(RuleBasedStateMachine):
             registrations=UNUSED,
             quotas=UNUSED,
             lifecycle=Lifecycle(),
-            post_commit=PostCommitHandoff(),
+            post_commit=CallHandoff(),
             admission=AdmissionGate(),
         )
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ringback.domain.backoff import JITTER_FRACTION
 from ringback.domain.circuit_breaker import (
     CLOSED_BREAKER,
     ORIGIN_BREAKER_POLICY,
@@ -17,7 +18,7 @@ from ringback.domain.circuit_breaker import (
     CircuitState,
     breaker_after_failure,
 )
-from ringback.domain.retry import JITTER_FRACTION, RETRY_SCHEDULES
+from ringback.domain.retry import RETRY_SCHEDULES
 from tests.support.clock import START, FakeClock
 
 POLICIES = [WEBHOOK_BREAKER_POLICY, ORIGIN_BREAKER_POLICY, SUSPENDED_BREAKER_POLICY]

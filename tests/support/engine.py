@@ -36,10 +36,11 @@ from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import BoundDriverPort, CallContext
 from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
-from ringback.runner.runner import Runner, RunnerConfig
-from ringback.services.births import PostCommitHandoff
+from ringback.runner.leasing import RunnerConfig
+from ringback.runner.runner import Runner
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
 from tests.support.examples import ALICE
@@ -171,7 +172,7 @@ class Engine:
         self.clock = clock
         self.ids = IdGenerator(clock)
         self.notification_hub = NotificationHub()
-        self.post_commit = PostCommitHandoff()
+        self.post_commit = CallHandoff()
         self.tokens = CallResumeTokens(
             ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
@@ -245,7 +246,7 @@ class Engine:
 
     async def run_recovery(self, janitor: Janitor | None = None) -> None:
         """As the next process does that serves the store: whatever was leased is void, and all chores are done to their end."""
-        janitor = janitor or self.make_janitor(only_owner="the next process")
+        janitor = janitor or self.make_janitor(exclusive_owner="the next process")
         while await janitor.run_once():
             pass
 

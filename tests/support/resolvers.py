@@ -6,8 +6,8 @@ from ipaddress import ip_address, ip_network
 from typing import Final
 
 from ringback.notifier.http.addresses import Address
-from ringback.notifier.http.guard import Target, TargetPolicy, parse_target
 from ringback.notifier.http.resolver import Resolution
+from ringback.notifier.http.target import Target, TargetPolicy, parse_target
 
 PUBLIC_POLICY: Final = TargetPolicy()
 """As shipped: public https only."""

@@ -8,15 +8,16 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from ringback.domain.upstreams import ToolInfo
-from ringback.runner.drivers import NegotiatedProtocol, NotificationStreamPort
-from ringback.runner.drivers.driver import (
+from ringback.upstreams.errors import RequestFailed
+from ringback.upstreams.session_ports import (
     LegacySessionId,
     LegacySessionPort,
+    NegotiatedProtocol,
+    NotificationStreamPort,
     OnElicitation,
     OnStreamPosition,
     StreamPosition,
 )
-from ringback.upstreams.errors import RequestFailed
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 Reply = dict[str, Any] | RequestFailed

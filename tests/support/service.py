@@ -44,15 +44,16 @@ from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.http.guard import TargetGuard, TargetPolicy
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.target import TargetPolicy
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.post_commit import CallHandoff
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
-from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
@@ -350,7 +351,7 @@ def _services(
         registrations=registrations,
         quotas=keeper,
         lifecycle=lifecycle,
-        post_commit=PostCommitHandoff(),
+        post_commit=CallHandoff(),
         admission=AdmissionGate(),
     )
     return Services(

@@ -14,7 +14,7 @@ import json
 import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,10 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.call import CallCompletion
+from ringback.domain.call import Call, CallCompletion
 from ringback.domain.clock import Clock, SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, predict_driver_name
 from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
@@ -329,6 +330,7 @@ async def open_upstreams(
         configs,
         clock=clock or SystemClock(),
         random_fraction=lambda: 0.5,
+        predict_driver_name=predict_driver_name,
         connect_timeout_seconds=patience_seconds,
         children_folder=children_folder,
         hosts=hosts,
@@ -350,6 +352,10 @@ async def wait_for_state(upstreams: UpstreamRegistry, state: str) -> None:
             await asyncio.sleep(0.002)
 
 
+def open_bound_driver(upstreams: UpstreamRegistry, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:
+    return BoundDriverProvider(upstreams, clock=SystemClock()).open_call_session(call)
+
+
 async def run_upstream_call(
     upstreams: UpstreamRegistry,
     tool: str,
@@ -360,7 +366,7 @@ async def run_upstream_call(
     on_progress: OnProgress = ignore_progress,
 ) -> CallCompletion:
     call = replace(CALL, upstream=upstream, tool=tool, arguments=arguments or {}, meta=meta or {})
-    async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
+    async with asyncio.timeout(WAIT_SECONDS), open_bound_driver(upstreams, call) as session:
         ending = await session.run_call(RecordingCallContext(call, on_progress=on_progress))
         assert isinstance(ending, CallCompletion)
         return ending

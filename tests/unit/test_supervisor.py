@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from ringback.supervisor import RESTART_DELAY_SECONDS_MAX, Supervisor, Worker
+from ringback.supervisor import RESTART_BACKOFF, Supervisor, Worker
 from ringback.waits import wait_first
 from tests.support.clock import FakeClock
 from tests.support.engine import WAIT_SECONDS, wait_until
@@ -127,7 +127,7 @@ async def test_a_worker_that_fails_is_started_again_after_a_pause_that_doubles_u
             clock.wake_all()
         await faulty.wait_for_runs(9)
 
-    assert pauses[-1] == RESTART_DELAY_SECONDS_MAX
+    assert pauses[-1] == RESTART_BACKOFF.longest_seconds
 
 
 async def test_a_failing_worker_shows_until_it_has_lasted_as_long_as_its_last_pause() -> None:
@@ -185,7 +185,7 @@ async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
             await clock.wait_until_asleep(pause)
             clock.wake_all()
         await clock.wait_until_asleep(4)
-        clock.advance(RESTART_DELAY_SECONDS_MAX + 1)
+        clock.advance(RESTART_BACKOFF.longest_seconds + 1)
         crash.set()
         await clock.wait_until_asleep(1)
 

@@ -1,5 +1,6 @@
 """The API, put together."""
 
+import json
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -57,15 +58,39 @@ _DESCRIPTION: Final = (
 )
 
 
+ENUM_COMPONENT_NAMES: Final = {
+    "AttemptCategory": "Category",
+    "CallOutcome": "Outcome",
+    "CallStatus": "Status",
+    "DeliveryCondition": "When",
+    "DeliveryKind": "Kind",
+    "RetryProfile": "Profile",
+    "WebhookOrigin": "Origin",
+}
+"""The names that these classes have in the OpenAPI document. Generated clients use them, so they outlive a rename of a class."""
+
+
 class _RingbackApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """The document, with what FastAPI has no place for: problems, and examples that keep their nulls."""
-        document = super().openapi()
+        """The document with what FastAPI cannot express: stable names of enums, problems, and examples that keep their nulls."""
+        if self.openapi_schema is None:
+            self.openapi_schema = _with_stable_enum_names(super().openapi())
+        document = self.openapi_schema
         schemas = document["components"]["schemas"]
         schemas["Problem"] = PROBLEM_SCHEMA
         for name, shown in EXAMPLES_BY_SCHEMA.items():
             schemas[name]["examples"] = shown
         return document
+
+
+def _with_stable_enum_names(document: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(document)
+    for class_name, name in ENUM_COMPONENT_NAMES.items():
+        text = text.replace(f'"#/components/schemas/{class_name}"', f'"#/components/schemas/{name}"')
+        text = text.replace(f'"{class_name}": {{', f'"{name}": {{').replace(
+            f'"title": "{class_name}"', f'"title": "{name}"'
+        )
+    return json.loads(text)
 
 
 def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:

@@ -44,10 +44,10 @@ CallerDep = Annotated[Caller, Depends(_get_caller)]
 """A parameter of an operation: who is asking."""
 
 
-# The route class of everything that has an owner: first who asks, then what it says.
+# The route class of all operations that need a caller.
 #
-# FastAPI reads and parses a body before it looks at anything else, with a parser that takes more than JSON. Here nobody's body is
-# read before they are known, and it is read strictly.
+# FastAPI parses a body before authentication, with a parser that accepts more than JSON. Here authentication comes first, and the
+# parser is strict.
 
 
 class AuthenticatedRoute(APIRoute):

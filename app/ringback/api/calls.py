@@ -27,8 +27,8 @@ from ringback.schemas.calls import (
     StartedCallView,
     WaitQuery,
 )
+from ringback.services.new_calls import StartedCall
 from ringback.services.response_hooks import on_response_written
-from ringback.services.started_call import StartedCall
 from ringback.waits import run_with_helper
 
 IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256

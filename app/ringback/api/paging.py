@@ -2,19 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ringback.domain import cursor as pages
 from ringback.domain.cursor import CursorList, encode_cursor
-
-PAGE_SIZE_DEFAULT: Final = 50
-PAGE_SIZE_MAX: Final = 100
-"""At most so many things on a page: what a client can show, and what a store reads without being noticed."""
-
-NEXT_CURSOR_DESCRIPTION: Final = (
-    "Where the list goes on; null at its end, and only there. With a filter that little matches, a page may be short or empty "
-    "and the list still go on: one request looks at a bounded number of rows."
-)
 
 
 class HasId(Protocol):

@@ -98,6 +98,7 @@ async def read_result(
 
 @router.head(
     "/{call_id}/result",
+    name="look_at_result",
     response_class=Response,
     responses={
         200: {"description": "There is a result; Content-Length is its size.", "headers": _ETAG, "content": {}},

@@ -23,7 +23,8 @@ from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.births import PostCommitHandoff
+from ringback.post_commit import CallHandoff
+from ringback.runner.drivers import predict_driver_name
 from ringback.services.quotas import QuotaEnforcer
 from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokenCodec
@@ -51,7 +52,7 @@ class Components:
     """Identifies this process in leases."""
     resume_tokens: CallResumeTokens
     recorder: Recorder
-    post_commit: PostCommitHandoff
+    post_commit: CallHandoff
     admission: AdmissionGate
     target_guard: TargetGuard
     sender: Http1Sender | HttpxSender
@@ -97,6 +98,7 @@ async def open_components(
             upstream_configs,
             clock=environment.clock,
             random_fraction=environment.random_fraction,
+            predict_driver_name=predict_driver_name,
             connect_timeout_seconds=settings.connect_patience_seconds,
             store=store,
             children_folder=child_records_folder(sqlite_path(settings.database_url)),
@@ -112,7 +114,7 @@ async def open_components(
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
             recorder=Recorder(ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds),
-            post_commit=PostCommitHandoff(),
+            post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
             sender=sender,

@@ -5,7 +5,7 @@ from ringback.domain.protected_resource import ProtectedResource
 from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
-from ringback.notifier.http.guard import TargetPolicy
+from ringback.notifier.http.target import TargetPolicy
 from ringback.services.quotas import Quotas
 from ringback.settings import Settings, SettingsError
 

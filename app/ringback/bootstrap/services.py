@@ -5,6 +5,7 @@ from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
@@ -89,7 +90,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         task_adoption=TaskAdoption(
             store=store,
             ids=components.ids,
-            tasks=components.upstreams.task_lookup,
+            tasks=UpstreamTaskLookup(components.upstreams.connections),
             tokens=components.resume_tokens,
             registrations=registrations,
             quotas=quotas,

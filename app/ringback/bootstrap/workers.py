@@ -5,7 +5,9 @@ from ringback.bootstrap.configuration import build_target_policy
 from ringback.keyring import load_signing_keys
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
-from ringback.runner.runner import Runner, RunnerConfig
+from ringback.runner.drivers import BoundDriverProvider
+from ringback.runner.leasing import RunnerConfig
+from ringback.runner.runner import Runner
 from ringback.settings import Settings
 from ringback.upstreams.subscriptions.upstream_changes import UpstreamChangeRecorder
 
@@ -16,7 +18,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         clock=components.environment.clock,
         ids=components.ids,
         recorder=components.recorder,
-        sessions=components.upstreams,
+        sessions=BoundDriverProvider(components.upstreams, clock=components.environment.clock),
         notification_hub=components.upstreams.notification_hub,
         post_commit=components.post_commit,
         admission=components.admission,

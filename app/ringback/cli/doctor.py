@@ -15,7 +15,8 @@ from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
-from ringback.notifier.http.guard import TargetGuard, TargetPolicy
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.target import TargetPolicy
 from ringback.settings import Settings, SettingsError, load_settings
 from ringback.upstreams.config import ConfigError
 

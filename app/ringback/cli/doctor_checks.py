@@ -23,9 +23,11 @@ from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.guard import BlockedAddress, Target, TargetGuard, parse_target
+from ringback.notifier.http.guard import BlockedAddress, TargetGuard
 from ringback.notifier.http.resolver import UnresolvedHost
+from ringback.notifier.http.target import Target, parse_target
 from ringback.resealing import count_sealed_by_key
+from ringback.runner.drivers import predict_driver_name
 from ringback.settings import Settings, SettingsError
 from ringback.storage.open import check_integrity, sqlite_path
 from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry
@@ -162,7 +164,12 @@ async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings,
         return [
             Finding("upstreams", False, "There is none, so there is no tool to call. Set RINGBACK_CONFIG or --config.")
         ]
-    upstreams = UpstreamRegistry(configs, clock=clock, random_fraction=random.SystemRandom().random)
+    upstreams = UpstreamRegistry(
+        configs,
+        clock=clock,
+        random_fraction=random.SystemRandom().random,
+        predict_driver_name=predict_driver_name,
+    )
     async with upstreams:
         ends_at = clock.monotonic() + settings.connect_patience_seconds
         return await asyncio.gather(*(_check_upstream(upstreams, each.name, ends_at, clock) for each in configs))

@@ -20,9 +20,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.backoff import add_jitter
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import AttemptCategory
-from ringback.domain.retry import HOUR, JITTER_FRACTION, MINUTE
+from ringback.domain.retry import HOUR, MINUTE
 
 
 class CircuitState(StrEnum):
@@ -94,5 +95,5 @@ def breaker_after_failure(
     return CircuitBreaker(
         failures=failures,
         openings=breaker.openings + 1,
-        paused_until=now + seconds(open_seconds * (1 - JITTER_FRACTION + 2 * JITTER_FRACTION * random_fraction)),
+        paused_until=now + seconds(add_jitter(open_seconds, random_fraction)),
     )

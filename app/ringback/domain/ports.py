@@ -135,11 +135,14 @@ class Transaction(Protocol):
         """Wake whoever listens to these topics, after the commit and only if it succeeds."""
         ...
 
-    def on_end(self, action: Callable[[bool], None]) -> None:
-        """Do this once it is known whether this unit was committed, which is what the action is told.
+    def on_commit(self, action: Callable[[], None]) -> None:
+        """Run the action once this transaction is committed. Actions run in the order in which they were added."""
+        ...
 
-        For what has to move with the store and is not in it: the slots and bodies of deliveries that are born leased. A unit
-        that is run again ends twice.
+    def on_rollback(self, action: Callable[[], None]) -> None:
+        """Run the action once this transaction is rolled back: it frees what memory holds for rows that now do not exist.
+
+        A transaction that is run again after a rollback adds its actions again.
         """
         ...
 

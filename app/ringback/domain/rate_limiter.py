@@ -1,50 +1,88 @@
-"""Rates of webhooks that ask for one: so many attempts a second, and no more than a second's worth at once."""
+"""Rate limits: so many permits a second on average, and a burst at once.
 
-from datetime import datetime, timedelta
-from typing import Final
+Webhooks with a rate, the starts of a principal and the messages of an upstream are limited here. The instants are seconds of one
+clock of the caller's, which hands in `now`.
+"""
 
-from ringback.domain.ids import WebhookId
+import math
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
 
 TRACKED_KEYS_MAX: Final = 10_000
-"""Webhooks whose second is not over yet; beyond this those whose is are looked for and forgotten."""
+"""Buckets of one limiter. When there are more, the full ones are dropped: a new bucket is full, too."""
+_TOLERANCE_SECONDS: Final = 1e-6
+"""Instants are floats: seconds since 1970 are 0.24 µs apart, and 3 * 0.1 is more than 0.3."""
 
 
-class RateLimiter:
-    """The generic cell rate algorithm (ITU-T I.371): for each webhook the instant until which its attempts are spent.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    per_second: float
+    burst: float
+    """Permits in a full bucket."""
 
-    It is kept for those webhooks alone that have used up some of their second.
-    """
+
+@dataclass(slots=True)
+class TokenBucket:
+    """A token bucket, kept as the generic cell rate algorithm does (ITU-T I.371): one instant instead of a count and a time."""
+
+    limit: RateLimit
+    full_at: float = -math.inf
+    """When the bucket is full again, if nothing more is consumed."""
+
+    def available_permits(self, now: float) -> int:
+        consumed = max(0.0, self.full_at - now - _TOLERANCE_SECONDS) * self.limit.per_second
+        return max(0, math.floor(self.limit.burst - consumed))
+
+    def wait_seconds(self, now: float) -> float:
+        """Seconds until a permit is available; 0 if one is."""
+        wait = self.full_at - now - (self.limit.burst - 1) / self.limit.per_second
+        return wait if wait > _TOLERANCE_SECONDS else 0.0
+
+    def try_acquire(self, now: float) -> bool:
+        """Consume a permit if one is available."""
+        if self.wait_seconds(now) > 0:
+            return False
+        self.consume_permit(now)
+        return True
+
+    def reserve(self, now: float) -> float:
+        """Consume a permit in any case. The caller waits for the seconds that are returned before it uses the permit."""
+        wait = self.wait_seconds(now)
+        self.consume_permit(now)
+        return wait
+
+    def consume_permit(self, now: float) -> None:
+        self.full_at = max(now, self.full_at) + 1 / self.limit.per_second
+
+    def refund_permit(self) -> None:
+        self.full_at -= 1 / self.limit.per_second
+
+
+class RateLimiter(Generic[K]):
+    """A token bucket for each key. Buckets that are not full are never dropped, so a key cannot evade its limit."""
 
     def __init__(self) -> None:
-        self._consumed_until: dict[WebhookId, datetime] = {}
+        self._buckets: dict[K, TokenBucket] = {}
 
-    def available_permits(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> int:
-        """Attempts that may go now."""
-        consumed = self._consumed_until.get(webhook_id, now) - now
-        if consumed <= timedelta():
-            self._consumed_until.pop(webhook_id, None)
-            return _burst(rate_per_second)
-        return max(0, _burst(rate_per_second) - _rounded_up(consumed / _interval(rate_per_second)))
+    def __len__(self) -> int:
+        return len(self._buckets)
 
-    def consume_permit(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> None:
-        if len(self._consumed_until) >= TRACKED_KEYS_MAX:
-            self._consumed_until = {each: until for each, until in self._consumed_until.items() if until > now}
-        start = max(now, self._consumed_until.get(webhook_id, now))
-        self._consumed_until[webhook_id] = start + _interval(rate_per_second)
+    def get_bucket(self, key: K, limit: RateLimit, *, now: float) -> TokenBucket:
+        """The key's bucket. A new `limit` applies from now on, to what was consumed before as well."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._drop_full_buckets(now)
+            bucket = self._buckets[key] = TokenBucket(limit)
+        bucket.limit = limit
+        return bucket
 
-    def refund_permit(self, webhook_id: WebhookId, rate_per_second: float) -> None:
-        """An attempt that was spent is not made."""
-        if webhook_id in self._consumed_until:
-            self._consumed_until[webhook_id] -= _interval(rate_per_second)
+    def refund_permit(self, key: K) -> None:
+        """Return a permit that was consumed and not used."""
+        if key in self._buckets:
+            self._buckets[key].refund_permit()
 
-
-def _burst(rate_per_second: float) -> int:
-    return max(1, int(rate_per_second))
-
-
-def _interval(rate_per_second: float) -> timedelta:
-    return timedelta(seconds=1 / rate_per_second)
-
-
-def _rounded_up(value: float) -> int:
-    return -int(-value // 1)
+    def _drop_full_buckets(self, now: float) -> None:
+        if len(self._buckets) >= TRACKED_KEYS_MAX:
+            self._buckets = {key: bucket for key, bucket in self._buckets.items() if bucket.full_at > now}

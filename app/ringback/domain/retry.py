@@ -10,6 +10,8 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.backoff import add_jitter
+
 MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
@@ -42,7 +44,6 @@ PROGRESS_SCHEDULE: Final = RetrySchedule(delays_seconds=(5,), give_up_seconds=MI
 ORDERED_GIVE_UP_SECONDS: Final = HOUR
 """What waits for its turn behind a delivery that fails waits no longer than this, whatever the ladder."""
 
-JITTER_FRACTION: Final = 0.2
 _DELAY_DIGITS_MAX: Final = 10
 
 
@@ -56,7 +57,7 @@ def retry_delay_seconds(
     steps = schedule.delays_seconds
     if attempts > len(steps):
         return None
-    jittered = steps[attempts - 1] * (1 - JITTER_FRACTION + 2 * JITTER_FRACTION * random_fraction)
+    jittered = add_jitter(steps[attempts - 1], random_fraction)
     if retry_after_seconds is None:
         return jittered
     return max(jittered, min(retry_after_seconds, steps[-1]))

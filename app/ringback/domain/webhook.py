@@ -84,29 +84,38 @@ class WebhookSecret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
-    id: WebhookId
-    principal: Principal
+class WebhookSpec:
+    """What a client chooses for a webhook: where callbacks go, which events match, and how deliveries are made.
+
+    A registration and a stored webhook both extend it, so that the members are written once.
+    """
+
     url: str
     events: frozenset[EventName] = DEFAULT_EVENTS
     upstream: str | None = None
     resource_uri: str | None = None
-    """For upstream.changed: hear of this resource of the upstream's, and not of its lists."""
+    """With `upstream.changed`: matches changes of this resource instead of changes of the upstream's lists."""
     tool: str | None = None
     call_id: CallId | None = None
     client_session_id: str | None = None
     correlation_id: str | None = None
     match_correlation: bool = False
-    secrets: tuple[WebhookSecret, ...] = field(repr=False)
-    """Newest first; sealed at rest. Empty when they cannot be unsealed any more."""
     retries: RetryProfile = RetryProfile.DAYS
     include_result: bool = False
     when: DeliveryCondition = DeliveryCondition.ALWAYS
     ordered: bool = False
-    """One delivery at a time for each client_session_id, or call where there is none, in the order of the log."""
+    """One delivery at a time for each client_session_id, or for each call without one, in the order of the log."""
     rate_per_second: float | None = None
-    """Attempts a second at most; None leaves it to the receiver's pace."""
+    """The largest number of attempts per second; None sets no limit."""
     description: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook(WebhookSpec):
+    id: WebhookId
+    principal: Principal
+    secrets: tuple[WebhookSecret, ...] = field(repr=False)
+    """Newest first; sealed at rest. Empty when the key that sealed them is missing."""
     state: WebhookState = WebhookState.ACTIVE
     origin: WebhookOrigin = WebhookOrigin.REST
     created_at: datetime
@@ -118,7 +127,7 @@ class Webhook:
     failing_since: datetime | None = None
     breaker: CircuitBreaker = CLOSED_BREAKER
     missed_from: int | None = None
-    """The place of the first event that was given up and that the receiver has not been told of."""
+    """The place of the first event that was given up and that no gap envelope has reported yet."""
 
     @property
     def has_unreadable_secrets(self) -> bool:

@@ -1,8 +1,8 @@
-"""Who is asking at the MCP endpoints, and whether they may ask that.
+"""Authenticates and authorizes requests at the MCP endpoints.
 
-The SDK's own bearer middleware is not used: it knows no 404 for what is not to be seen and no problem documents, and REST must
-come to the same answer about the same token. It is told who asks, though, because it lets only those who opened a session use
-it: a session of somebody else is answered as one that does not exist. The token itself goes no further than this module.
+The SDK's bearer middleware is not used: it cannot answer 404 for a hidden upstream or send problem documents, and REST must
+decide alike about the same token. The SDK still gets the caller's identity, because it restricts a session to its owner:
+another caller's session looks unknown. The token itself stays in this module.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
 
 _CALLER_KEY: Final = "ringback.caller"
-"""Where the ASGI scope's state keeps who is asking."""
+"""The caller's key in the ASGI scope's state."""
 
 _METHOD_SCOPES: Final = {
     "tools/call": principal.Scope.CALLS,
@@ -31,16 +31,16 @@ _METHOD_SCOPES: Final = {
     "events/subscribe": principal.Scope.WEBHOOKS,
     "events/unsubscribe": principal.Scope.WEBHOOKS,
 }
-"""What a method takes; any other takes `read`."""
+"""The scope that a method requires; all other methods require `read`."""
 _ALL_SCOPES: Final = frozenset({principal.Scope.READ, *_METHOD_SCOPES.values()})
 _UNSCOPED_METHODS: Final = frozenset({"initialize", "server/discover", "ping"})
-"""They tell nothing that belongs to anybody."""
+"""These return no data of a principal."""
 _BUILTIN_TOOL_PREFIX: Final = "ringback_"
-"""Our own tools ask for the scope of what they do, when they do it."""
+"""Built-in tools require the scope of their action themselves."""
 
 
 async def authenticate_request(scope: Scope, authenticator: Authenticator) -> Caller:
-    """The caller, noted in the scope for the SDK and for our handlers; raises `Unauthenticated`."""
+    """Authenticate, and store the caller in the ASGI scope for the SDK and the handlers; raises `Unauthenticated`."""
     bearer = parse_bearer_token(Headers(scope=scope).get("authorization"))
     caller = await authenticator.authenticate(bearer, resource=resource_for_path(scope["path"]))
     scope.setdefault("state", {})[_CALLER_KEY] = caller
@@ -49,13 +49,13 @@ async def authenticate_request(scope: Scope, authenticator: Authenticator) -> Ca
 
 
 def _build_session_owner(caller: Caller) -> AccessToken:
-    """What a session is bound to: whose it is, and what it may tell of. There is no token in it."""
+    """The owner of a session: principal and upstreams. It contains no token."""
     upstreams = None if caller.upstreams is None else ",".join(sorted(caller.upstreams))
     return AccessToken(token="", client_id=caller.principal, subject=upstreams, scopes=[])
 
 
 def get_caller(sdk_context: ServerRequestContext[Any, Any]) -> Caller:
-    """Who asks, as `admit` has found out for this very request."""
+    """The caller that `authenticate_request` stored for this request."""
     request = sdk_context.request
     if request is None:
         raise MCPError(METHOD_NOT_FOUND, "This server is reached over HTTP only.")
@@ -64,13 +64,13 @@ def get_caller(sdk_context: ServerRequestContext[Any, Any]) -> Caller:
 
 
 async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> Receive:
-    """What to receive the request's body from, once it asks for nothing that the caller may not do; raises `Forbidden`.
+    """Check the scope, and return the `receive` that replays the body; raises `Forbidden`.
 
-    The body is read here for everybody: the SDK logs a client that vanishes before it was sent whole as an error of its own.
-    Here that raises `ClientDisconnect`, which is no error of anybody's.
+    The body is always read here: the SDK logs an error when a client disconnects while it sends the body. Here that raises
+    `ClientDisconnect`, which is no error.
 
-    Services judge scopes too, but by then the answer is a JSON-RPC error on a stream that has begun, and an OAuth client learns
-    which scope to ask for from status 403 and its header (MCP 2026-07-28, Authorization, Scope Challenge Handling).
+    Services check scopes too, but then the error is a JSON-RPC error on a started stream. An OAuth client learns the missing
+    scope only from status 403 and its header (MCP 2026-07-28, Authorization, Scope Challenge Handling).
     """
     has_all_scopes = caller.scopes >= _ALL_SCOPES or principal.Scope.ADMIN in caller.scopes
     if scope["method"] == "GET" and not has_all_scopes:
@@ -87,7 +87,7 @@ def _require_scope(caller: Caller, body: bytes) -> None:
     try:
         message = jsontext.loads(body)
     except ValueError:
-        return  # the SDK says what is wrong with it
+        return  # the SDK reports what is wrong with it
     match message:
         case {"id": _, "method": str() as method, **rest} if method not in _UNSCOPED_METHODS:
             caller.require_scope(_get_required_scope(method, rest))

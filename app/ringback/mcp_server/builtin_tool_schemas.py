@@ -1,32 +1,29 @@
-"""Ringback's own tools as clients see them: names, descriptions, and what they take and give.
+"""The built-in tools as clients see them: names, descriptions, and schemas of arguments and results.
 
-They are for clients that speak neither tasks nor webhooks: a model that was told that its call goes on can look at it, wait for
-it, answer its questions and take its result with nothing but tools. One declaration of the arguments makes both the
-inputSchema and the check, so that the two cannot differ.
+They serve clients that support neither tasks nor webhooks: a model can read its call, wait for it, answer its questions and get
+its result with tools alone. One pydantic model makes both the inputSchema and the validation, so that the two cannot differ.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic import Field, Strict, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from ringback.domain.call import LABEL_LENGTH_MAX, CallStatus
+from ringback.domain.call import CallStatus
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
-from ringback.domain.validation import require_printable
+from ringback.schemas.fields import Id, Label, RequestBody
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
 TOOL_WAIT_SECONDS_MAX: Final = 50.0
-"""Clients give up on a tool after 60 s (the SDKs' default); what waits so long at most still answers them."""
+"""The SDKs' clients time out after 60 s by default; a wait of 50 s still gets its response to them."""
 TOOL_WAIT_SECONDS_DEFAULT: Final = 30.0
 LIST_LIMIT_DEFAULT: Final = 20
 LIST_LIMIT_MAX: Final = 50
-"""A page is read by a model: fifty calls are some five thousand tokens."""
-CALL_ID_LENGTH_MAX: Final = 64
-"""Twice the length of ours; what is longer is no id."""
+"""A model reads the page: fifty calls are about five thousand tokens."""
 
 
 class BuiltinToolName(StrEnum):
@@ -38,22 +35,17 @@ class BuiltinToolName(StrEnum):
     LIST_CALLS = "ringback_list_calls"
 
 
-# -- what they take --------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------------------------
 
 
-CallIdField = Annotated[
-    str,
-    Field(min_length=1, max_length=CALL_ID_LENGTH_MAX, description="The call's id, as you were told it: `call_…`."),
-    AfterValidator(require_printable),
-]
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)]
+CallIdField = Annotated[Id, Field(description="The id of the call: `call_…`.")]
 StatusName = Annotated[CallStatus, WithJsonSchema({"type": "string", "enum": [str(status) for status in CallStatus]})]
-"""Spelled out: not every model's host follows a `$ref`."""
+"""Written out: not every host follows a `$ref`."""
 ToolWaitSeconds = Annotated[float, Strict(), Field(ge=0, le=TOOL_WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
 
-class BuiltinToolArguments(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class BuiltinToolArguments(RequestBody):
+    pass
 
 
 class GetCallArguments(BuiltinToolArguments):
@@ -62,7 +54,9 @@ class GetCallArguments(BuiltinToolArguments):
 
 class WaitForCallArguments(BuiltinToolArguments):
     call_id: CallIdField
-    wait_seconds: ToolWaitSeconds = Field(default=TOOL_WAIT_SECONDS_DEFAULT, description="How long to wait at most.")
+    wait_seconds: ToolWaitSeconds = Field(
+        default=TOOL_WAIT_SECONDS_DEFAULT, description="The longest wait, in seconds."
+    )
 
 
 class CancelCallArguments(BuiltinToolArguments):
@@ -74,34 +68,34 @@ class AnswerCallArguments(BuiltinToolArguments):
     responses: dict[str, dict[str, Any]] = Field(
         min_length=1,
         max_length=INPUT_RESPONSES_MAX,
-        description="Answers by the keys in the call's `input_requests`: "
-        '`{"r1.1": {"action": "accept", "content": {…}}}`, with content in the form of that question\'s '
-        '`requestedSchema`; or `{"action": "decline"}`, or `{"action": "cancel"}`.',
+        description="One answer for each key of the call's `input_requests`: "
+        '`{"r1.1": {"action": "accept", "content": {…}}}`, where content matches the `requestedSchema` of that '
+        'question; or `{"action": "decline"}`, or `{"action": "cancel"}`.',
     )
 
 
 class ResumeCallArguments(BuiltinToolArguments):
-    resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX, description="As a callback brought it.")
-    wait_seconds: ToolWaitSeconds = Field(default=0.0, description="How long to wait for the call's end at most.")
+    resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX, description="The resume token of a callback.")
+    wait_seconds: ToolWaitSeconds = Field(default=0.0, description="The longest wait for the call's end, in seconds.")
 
 
 class ListCallsArguments(BuiltinToolArguments):
-    client_session_id: Label | None = Field(default=None, description="Only calls of this session of yours.")
-    correlation_id: Label | None = Field(default=None, description="Only calls with this name of your work.")
-    status: StatusName | None = Field(default=None, description="Only calls that stand so now.")
-    upstream: Label | None = Field(default=None, description="Only calls of this MCP server's tools.")
-    tool: Label | None = Field(default=None, description="Only calls of this tool, by its server's own name for it.")
+    client_session_id: Label | None = Field(default=None, description="Only calls of your session with this id.")
+    correlation_id: Label | None = Field(default=None, description="Only calls with this correlation id.")
+    status: StatusName | None = Field(default=None, description="Only calls with this status.")
+    upstream: Label | None = Field(default=None, description="Only calls of this upstream MCP server.")
+    tool: Label | None = Field(default=None, description="Only calls of this tool, by its name at the upstream.")
     limit: int = Field(default=LIST_LIMIT_DEFAULT, ge=1, le=LIST_LIMIT_MAX, strict=True)
     cursor: str | None = Field(
         default=None,
         min_length=1,
         max_length=CURSOR_LENGTH_MAX,
-        description="`next_cursor` of the page before, which may be empty and still have one.",
+        description="`next_cursor` of the previous page. An empty page can have one too.",
     )
 
 
 class _ToolSchemaGenerator(GenerateJsonSchema):
-    """Without what pydantic adds for readers of Python: titles made of names, and nulls for what may be left out."""
+    """Omits titles made from names, and null as the type of an optional argument."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         del schema
@@ -120,24 +114,24 @@ class _ToolSchemaGenerator(GenerateJsonSchema):
         return {key: value for key, value in generated.items() if key not in {"title", "description"}}
 
 
-# -- what they give --------------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------------------------
 
 _CALL_PROPERTIES: Final[Mapping[str, Any]] = {
     "call_id": {"type": "string"},
     "upstream": {"type": "string"},
     "tool": {"type": "string"},
     "status": {"enum": [str(status) for status in CallStatus]},
-    "outcome": {"type": ["string", "null"], "description": "Why it ended; `unknown` means that it may have run."},
+    "outcome": {"type": ["string", "null"], "description": "Why the call ended; `unknown`: the tool may have run."},
     "client_session_id": {"type": ["string", "null"]},
     "correlation_id": {"type": ["string", "null"]},
     "progress": {"type": ["object", "null"]},
-    "input_requests": {"type": "object", "description": "What the tool wants to know now, by keys."},
+    "input_requests": {"type": "object", "description": "The tool's open questions by key."},
     "cancel_requested": {"type": "boolean"},
     "created_at": {"type": "string", "format": "date-time"},
     "updated_at": {"type": "string", "format": "date-time"},
     "finished_at": {"type": ["string", "null"], "format": "date-time"},
     "error": {"type": "object", "description": "The JSON-RPC error of a failed call."},
-    "result": {"type": "object", "description": "The tool's own result (a CallToolResult), once there is one."},
+    "result": {"type": "object", "description": "The tool's result (a CallToolResult), once the call has ended."},
     "next_step": {"type": "string", "description": "What to do now."},
 }
 _CALL_REQUIRED: Final = ["call_id", "upstream", "tool", "status"]
@@ -159,12 +153,16 @@ _RESUME_OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
     **CALL_OUTPUT_SCHEMA,
     "properties": {
         **_CALL_PROPERTIES,
-        "events": {"type": "array", "items": {"type": "object"}, "description": "What happened since the token."},
+        "events": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The call's events since the token was made.",
+        },
         "truncated": {
             "type": "boolean",
-            "description": "Whether a backup was restored since: these are all its events.",
+            "description": "True after a restored backup: then `events` are all events of the call.",
         },
-        "resume_token": {"type": "string", "description": "A fresh token, standing after these events."},
+        "resume_token": {"type": "string", "description": "A new token, positioned after these events."},
     },
 }
 _LIST_OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
@@ -222,53 +220,52 @@ def _define_tool(
 TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
     BuiltinToolName.GET_CALL: _define_tool(
         BuiltinToolName.GET_CALL,
-        "Look at a call",
-        "Look at a tool call that goes on in the background, and take its result once it has ended. Use it when you were given "
-        "a call_id instead of a result. It answers at once; do not repeat it in a loop: while there is nothing else to do, "
-        "use ringback_wait_for_call.",
+        "Get a call",
+        "Get the status of a tool call that runs in the background, and its result once it has ended. Use it when you got a "
+        "call_id instead of a result. It responds at once. Do not repeat it in a loop: use ringback_wait_for_call if you have "
+        "nothing else to do.",
         _READ_ONLY_ANNOTATIONS,
         CALL_OUTPUT_SCHEMA,
     ),
     BuiltinToolName.WAIT_FOR_CALL: _define_tool(
         BuiltinToolName.WAIT_FOR_CALL,
         "Wait for a call",
-        "Wait until a tool call in the background ends or asks something, at most 50 seconds, and take its result. The call "
-        "goes on when the wait is over, so nothing is lost by ending your turn. When you are told to stop, stop: tell the user "
-        "that the work goes on, and come back when you are called back or asked.",
+        "Wait at most 50 seconds until a tool call that runs in the background ends or requests input, and get its result. The "
+        "call continues after the wait, so you lose nothing if you end your turn. If next_step says to stop polling, stop: "
+        "tell the user that the call continues, and come back after a callback or when the user asks.",
         _READ_ONLY_ANNOTATIONS,
         CALL_OUTPUT_SCHEMA,
     ),
     BuiltinToolName.CANCEL_CALL: _define_tool(
         BuiltinToolName.CANCEL_CALL,
         "Cancel a call",
-        "Ask a tool call in the background to stop. Only do so when the user wants it: work that was done may be lost. It may "
-        "take a moment, or come too late; look at the call to see how it ended. May be repeated.",
+        "Request that a tool call in the background stops. Use it only if the user wants it: work may be lost. It can take a "
+        "moment or come too late: get the call to see how it ended. You can repeat it.",
         _DESTRUCTIVE_ANNOTATIONS,
         CALL_OUTPUT_SCHEMA,
     ),
     BuiltinToolName.ANSWER_CALL: _define_tool(
         BuiltinToolName.ANSWER_CALL,
-        "Answer a call's question",
-        "Answer what a tool call in the background asks (status input_required). Look at it first: each question has a key and "
-        "the form of its answer. Ask the user, and do not make answers up; decline for them only when they say so. The call "
-        "goes on once nothing is open any more.",
+        "Answer a call's questions",
+        "Answer the questions of a tool call in the background (status input_required). Get the call first: each question has "
+        "a key and a schema for its answer. Ask the user; do not invent answers, and decline only if the user says so. The call "
+        "continues when all questions are answered.",
         _ADDITIVE_ANNOTATIONS,
         _ANSWER_OUTPUT_SCHEMA,
     ),
     BuiltinToolName.RESUME: _define_tool(
         BuiltinToolName.RESUME,
         "Resume from a callback",
-        "Take up a call by the resume token that a callback brought: the call, its result if it has ended, and what happened "
-        "since the token was made. You get a fresh token for the next time.",
+        "Get a call by the resume token of a callback: the call, its result if it has ended, its events since the token was "
+        "made, and a new token for the next time.",
         _READ_ONLY_ANNOTATIONS,
         _RESUME_OUTPUT_SCHEMA,
     ),
     BuiltinToolName.LIST_CALLS: _define_tool(
         BuiltinToolName.LIST_CALLS,
         "List calls",
-        "List your tool calls, newest first, also those that have ended: the way back when you have lost a call_id. Narrow it "
-        "by your session, by the name of your work, by status, server or tool. Results are not in the list; take one with "
-        "ringback_get_call.",
+        "List your tool calls, newest first, including ended ones. Use it to find a lost call_id. Filter by client session id, "
+        "correlation id, status, upstream or tool. The list contains no results; get one with ringback_get_call.",
         _READ_ONLY_ANNOTATIONS,
         _LIST_OUTPUT_SCHEMA,
     ),

@@ -1,7 +1,7 @@
-"""Ringback's own tools at work: what a model can do about its calls when its client speaks neither tasks nor webhooks.
+"""The built-in tools, with which a model manages its calls when its client supports neither tasks nor webhooks.
 
-Whatever goes wrong is a tool result with `isError` that says what to do: a model reads results, and JSON-RPC errors often never
-reach it. What is foreign and what is unknown answer with the same words.
+Every error is a tool result with `isError` that says what to do: models read results, but JSON-RPC errors often never reach
+them. Another principal's call is answered like an unknown one.
 """
 
 from collections.abc import Mapping
@@ -35,12 +35,13 @@ from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.poll_limiter import PollLimiter
 from ringback.mcp_server.request_context import RequestContext
+from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.resume import CallResumption
 
 VALIDATION_ERRORS_MAX: Final = 5
-"""Told of one request; whoever makes more wants to see the first ones."""
+"""The number of errors reported for one request; the first ones are enough to correct it."""
 UNKNOWN_CALL_MESSAGE: Final = "No call of yours has this id. Find it with ringback_list_calls."
 
 
@@ -72,7 +73,7 @@ class BuiltinToolHandler:
         try:
             return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments))
         except ValidationError as problem:
-            return build_error_result(f"Nothing was done. {_format_validation_errors(problem)}")
+            return _build_validation_result(problem)
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
@@ -126,7 +127,7 @@ class BuiltinToolHandler:
         answered = await self._input_answers.answer_input(caller, arguments.call_id, arguments.responses)
         lines = [render_call_text(answered.call)]
         if answered.ignored:
-            lines.append(f"These keys are not asked, or not any more: {', '.join(answered.ignored)}.")
+            lines.append(f"Ignored, because these keys have no open question: {', '.join(answered.ignored)}.")
         details = describe_call(answered.call, None)
         details |= {"accepted": list(answered.accepted), "ignored": list(answered.ignored)}
         return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
@@ -172,7 +173,7 @@ def _serialize_event(event: Event) -> dict[str, Any]:
 
 
 def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes | None = None) -> dict[str, Any]:
-    """Our words first, then the tool's own content as it came, so that images stay images."""
+    """Our text first, then the tool's own content unchanged, so that images stay images."""
     content: list[Any] = [] if result is None else jsontext.loads(result)["content"]
     return {
         "content": [{"type": "text", "text": text}, *content],
@@ -181,10 +182,8 @@ def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes |
     }
 
 
-def _format_validation_errors(problem: ValidationError) -> str:
-    """Where and what, never the value: it may be a secret."""
-    errors = problem.errors(include_input=False, include_url=False, include_context=False)
-    messages = [
-        f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg']}." for one in errors[:VALIDATION_ERRORS_MAX]
-    ]
-    return " ".join(messages) + " Correct this and call the tool again."
+def _build_validation_result(problem: ValidationError) -> dict[str, Any]:
+    reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX)
+    return build_error_result(
+        f"The arguments are invalid: {'; '.join(reasons)}. Nothing was done. Correct them and call the tool again."
+    )

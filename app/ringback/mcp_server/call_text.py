@@ -1,43 +1,42 @@
-"""A call as a model is told of it: the same things as JSON and as a few sentences, and what to do next."""
+"""A call as models read it: as JSON and as sentences, both with the next step."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallOutcome, CallStatus
+from ringback.domain.call import Call, CallOutcome, CallStatus, Progress, call_resource_uri
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
-from ringback.mcp_server.task_serializer import serialize_input_requests
 
 INPUT_MESSAGE_LENGTH_MAX: Final = 500
-"""Characters of a question in the text; whole it stands in the structured part."""
+"""Characters of a question in the text; the structured content has all of it."""
 
 STOP_POLLING: Final = (
-    "Stop looking: nothing has changed for several looks, and looking does not make it faster. Tell the user that the work "
-    "goes on in the background, and end your turn. Come back when you are called back, or when the user asks."
+    "Stop polling: several polls have found no change, and polling does not make the call faster. Tell the user that it "
+    "continues in the background, and end your turn. Come back after a callback, or when the user asks."
 )
 _STEP_RUNNING: Final = (
-    "It goes on without you. Do something else, or end your turn; ringback_wait_for_call waits for it when there is nothing "
-    "else to do."
+    "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, use "
+    "ringback_wait_for_call."
 )
-_STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. Until then it waits."
-_STEP_CANCELLING: Final = "It was asked to stop. Look again in a moment to see how it ended."
-_STEP_FAILED: Final = "Nothing more: it is over."
-_STEP_COMPLETED: Final = "Nothing more: go on with the result."
+_STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. The call waits until then."
+_STEP_CANCELLING: Final = "Cancellation is requested. Get the call again in a moment to see how it ended."
+_STEP_FAILED: Final = "Nothing: the call has ended."
+_STEP_COMPLETED: Final = "Use the result."
 
 _OUTCOME_TEXTS: Final = {
-    CallOutcome.RESULT: "It is completed; its result follows.",
-    CallOutcome.TOOL_ERROR: "It is completed, and the tool says that it failed; what it said follows.",
-    CallOutcome.UPSTREAM_ERROR: "It failed: the tool's server answered with an error.",
-    CallOutcome.REJECTED: "It failed before it reached the tool's server: nothing was done.",
-    CallOutcome.TIMED_OUT: "It failed: its deadline passed. It may have been carried out in part.",
-    CallOutcome.UNKNOWN: "It failed: the tool was lost on the way. It may have been carried out; check before you repeat it.",
-    CallOutcome.CANCELLED: "It was cancelled.",
+    CallOutcome.RESULT: "Status: completed. The result follows.",
+    CallOutcome.TOOL_ERROR: "Status: completed. The tool reports an error; its result follows.",
+    CallOutcome.UPSTREAM_ERROR: "Status: failed. The tool's server returned an error.",
+    CallOutcome.REJECTED: "Status: failed. The call did not reach the tool's server; the tool did not run.",
+    CallOutcome.TIMED_OUT: "Status: failed. The deadline passed. The tool may have run in part.",
+    CallOutcome.UNKNOWN: "Status: failed. The outcome is unknown and the tool may have run. Check before you repeat the call.",
+    CallOutcome.CANCELLED: "Status: cancelled.",
 }
 
 
 def summarize_call(call: Call) -> dict[str, Any]:
-    """A call in a list."""
+    """A call as a list shows it."""
     return {
         "call_id": call.id,
         "upstream": call.upstream,
@@ -53,7 +52,7 @@ def summarize_call(call: Call) -> dict[str, Any]:
 
 
 def describe_call(call: Call, result: bytes | None, *, poll_limit_reached: bool = False) -> dict[str, Any]:
-    """One call with all that a client may act on; `result` is its stored CallToolResult."""
+    """One call with all fields; `result` is its stored CallToolResult."""
     return {
         **summarize_call(call),
         "progress": None if call.progress is None else progress_data(call.progress),
@@ -63,6 +62,11 @@ def describe_call(call: Call, result: bytes | None, *, poll_limit_reached: bool 
         **({} if result is None else {"result": jsontext.loads(result)}),
         "next_step": get_next_step(call, poll_limit_reached=poll_limit_reached),
     }
+
+
+def serialize_input_requests(call: Call) -> dict[str, Any]:
+    """The open questions by the keys that their answers use."""
+    return {key: {"method": each.method, "params": each.params} for key, each in call.input_requests.items()}
 
 
 def get_next_step(call: Call, *, poll_limit_reached: bool) -> str:
@@ -76,7 +80,7 @@ def get_next_step(call: Call, *, poll_limit_reached: bool) -> str:
 
 
 def render_call_text(call: Call, *, poll_limit_reached: bool = False) -> str:
-    """The call in words, for clients that show a model nothing but text."""
+    """The call as text, for clients that show a model only text."""
     return "\n".join(
         [
             f"Call {call.id} ({call.upstream}: {call.tool}).",
@@ -92,10 +96,10 @@ def _render_status_lines(call: Call) -> Sequence[str]:
         return [_OUTCOME_TEXTS[call.outcome], *error]
     if call.status is CallStatus.INPUT_REQUIRED:
         return [
-            "It asks:",
+            "Status: input_required. Questions:",
             *(_render_input_request(key, request.params) for key, request in call.input_requests.items()),
         ]
-    return [f"It is {call.status}.{_render_progress(call)}"]
+    return [f"Status: {call.status}.{_render_progress(call)}"]
 
 
 def _render_input_request(key: str, params: Any) -> str:
@@ -105,6 +109,30 @@ def _render_input_request(key: str, params: Any) -> str:
 def _render_progress(call: Call) -> str:
     if call.progress is None:
         return ""
-    total = "" if call.progress.total is None else f" of {call.progress.total:g}"
     message = f": {call.progress.message}" if call.progress.message else ""
-    return f" Progress {call.progress.progress:g}{total}{message}"
+    return f" Progress {_render_amount(call.progress)}{message}"
+
+
+def progress_text(progress: Progress) -> str:
+    """The upstream's own message, or else its numbers: `3 of 10`."""
+    return progress.message or _render_amount(progress)
+
+
+def _render_amount(progress: Progress) -> str:
+    return f"{progress.progress:g}" if progress.total is None else f"{progress.progress:g} of {progress.total:g}"
+
+
+def render_pending_text(call: Call) -> str:
+    """The text of a pending result."""
+    started = (
+        f"The tool '{call.tool}' of '{call.upstream}' is still running as call {call.id}. Do not call the tool again."
+    )
+    if call.status is CallStatus.INPUT_REQUIRED:
+        return (
+            f"{started}\nThe call requests input: read the questions at {call_resource_uri(call)} and answer them with "
+            "ringback_answer_call."
+        )
+    return (
+        f"{started}\nIts result will be at {call_resource_uri(call)}. Wait for it with ringback_wait_for_call; if a callback "
+        "is registered, you need not wait."
+    )

@@ -1,10 +1,11 @@
-"""What becomes of a call whose client goes away while it waits.
+"""What happens to a call when its client disconnects or cancels while it waits.
 
-    2026-07-28   closing the stream ends the request (Streamable HTTP, Cancellation), so the call is cancelled; unless this
-                 request takes tasks or speaks of us: its client knows that calls outlive it; or the operator says `keep`
-    before       a lost connection means nothing; `notifications/cancelled` cancels the call that its request waits for
+    modern   closing the stream ends the request (Streamable HTTP, Cancellation) and cancels the call, unless the request
+             declares tasks or carries a `ringback/` key (the client knows that calls outlive it), or the operator configures
+             `keep`
+    legacy   a lost connection changes nothing; `notifications/cancelled` cancels the call that the request waits for
 
-Once a task or a pending result was answered, only cancelling it cancels it.
+After a task or pending result was returned, only an explicit cancellation cancels the call.
 """
 
 from collections import OrderedDict
@@ -24,7 +25,9 @@ from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 T = TypeVar("T")
 
 WAITING_REQUESTS_MAX: Final = 10_000
-"""Requests that wait, or were cut off and may still be cancelled; of more, the oldest are forgotten: their calls go on."""
+"""Requests that wait, or were interrupted and may still be cancelled; beyond this the oldest are dropped, and their calls
+continue.
+"""
 
 
 def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext) -> bool:
@@ -42,14 +45,14 @@ class WaitingRequest:
 
     call_id: CallId | None = None
     is_cancelled: bool = False
-    """Told before its call was known; whoever starts the call cancels it then."""
+    """The cancellation came before the call id was known; starting the call then cancels it."""
 
 
 class WaitingRequests:
-    """Of sessions of before 2026-07-28, by session and request.
+    """The waiting requests of legacy sessions, by session and request id.
 
-    The SDK cuts the handler of a cancelled request off by itself, before or after it tells us: so an entry stays when its
-    handler is cut off, and goes when it has answered or was cancelled.
+    The SDK itself cancels the handler of a cancelled request, before or after it calls us. So an entry stays when its handler
+    is cancelled, and is removed after a response or a cancellation.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -67,7 +70,7 @@ class WaitingRequests:
             self._requests.popitem(last=False)
         try:
             yield waiting
-        except Exception:  # any but the one that cuts it off
+        except Exception:  # any exception except cancellation
             self._requests.pop(key, None)
             raise
         self._requests.pop(key, None)
@@ -84,24 +87,24 @@ class WaitingRequests:
 
 
 async def shield_from_cancellation(awaitable: Awaitable[T]) -> T:
-    """What `work` gives; who waits for it is cut off only after that."""
+    """Await to the end; a cancellation takes effect after that."""
     with anyio.CancelScope(shield=True):
         return await awaitable
-    raise AssertionError("nobody cancels the scope")
+    raise AssertionError("a shielded scope is never cancelled")
 
 
 async def cancel_call(gateway: Gateway, context: RequestContext, call_id: CallId) -> None:
-    """For a client that is not there to hear how that went."""
-    with suppress(RingbackError):  # it has expired, or the store cannot be written: its deadline ends it
+    """Cancel a call without reporting errors: its client has disconnected."""
+    with suppress(RingbackError):  # the call has expired, or the store is unavailable: then its deadline ends it
         await gateway.calls.cancel_call(context.caller, call_id)
 
 
 async def mark_call_unattended(gateway: Gateway, context: RequestContext, call_id: CallId) -> None:
-    """Note that nobody stays for the result, so that a callback is not taken for old news."""
+    """Mark that no client waits for the result, so that its callback counts as news."""
     with suppress(RingbackError):
         await gateway.calls.mark_unattended(context.caller, call_id)
 
 
 def _get_request_key(context: RequestContext, request_id: object) -> tuple[str, str]:
-    """7 and "7" are one id, as they are to the SDK, which cuts the handler of either off."""
+    """The key of a request. 7 and "7" are the same id, as for the SDK, which cancels the handlers of both."""
     return context.mcp_session_id, str(request_id)

@@ -1,6 +1,6 @@
-"""What `initialize` and `server/discover` tell: the upstream's capabilities and instructions, then ours.
+"""The results of `initialize` and `server/discover`: the upstream's capabilities and instructions, then Ringback's.
 
-A middleware, because the SDK drops the capabilities that it does not know (`events`, and those of tomorrow).
+This is a middleware because the SDK drops capabilities that it does not know (`events`, and future ones).
 """
 
 import asyncio
@@ -19,13 +19,15 @@ from ringback.mcp_server.upstream_router import UpstreamRouter
 
 RESUME_CAPABILITY: Final = "ringback/resume"
 GATEWAY_INSTRUCTIONS: Final = (
-    "Tools here are called through Ringback: a call that takes long goes on by itself, and is answered with a call_id and a "
-    "resource ringback://calls/{call_id} that becomes the result. Do not repeat such a call. Look at it, wait for it or answer "
-    "its questions with the ringback_ tools."
+    "These tools are called through Ringback. A call that takes long continues in the background; you get its call_id and a "
+    "resource ringback://calls/{call_id}, which contains the result once the call has ended. Do not repeat such a call. Get "
+    "it, wait for it, or answer its questions with the ringback_ tools."
 )
 _HANDSHAKE_ERAS: Final[Mapping[str, Era]] = {"initialize": "legacy", "server/discover": "modern"}
 _PROXIED_CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental", "extensions")
-"""What of an upstream works through us as well. Its tasks and subscriptions are its own; a client gets ours."""
+"""The upstream capabilities that work through the gateway. Tasks and subscriptions are not among them: clients get
+Ringback's.
+"""
 _EXCLUDED_EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
 
 
@@ -45,7 +47,7 @@ class CapabilitiesMiddleware:
         upstreams = self._router.list_upstreams(context)
         try:
             profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))
-        except RingbackError as error:  # removed after the door had let the request in
+        except RingbackError as error:  # the upstream was removed after the request was authorized
             raise to_mcp_error(error) from None
         known_profiles = [profile for profile in profiles if profile is not None]
         handshake: dict[str, Any] = {

@@ -1,7 +1,11 @@
-"""Calls followed for clients: each change that a task would show, as long as somebody listens.
+"""Publishes changes of calls, resources and lists to clients.
 
-Rings are hints and the store is the truth, so changes that come quickly are told as one, and a client that reads slowly is
-told the latest state instead of all of them.
+    ringback://calls/{id}      changes of the call, read from the store
+    other resources            changes that the upstream reports, subscribed to while a client is subscribed
+    lists                      changes that the upstreams report
+
+A notification only says that something changed. Signals are hints and the store is the truth, so changes in quick succession
+become one notification, and a slow reader gets the latest state instead of every state.
 """
 
 import asyncio
@@ -23,7 +27,7 @@ from ringback.mcp_server.task_serializer import get_observable_state
 from ringback.mcp_server.upstream_router import UpstreamRouter
 
 CALL_REREAD_SECONDS: Final = 60.0
-"""How long a lost ring can delay news. Ten thousand followed calls then cost 170 reads a second."""
+"""How long a lost signal can delay a notification. Ten thousand subscribed calls then cost 170 reads a second."""
 
 
 class CallChanges:
@@ -36,9 +40,9 @@ class CallChanges:
         self._is_ended = False
 
     async def next_change(self) -> Call | None:
-        """The call as soon as a task would show something new, and the first time at once.
+        """The call when a task would show a change; the first time at once.
 
-        None when there will be no more news: it has ended or is gone.
+        None when no more changes can follow, because the call has ended or is gone.
         """
         while not self._is_ended:
             call = await self._read_call()
@@ -54,36 +58,34 @@ class CallChanges:
         except (NotFound, Gone, Forbidden):
             self._is_ended = True
         except Unavailable:
-            pass  # the store is looked at again
+            pass  # the next round reads the store again
         return None
 
 
 @contextmanager
 def subscribe_call_changes(gateway: Gateway, caller: Caller, call_id: CallId) -> Generator[CallChanges]:
-    """From entering on nothing is missed. Whether the caller owns the call is checked by who enters."""
+    """No change after entering is missed. The caller of this function checks who owns the call."""
     with gateway.signals.listen(call_changed_topic(call_id)) as waiter:
         yield CallChanges(gateway, caller, call_id, waiter)
 
 
-# Where what is told unasked comes from: resources that change, and lists that do.
-#
-#     ringback://calls/{id}      the store tells when the call changes
-#     any other resource         its upstream does, which is asked to as long as somebody listens
-#     lists                      the upstreams do
-#
-# A change says "look again" and no more, so changes that come while a client reads slowly are told as one.
-
 RESOURCE_UPDATED_METHOD: Final = "notifications/resources/updated"
-LIST_CHANGED_METHODS: Final[Mapping[Listing, str]] = {
-    Listing.TOOLS: "notifications/tools/list_changed",
-    Listing.PROMPTS: "notifications/prompts/list_changed",
-    Listing.RESOURCES: "notifications/resources/list_changed",
-    Listing.RESOURCE_TEMPLATES: "notifications/resources/list_changed",
+LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
 }
-"""Templates have no notification of their own."""
+"""The notifications of changed lists, by their flags in subscriptions/listen."""
+_LIST_CHANGED_FLAGS: Final[Mapping[Listing, str]] = {
+    Listing.TOOLS: "toolsListChanged",
+    Listing.PROMPTS: "promptsListChanged",
+    Listing.RESOURCES: "resourcesListChanged",
+    Listing.RESOURCE_TEMPLATES: "resourcesListChanged",
+}
+"""Resource templates have no notification of their own."""
 
 Acceptance = asyncio.Future[None]
-"""Done once it is known whether a resource can be followed; holds the refusal when it cannot."""
+"""Done when the subscription is accepted; contains the error when it is refused."""
 
 
 class ChangePublisher:
@@ -94,7 +96,7 @@ class ChangePublisher:
     async def publish_resource_changes(
         self, context: RequestContext, uri: str, send: SendNotification, acceptance: Acceptance
     ) -> None:
-        """Tell each change of the resource, until cancelled, or until it can change no more."""
+        """Send a notification for each change of the resource, until cancelled or until it cannot change any more."""
         try:
             if is_ringback_uri(uri):
                 await self._publish_call_changes(
@@ -105,24 +107,24 @@ class ChangePublisher:
         except (RingbackError, UpstreamErrorResponse) as error:
             _reject_subscription(acceptance, error)
         finally:
-            _reject_subscription(acceptance, Unavailable("Nobody listens any more."))
+            _reject_subscription(acceptance, Unavailable("The subscription has ended."))
 
     async def publish_list_changes(
-        self, context: RequestContext, methods: Collection[str], send: SendNotification
+        self, context: RequestContext, flags: Collection[str], send: SendNotification
     ) -> None:
-        """Tell the `wanted` notifications of LIST_CHANGED when they are due, until cancelled."""
+        """Send the notifications of these flags when their lists change, until cancelled."""
         with self._gateway.proxy.subscribe_changes(context.endpoint.upstream) as changes:
             async for change in changes:
-                method = None if change.listing is None else LIST_CHANGED_METHODS[change.listing]
-                if method is not None and method in methods and context.caller.may_use_upstream(change.upstream):
-                    await send(method, {})
+                flag = None if change.listing is None else _LIST_CHANGED_FLAGS[change.listing]
+                if flag is not None and flag in flags and context.caller.may_use_upstream(change.upstream):
+                    await send(LIST_CHANGED_METHODS[flag], {})
 
     async def _publish_call_changes(
         self, context: RequestContext, call_id: CallId, uri: str, send: SendNotification, acceptance: Acceptance
     ) -> None:
         with subscribe_call_changes(self._gateway, context.caller, call_id) as call_changes:
             await self._gateway.calls.get_call(context.caller, call_id)
-            await call_changes.next_change()  # as it is now, which the client reads by itself once it is accepted
+            await call_changes.next_change()  # the first change is the current state, which the client reads itself
             acceptance.set_result(None)
             while await call_changes.next_change():
                 await send(RESOURCE_UPDATED_METHOD, {"uri": uri})
@@ -140,7 +142,10 @@ class ChangePublisher:
 
 
 def _reject_subscription(acceptance: Acceptance, error: Exception) -> None:
-    """Unless it is known already. Who asked may have gone, and then nobody looks at the refusal; that is no error."""
+    """Refuse the subscription, unless it is already accepted or refused.
+
+    The client may have disconnected, so that the error is never retrieved; reading it here avoids asyncio's warning.
+    """
     if not acceptance.done():
         acceptance.set_exception(error)
         acceptance.exception()

@@ -1,4 +1,12 @@
-"""One question of a tool put to the client of a session (before 2026-07-28), on the stream of a request that waits."""
+"""Sends a tool's questions to the client that waits for the tool's result.
+
+    modern   the response is an InputRequiredResult under the upstream's own keys; the client sends its request again with the
+             answers. The requestState contains the call id and the call's own key for each of these keys
+    legacy   `elicitation/create` on the stream of the waiting request
+
+A client without elicitation, or one that does not answer, gets a pending result; the questions stay open for REST and other
+clients. The call's own keys (`domain.inputs`) are never reused, so a late answer cannot answer another question.
+"""
 
 import asyncio
 import logging
@@ -24,11 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class RawElicitRequest(types.Request[dict[str, Any], str]):
-    """Params go out as the upstream wrote them."""
+    """Sends params as the upstream wrote them."""
 
 
 def can_elicit(context: RequestContext, requests: Iterable[InputRequest]) -> bool:
-    """Whether this client, in this request, can be asked all these."""
+    """Whether the client of this request supports all these questions."""
     return context.supports_elicitation({str(request.params.get("mode", "form")) for request in requests})
 
 
@@ -41,9 +49,9 @@ async def elicit_input(
     *,
     call_meta: Mapping[str, Any],
 ) -> bool:
-    """Ask, and take the answer for the call; `about` goes into the question's `_meta`. Whether it was answered.
+    """Send a legacy client a question with `call_meta` in its `_meta`, and store the answer; return whether it was answered.
 
-    A client that cannot say leaves the question open for whoever else may answer it. Cancelling this takes the question back.
+    If the client cannot answer, the question stays open for other clients. Cancelling this coroutine cancels the question.
     """
     try:
         answer = await _send_elicitation(context, input_request, call_meta)
@@ -64,17 +72,8 @@ async def _send_elicitation(
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-# Questions of a tool put to the client that waits for its answer.
-#
-#     2026-07-28   the answer is an InputRequiredResult under the upstream's own keys, and the client sends its request again
-#                  with the responses. The requestState names the call and, for each of these keys, the call's own
-#     before       `elicitation/create` on the stream of the waiting request
-#
-# Whoever cannot be asked, or does not answer, gets a pending result; the questions stay open for every other door. The call's own
-# keys (`domain.inputs`) are never used twice, so an answer that comes late answers nothing by mistake.
-
 ELICITATION_TIMEOUT_SECONDS: Final = 50.0
-"""How long a user may take while the client waits; then it is told where to answer. Clients give up after 60 s."""
+"""How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
 
 
 class CallElicitation:
@@ -82,13 +81,13 @@ class CallElicitation:
         self._gateway = gateway
 
     def can_elicit(self, context: RequestContext, call: Call) -> bool:
-        """Whether this client, in this request, can be asked what the call asks now."""
+        """Whether the client of this request supports the call's open questions."""
         return can_elicit(context, call.input_requests.values())
 
-    # -- 2026-07-28 --
+    # -- modern --
 
     def build_input_required_result(self, context: RequestContext, call: Call) -> Result:
-        """An InputRequiredResult."""
+        """An InputRequiredResult with the call's open questions."""
         requests = {each.name: {"method": each.method, "params": each.params} for each in call.input_requests.values()}
         keys = {each.name: key for key, each in call.input_requests.items()}
         state = seal_request_state(self._gateway, context, {"call_id": call.id, "keys": keys})
@@ -97,7 +96,7 @@ class CallElicitation:
         )
 
     async def resume_call(self, context: RequestContext, state: str, *, upstream: str, tool: str) -> Call:
-        """The call of a request that is sent again, with the responses taken that it brings."""
+        """The call of a repeated request, after the answers in the request are stored."""
         state_data = unseal_request_state(self._gateway, context, state)
         call = await self._gateway.calls.get_for_waiting(context.caller, state_data["call_id"])
         if (call.upstream, call.tool) != (upstream, tool):
@@ -105,9 +104,9 @@ class CallElicitation:
         return await self._apply_responses(context, call, state_data["keys"])
 
     async def apply_early_responses(self, context: RequestContext, call: Call) -> Call | None:
-        """The call with the answers taken that the request that began it brought along; None when it brought none.
+        """The call after the answers that its first request already contained; None if it contained none.
 
-        A client that knows what a tool asks first may answer unasked (SEP-2322).
+        A client that knows a tool's first question may send the answer with the call (SEP-2322).
         """
         if call.input_round > 1 or (context.sdk_context.params or {}).get("requestState") is not None:
             return None
@@ -117,7 +116,7 @@ class CallElicitation:
         return None if updated is call else updated
 
     async def _apply_responses(self, context: RequestContext, call: Call, keys: Mapping[str, str]) -> Call:
-        """The call after what the request answers, by the upstream's keys; what is not asked is ignored."""
+        """The call after the request's answers, by the upstream's keys, are stored; answers without a question are ignored."""
         received: dict[str, Any] = (context.sdk_context.params or {}).get("inputResponses") or {}
         responses = {keys[name]: response for name, response in received.items() if name in keys}
         if not responses or call.is_final:
@@ -127,12 +126,12 @@ class CallElicitation:
         except CallEnded:
             return await self._gateway.calls.get_for_waiting(context.caller, call.id)
 
-    # -- before --
+    # -- legacy --
 
     async def elicit_all(self, context: RequestContext, call: Call) -> bool:
-        """Ask everything that is open, all at once; whether the call goes on then.
+        """Send all open questions at once; return whether the call continues.
 
-        The first answer counts, whatever door it comes through; what is still asked here then is taken back.
+        The first answer counts, wherever it comes from; the remaining questions are then cancelled.
         """
         call_meta = meta.build_call_meta(call)
         answers = asyncio.gather(
@@ -158,5 +157,5 @@ class CallElicitation:
 
 
 def is_upstream_task(call: Call) -> bool:
-    """Whether the upstream made a task of it: then what it asks belongs to the task."""
+    """Whether the upstream runs the call as a task; then its questions belong to the task."""
     return call.handle is not None and "task_id" in call.handle.data

@@ -1,13 +1,12 @@
 """What all handlers share, and how a module adds to every endpoint.
 
-    Gateway    services and ports, handed to every feature once
-    Feature    what a module adds: methods, capabilities, tools of our own, a way to answer a tool call by a task
-    Method     one JSON-RPC method in the eras it exists in; its handler gets the `Exchange` and validated params
+    Gateway         services and ports, passed to every feature once
+    Feature         what a module adds: methods, capabilities, built-in tools, task results of tools/call
+    MethodBinding   one JSON-RPC method and its eras; the handler gets a `RequestContext` and validated params
 
-A feature is made by a function of its module from the gateway, `def feature(gateway: Gateway) -> Feature`, and named in
-`endpoints.all_features`. A handler returns the result as it goes over the wire (camelCase; `resultType` and the `serverInfo`
-stamp are added where they are missing), or raises `MCPError`, or an error of ours (`domain.errors`), which `refusals` words.
-What the client sent is in `exchange.context.params`, raw.
+Each module has a function `build_feature(gateway) -> Feature`, which `server.build_features` lists. A handler returns the
+result as it goes over the wire (camelCase; the dispatcher adds a missing `resultType` and `serverInfo`), or raises `MCPError`
+or a `RingbackError`, which `jsonrpc_errors` converts. `context.sdk_context.params` holds the raw params.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -40,14 +39,14 @@ Result = dict[str, Any]
 class GatewayConfig:
     public_url: str
     inline_wait_seconds: float
-    """How long a client waits for the plain result before it is told where to find it."""
+    """How long a client waits for the plain result before it gets a pending result."""
     task_grace_seconds: float
-    """The same for a client that takes tasks."""
+    """The same for a client that supports tasks; after that it gets a task."""
     keeps_call_on_disconnect: bool
-    """Whether a call of 2026-07-28 goes on when the client closes its stream, whatever the request said."""
+    """Whether a modern call continues after its client closes the stream, whatever the request declares."""
     request_bytes_max: int
     authentication_enabled: bool
-    """Whether authentication is on; when it is off, everybody is the same principal."""
+    """Without authentication all clients share one principal."""
     result_retention_seconds: float
     """How long a call stays resumable after its end."""
 
@@ -72,61 +71,63 @@ class Gateway:
     background_tasks: "TaskSpawner"
 
     async def read_stored_result(self, caller: Caller, call: Call) -> bytes | None:
-        """The CallToolResult of a completed call, as JSON; None of any other, which has none."""
+        """The CallToolResult of a completed call, as JSON; None for any other call."""
         return (await self.calls.get_result(caller, call.id))[1] if call.status is CallStatus.COMPLETED else None
 
 
 class TaskSpawner(Protocol):
-    """Work that outlives the request that began it, and ends with the service."""
+    """Runs coroutines that outlive their request and end with the service."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
 
 
-# -- what a module adds ----------------------------------------------------------------------------------------------------
+# -- features --------------------------------------------------------------------------------------------------------------
 
 MethodHandler = Callable[[RequestContext, Any], Awaitable[Result]]
 Era = Literal["legacy", "modern"]
-"""Before 2026-07-28, with a handshake and sessions, and from then on."""
-BOTH_ERAS: Final[tuple[Era, Era]] = ("legacy", "modern")
+"""`legacy`: 2025-11-25 and earlier, with a handshake and sessions. `modern`: 2026-07-28."""
+BOTH_ERAS: Final[tuple[Era, ...]] = ("legacy", "modern")
+LEGACY_ONLY: Final[tuple[Era, ...]] = ("legacy",)
+MODERN_ONLY: Final[tuple[Era, ...]] = ("modern",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodBinding:
     name: str
     params: type[BaseModel]
-    """Validated by its aliases; a method without params is validated as `{}`."""
+    """Validated by alias; missing params are validated as `{}`."""
     handler: MethodHandler
     eras: Sequence[Era] = BOTH_ERAS
-    """In any other it is -32601, as a method that nobody knows."""
+    """In other eras the method is unknown: -32601."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltinTool:
-    """A tool of Ringback's, listed behind the upstream's."""
+    """A tool of Ringback itself, listed after the upstream's tools."""
 
     definition: Mapping[str, Any]
     """The Tool object."""
     handler: Callable[[RequestContext, Mapping[str, Any]], Awaitable[Result]]
-    """From the arguments, which it judges itself, to a CallToolResult."""
+    """Validates the arguments and returns a CallToolResult."""
 
 
 class TaskResponder(Protocol):
-    """How a generation of tasks answers tools/call."""
+    """Answers tools/call with a task of one era."""
 
     @property
     def responds_immediately(self) -> bool:
-        """Whether who asks for a task expects one, and nothing else: not even a result that is there already."""
+        """Whether the client expects a task even if the result exists already."""
         ...
 
     def get_grace_seconds(self, context: RequestContext) -> float | None:
-        """How long the plain result is waited for; None when this client did not ask for a task of this generation.
+        """How long to wait for the plain result; None if the request does not ask for a task of this era.
 
-        Raises `MCPError` when it asked in a way that cannot be met.
+        Raises `MCPError` if the request for a task is invalid.
         """
         ...
 
     async def create_task_result(self, context: RequestContext, call: Call) -> Result:
-        """The CreateTaskResult of a call that is stored; whatever is to be told later is begun here."""
+        """The CreateTaskResult of a stored call; also starts the notifications about the task."""
         ...
 
 
@@ -147,10 +148,10 @@ class Feature:
     builtin_tools: Sequence[BuiltinTool] = ()
     task_responder: TaskResponder | None = None
     advertise_capabilities: Callable[[Era, Capabilities], None] = field(default=_advertise_nothing)
-    """Adds to the capabilities of `initialize` (legacy) or `server/discover` (modern), as they stand on the wire."""
+    """Adds to the capabilities of `initialize` (legacy) or `server/discover` (modern), in wire form."""
     notification_handlers: Mapping[str, Callable[[RequestContext], Awaitable[None]]] = field(
         default_factory=dict[str, Callable[[RequestContext], Awaitable[None]]]
     )
-    """What a client tells, by method; the SDK hears of it too."""
+    """Handlers of client notifications by method; the SDK handles them too."""
     adapt_tool: Callable[[RequestContext, dict[str, Any]], dict[str, Any]] = field(default=_return_tool_unchanged)
-    """Changes a Tool of an upstream's, a copy, on its way to the client."""
+    """Changes a copy of an upstream's Tool before a client sees it."""

@@ -1,6 +1,6 @@
-"""Errors of ours as JSON-RPC errors: the code by kind, the detail as it stands, the problem's slug and extras in `data`.
+"""Converts Ringback errors to JSON-RPC errors: a code by kind, the detail, and the problem's slug and extras in `data`.
 
-Or as a result, where a model is to read it.
+Or to a tool result, where a model has to read the error.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.request_context import TASKS_EXTENSION
 
 UNAVAILABLE_CODE: Final = -32000
-"""Of the range that JSON-RPC leaves to implementations; what has it may be sent again."""
+"""In the range of implementation-defined errors; the request can be sent again."""
 FORBIDDEN_CODE: Final = -32001
 CONFLICT_CODE: Final = -32009
 LEGACY_RESOURCE_NOT_FOUND_CODE: Final = -32002
@@ -39,22 +39,22 @@ def to_mcp_error(error: errors.RingbackError) -> MCPError:
 
 
 def build_error_result(text: str) -> dict[str, Any]:
-    """A refusal as a CallToolResult: a model reads those and mends its arguments; JSON-RPC errors often never reach it."""
+    """A refusal as a CallToolResult: a model reads it and corrects its arguments; JSON-RPC errors often never reach it."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
 def method_not_found(method: str) -> MCPError:
-    """In the SDK's own words."""
+    """The same error as the SDK's."""
     return MCPError(METHOD_NOT_FOUND, "Method not found", method)
 
 
 def resource_not_found(error: errors.NotFound, *, is_modern: bool) -> MCPError:
-    """It had a code of its own until 2026-07-28 (SEP-2164)."""
+    """Legacy versions have their own code for it; modern ones use -32602 (SEP-2164)."""
     return MCPError(INVALID_PARAMS if is_modern else LEGACY_RESOURCE_NOT_FOUND_CODE, error.detail, error.extra or None)
 
 
 def tasks_capability_missing() -> MCPError:
-    """Said with HTTP status 400 (ext-tasks, Protocol Errors)."""
+    """Sent with HTTP status 400 (ext-tasks, Protocol Errors)."""
     return MCPError(
         MISSING_REQUIRED_CLIENT_CAPABILITY,
         f"Missing required client capability: declare the extension {TASKS_EXTENSION} with this request.",
@@ -63,13 +63,13 @@ def tasks_capability_missing() -> MCPError:
 
 
 def task_required(*, is_modern: bool) -> MCPError:
-    """A tool that runs as a task only was called without one (2025-11-25, Tool-Level Negotiation)."""
+    """The error of a call without a task to a task-only tool (2025-11-25, Tool-Level Negotiation)."""
     if is_modern:
         return tasks_capability_missing()
     return MCPError(METHOD_NOT_FOUND, "This tool must be called as a task: send params.task.")
 
 
 def upstream_mcp_error(error: UpstreamErrorResponse) -> MCPError:
-    """An upstream's own error, as it came."""
+    """The upstream's own error, unchanged."""
     payload = error.error
     return MCPError(int(payload.get("code", INTERNAL_ERROR)), str(payload.get("message", "")), payload.get("data"))

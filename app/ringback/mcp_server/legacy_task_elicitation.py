@@ -1,7 +1,7 @@
-"""Questions of a tool put to a client of before 2026-07-28 that waits for its task: `elicitation/create` along tasks/result.
+"""Sends the questions of a legacy task to the client that waits in tasks/result, as `elicitation/create`.
 
-Every tasks/result that waits asks what is open, so a client that lost its stream is asked again when it comes back. The first
-answer counts, whatever door it comes through; then the others are told that their question is off.
+Each waiting tasks/result sends all open questions, so a client that lost its stream gets them again when it reconnects. The
+first answer counts, wherever it comes from; the same question on other streams is then cancelled.
 """
 
 import asyncio
@@ -23,19 +23,20 @@ from ringback.mcp_server.task_serializer import related_task_meta
 from ringback.waits import wait_first
 
 RESULT_WAITERS_MAX: Final = 8
-"""tasks/result requests of one session that wait for the same task. A stream that breaks leaves its request behind, unnoticed:
-the oldest gives way to a client that comes back again and again."""
+"""tasks/result requests of one session that wait for the same task. A broken stream leaves its request behind unnoticed, so a
+new request of the session replaces the oldest one.
+"""
 
 
 class TaskResultWaiters:
-    """Who waits for which task, in which session."""
+    """The waiting tasks/result requests by session and task."""
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[str, CallId], list[asyncio.Event]] = {}
 
     @contextmanager
     def register_waiter(self, context: RequestContext, call: Call) -> Generator[asyncio.Event]:
-        """The event is set when this one has to give way."""
+        """The event is set when a newer request replaces this one."""
         key = context.mcp_session_id, call.id
         waiting = self._waiters.setdefault(key, [])
         if len(waiting) >= RESULT_WAITERS_MAX:
@@ -52,7 +53,7 @@ class TaskResultWaiters:
 
 
 class LegacyTaskElicitation:
-    """Puts to one waiting client what its task asks, until the task has ended or the service stops."""
+    """Sends a task's questions to one waiting client until the task ends or the service stops."""
 
     def __init__(self, gateway: Gateway, context: RequestContext, call_changes: CallChanges) -> None:
         self._gateway = gateway
@@ -67,13 +68,13 @@ class LegacyTaskElicitation:
                 asyncio.shield(elicitation_task), superseded.wait(), self._gateway.lifecycle.shutdown_event.wait()
             )
             if superseded.is_set():
-                raise MCPError(INTERNAL_ERROR, "Newer requests of this session wait for the task's result now.")
+                raise MCPError(INTERNAL_ERROR, "Newer requests of this session wait for the task's result.")
             if elicitation_task.done():
                 elicitation_task.result()
         finally:
             elicitation_task.cancel()
-            for question in self._elicitations.values():
-                question.cancel()
+            for each in self._elicitations.values():
+                each.cancel()
             await asyncio.gather(elicitation_task, *self._elicitations.values(), return_exceptions=True)
 
     async def _elicit_open_requests(self) -> None:

@@ -1,24 +1,24 @@
-"""The tasks of 2025-11-25 (experimental there), served to clients of that version.
+"""Legacy tasks (experimental in 2025-11-25), for clients of that version.
 
-`params.task` makes any call of an upstream's tool a task, at once and always: every such tool is listed as `taskSupport:
-optional`, whatever the upstream says, because a call is as durable here one way as the other; or as `required`, if it is
-configured so (`task_only`, `tools`). Then
+`params.task` always turns a call of an upstream's tool into a task at once. Every such tool is listed with `taskSupport:
+optional`, whatever the upstream says, because each call is durable here; or with `required` if it is configured as `task_only`.
+Then
 
-    tasks/get       the task
-    tasks/result    waits for the end, and is what the tool said; meanwhile it is also what questions come along
-    tasks/list      the caller's calls, newest first; offered only where callers are told apart
-    tasks/cancel    ends the task: it is cancelled when this is answered, whatever the upstream still does
+    tasks/get       returns the task
+    tasks/result    waits for the end and returns the tool's result; questions are sent on its stream meanwhile
+    tasks/list      lists the caller's calls, newest first; offered only with authentication
+    tasks/cancel    cancels the task before it responds, whatever the upstream still does
 
-What happens to the task is also told in the session that made it: `notifications/tasks/status`, and progress under the token of
-the request, for as long as the task runs.
+The session that created the task gets `notifications/tasks/status`, and progress under the token of the request, while the task
+runs.
 
-Where this differs from the text, or goes beyond it:
+Differences from the specification:
 
-    ttl                     the one asked for is overridden: results are kept as long as all others of this service
-    tools of our own        are listed without taskSupport, and answer with their result also when they are called as a task
-    JSON-RPC errors         carry no related-task: there is no `_meta` in them
-    a cancelled task        has no result; tasks/result is the error -32603 with `data.outcome: cancelled`
-    client-hosted tasks     are not made: an elicitation is a plain request
+    ttl                     the requested ttl is ignored: all results of this service are kept equally long
+    built-in tools          are listed without taskSupport, and return their result even if called as a task
+    JSON-RPC errors         carry no related-task, because they have no `_meta`
+    a cancelled task        has no result; tasks/result returns the error -32603 with `data.outcome: cancelled`
+    client-hosted tasks     are not created: an elicitation is a plain request
 """
 
 from typing import Any, Final
@@ -34,7 +34,7 @@ from ringback.domain.errors import CallEnded, ShuttingDown
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import subscribe_call_changes
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import method_not_found
 from ringback.mcp_server.legacy_task_elicitation import LegacyTaskElicitation, TaskResultWaiters
 from ringback.mcp_server.request_context import RequestContext
@@ -44,11 +44,10 @@ from ringback.mcp_server.tasks import get_own_task
 from ringback.mcp_server.tool_call_responder import build_call_result
 
 LEGACY_TASKS_VERSION: Final = "2025-11-25"
-"""The one version of the protocol with these tasks."""
+"""The only protocol version with these tasks."""
 TASK_PAGE_SIZE: Final = 50
-"""Tasks on a page of tasks/list; as many as REST's pages have."""
+"""The page size of tasks/list; the same as in REST."""
 IMMEDIATE_RESPONSE_META_KEY: Final = "io.modelcontextprotocol/model-immediate-response"
-LEGACY_ONLY: Final[tuple[Era]] = ("legacy",)
 
 
 def build_feature(gateway: Gateway) -> Feature:
@@ -78,7 +77,7 @@ def build_feature(gateway: Gateway) -> Feature:
 
 
 class LegacyTasks:
-    """Implements `gateway.TaskAnswers`."""
+    """Implements `gateway.TaskResponder`."""
 
     responds_immediately = True
 
@@ -94,7 +93,7 @@ class LegacyTasks:
 
     async def create_task_result(self, context: RequestContext, call: Call) -> Result:
         self._start_status_notifications(context, call)
-        hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result comes when it ends."
+        hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result is available when it ends."
         created = self._serializer.legacy_create_task_result(call, now=self._gateway.clock.now())
         return meta.with_call_meta(
             {**created, "_meta": {**related_task_meta(call), IMMEDIATE_RESPONSE_META_KEY: hint}}, call
@@ -106,20 +105,22 @@ class LegacyTasks:
         return self._serialize_task(await self._read_task(context, params.task_id))
 
     async def get_task_result(self, context: RequestContext, params: types.GetTaskPayloadRequestParams) -> Result:
-        """What the call of the tool would have been answered, once that is known."""
+        """The tool's result, or the error of the call, once the task has ended."""
         call = await self._read_task(context, params.task_id)
         if not call.is_final:
             await self._wait_for_end(context, call)
             call = await self._read_task(context, params.task_id)
         if not call.is_final:
-            raise ShuttingDown("The service is shutting down. The task goes on; ask again in a few seconds.")
+            raise ShuttingDown(
+                "The service is shutting down. The task continues; send the request again in a few seconds."
+            )
         stored_result = await self._gateway.read_stored_result(context.caller, call)
         return meta.with_meta(build_call_result(call, stored_result), related_task_meta(call))
 
     async def list_tasks(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
         _require_tasks_version(context)
         if context.caller.principal == ANONYMOUS_PRINCIPAL:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found: tasks are listed only where callers are authenticated.")
+            raise MCPError(METHOD_NOT_FOUND, "Method not found: tasks/list requires authentication.")
         last_id = decode_id_cursor(CursorList.CALLS, params.cursor)
         page = await self._gateway.calls.list_calls(
             context.caller, CallFilter(), position=last_id, limit=TASK_PAGE_SIZE
@@ -152,14 +153,14 @@ class LegacyTasks:
         return await get_own_task(self._gateway, context, task_id)
 
     async def _wait_for_end(self, context: RequestContext, call: Call) -> None:
-        """Until the call has ended, its questions put to the client meanwhile; or until the service stops."""
+        """Wait until the call ends or the service stops, and send the call's questions to the client meanwhile."""
         with (
             subscribe_call_changes(self._gateway, context.caller, call.id) as call_changes,
             self._result_waiters.register_waiter(context, call) as superseded,
         ):
             await LegacyTaskElicitation(self._gateway, context, call_changes).run(superseded)
 
-    # -- what is told unasked --
+    # -- notifications --
 
     def _start_status_notifications(self, context: RequestContext, call: Call) -> None:
         notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
@@ -178,7 +179,7 @@ class LegacyTasks:
 
 
 def _add_task_support(context: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:
-    """What the upstream says of tasks is about its own, and of no use to a client of ours."""
+    """Replace the upstream's task support, which concerns its own tasks, by ours."""
     rest = {key: value for key, value in tool.items() if key != "execution"}
     return {**rest, "execution": {"taskSupport": "optional"}} if _supports_tasks(context) else rest
 

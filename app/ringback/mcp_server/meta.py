@@ -1,39 +1,38 @@
-"""`_meta` between a client and us, and between us and an upstream.
+"""`_meta` between a client and Ringback, and between Ringback and an upstream.
 
-In, each key once, ours first:
+Read from requests; the first key that is present counts:
 
     ringback/clientSessionId   or  client_session_id, openai/session       the call's client_session_id
     ringback/correlationId     or  traceparent                             the call's correlation_id
-    ringback/idempotencyKey                                                the same call, however often it is sent
-    ringback/callback          {url, secret?, events?, …}                  a webhook for this call, with REST's checks
+    ringback/idempotencyKey                                                the call's idempotency key
+    ringback/callback          {url, secret?, events?, …}                  a webhook for this call, validated as in REST
 
-Out, on results, tasks, pending resources and questions: `ringback/callId`, and the two names where the call has them.
+Added to results, tasks, pending resources and questions: `ringback/callId`, and the two labels if the call has them.
 
-Upstream go the client's other keys as far as it is configured to be told them (`runner.link`), without what belongs to the wire
-between two neighbours (`io.modelcontextprotocol/…`, the progress token) and without ours: a callback's secret is neither stored
+The client's other keys go upstream as far as the upstream's `pass_meta` allows, except the keys that belong to one connection
+(`io.modelcontextprotocol/…`, the progress token) and all `ringback/` keys: a callback's secret is neither stored in the call
 nor forwarded.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Strict, ValidationError
+from pydantic import ValidationError
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.event import EventName
-from ringback.domain.meta import RINGBACK_META_PREFIX, is_reserved_meta_key
-from ringback.domain.retry import RetryProfile
-from ringback.domain.validation import require_printable
-from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX, DeliveryCondition
-from ringback.notifier.http.guard import URL_LENGTH_MAX
+from ringback.domain.meta import (
+    CALLBACK_META_KEY,
+    CLIENT_SESSION_ID_META_KEY,
+    CORRELATION_ID_META_KEY,
+    IDEMPOTENCY_KEY_META_KEY,
+    RINGBACK_META_PREFIX,
+    build_ids_meta,
+    is_reserved_meta_key,
+)
+from ringback.schemas.validation_errors import describe_validation_errors
+from ringback.schemas.webhooks import CallbackBody
 from ringback.services.registrations import WebhookRegistration
-
-CALL_ID_META_KEY: Final = "ringback/callId"
-CLIENT_SESSION_ID_META_KEY: Final = "ringback/clientSessionId"
-CORRELATION_ID_META_KEY: Final = "ringback/correlationId"
-IDEMPOTENCY_KEY_META_KEY: Final = "ringback/idempotencyKey"
-CALLBACK_META_KEY: Final = "ringback/callback"
 
 _SESSION_KEYS: Final = (CLIENT_SESSION_ID_META_KEY, "client_session_id", "openai/session")
 _CORRELATION_KEYS: Final = (CORRELATION_ID_META_KEY, "traceparent")
@@ -53,12 +52,12 @@ def read_idempotency_key(meta: Mapping[str, Any]) -> str | None:
 
 
 def has_ringback_key(meta: Mapping[str, Any]) -> bool:
-    """Whether the request carries a key of ours: its client knows that a call outlives it."""
+    """Whether the request carries a `ringback/` key: then the client knows that a call outlives the request."""
     return any(key.startswith(RINGBACK_META_PREFIX) for key in meta)
 
 
 def select_upstream_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a request's `_meta` may go upstream; each upstream's `pass_meta` decides what of it does."""
+    """The part of a request's `_meta` that may go upstream; the upstream's `pass_meta` then selects from it."""
     return {
         key: value
         for key, value in meta.items()
@@ -67,27 +66,22 @@ def select_upstream_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_call_meta(call: Call) -> dict[str, Any]:
-    """What is said of a call wherever it is spoken of."""
-    values = {
-        CALL_ID_META_KEY: call.id,
-        CLIENT_SESSION_ID_META_KEY: call.client_session_id,
-        CORRELATION_ID_META_KEY: call.correlation_id,
-    }
-    return {key: value for key, value in values.items() if value is not None}
+    """The ids of a call, for the `_meta` of every message about it."""
+    return build_ids_meta(call_id=call.id, client_session_id=call.client_session_id, correlation_id=call.correlation_id)
 
 
 def with_call_meta(result: Mapping[str, Any], call: Call) -> dict[str, Any]:
-    """The result with the call's labels in its `_meta`."""
+    """The result with the call's ids in its `_meta`."""
     return with_meta(result, build_call_meta(call))
 
 
 def with_meta(message: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """A result or params with this in their `_meta`, too."""
+    """A result or params with `meta` added to their `_meta`."""
     return {**message, "_meta": {**message.get("_meta", {}), **meta}}
 
 
 def _read_label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
-    """The first that is there; a name of ours must be one, somebody else's is taken if it can be."""
+    """The first label present. A `ringback/` key must be valid; an invalid foreign key is skipped."""
     for key in keys:
         value = meta.get(key)
         if value is None:
@@ -95,50 +89,16 @@ def _read_label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
         if isinstance(value, str) and 0 < len(value) <= LABEL_LENGTH_MAX and value.isprintable():
             return value
         if key.startswith(RINGBACK_META_PREFIX):
-            raise InvalidRequest(f"_meta['{key}'] must be a text of 1 to {LABEL_LENGTH_MAX} printable characters.")
+            raise InvalidRequest(f"_meta['{key}'] must be a string of 1 to {LABEL_LENGTH_MAX} printable characters.")
     return None
 
 
-# `_meta["ringback/callback"]`: whom to ring for one call. The form of REST's `callback`, and its checks behind it.
-
-
-class CallbackForm(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    url: Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
-    secret: Annotated[SecretStr, Field(max_length=SECRET_LENGTH_MAX)] | None = None
-    events: Annotated[frozenset[EventName], Field(min_length=1)] = DEFAULT_EVENTS
-    correlation_id: (
-        Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)] | None
-    ) = None
-    retries: RetryProfile = RetryProfile.DAYS
-    include_result: Annotated[bool, Strict()] = False
-    when: DeliveryCondition = DeliveryCondition.ALWAYS
-    description: Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)] | None = (
-        None
-    )
-
-    def to_webhook_spec(self) -> WebhookRegistration:
-        return WebhookRegistration(
-            url=self.url,
-            secret=self.secret.get_secret_value() if self.secret else None,
-            events=self.events,
-            correlation_id=self.correlation_id,
-            retries=self.retries,
-            include_result=self.include_result,
-            when=self.when,
-            description=self.description,
-        )
-
-
 def parse_callback(meta: Mapping[str, Any]) -> WebhookRegistration | None:
-    """What the request asks to be rung for; raises `InvalidRequest`, which shows no value: it may be a secret."""
+    """The callback that the request asks for; raises `InvalidRequest` without the value, which may be a secret."""
     if (value := meta.get(CALLBACK_META_KEY)) is None:
         return None
     try:
-        return CallbackForm.model_validate(value).to_webhook_spec()
+        return CallbackBody.model_validate(value).to_registration()
     except ValidationError as problem:
-        first = problem.errors(include_input=False, include_context=False)[0]
-        location = ".".join(str(step) for step in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise InvalidRequest(f"_meta['{CALLBACK_META_KEY}']{'.' if location else ''}{location}: {reason}") from None
+        (detail,) = describe_validation_errors(problem, root=f"_meta['{CALLBACK_META_KEY}']")
+        raise InvalidRequest(detail) from None

@@ -1,8 +1,8 @@
-"""From a request that the SDK has taken in to the handler of a feature, and back.
+"""Dispatches SDK requests to the handlers of the features.
 
-It is a middleware of the SDK's server, because only a middleware's answer goes over the wire as it is: what an upstream
-answered is passed on with fields that this SDK does not know, and a task of 2025-11-25 is no CallToolResult, so the SDK would
-refuse it. What nobody here handles (`initialize`, `ping`, …) goes on to the SDK.
+This is an SDK middleware because the SDK sends only a middleware's result unchanged: a proxied result may have fields unknown
+to this SDK, and the SDK would reject a 2025-11-25 task, which is no CallToolResult. The SDK itself handles the methods that no
+feature handles (`initialize`, `ping`, …).
 """
 
 import json
@@ -26,7 +26,7 @@ _MODERN_ONLY_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
 class MethodDispatcher:
-    """One endpoint's methods, as a `mcp.server.context.ServerMiddleware`."""
+    """The methods of one endpoint, as a `mcp.server.context.ServerMiddleware`."""
 
     def __init__(self, endpoint: Endpoint, features: Sequence[Feature], *, server_info: Mapping[str, Any]) -> None:
         self._endpoint = endpoint
@@ -63,19 +63,19 @@ class MethodDispatcher:
         return self._add_modern_fields(result) if is_modern else _strip_modern_fields(result)
 
     def _add_modern_fields(self, result: Result) -> Result:
-        """What a result of 2026-07-28 must carry, wherever it came from."""
+        """Add the fields that every modern result needs, where they are missing."""
         meta = {SERVER_INFO_META_KEY: self._server_info, **result.get("_meta", {})}
         return {"resultType": "complete", **result, "_meta": meta}
 
 
 def _strip_modern_fields(result: Result) -> Result:
-    """For a client of before: what only 2026-07-28 has is left out, on every result, and structured content but objects."""
+    """Remove the fields that only modern results have, and structured content that is not an object."""
     dropped = {"structuredContent"} if not isinstance(result.get("structuredContent", {}), dict) else frozenset[str]()
     return {key: value for key, value in result.items() if key not in _MODERN_ONLY_FIELDS | dropped}
 
 
 def _validate_request(sdk_context: ServerRequestContext[Any, Any]) -> None:
-    """As strict as the SDK is with the requests that it handles itself."""
+    """Validate as strictly as the SDK validates the requests that it handles itself."""
     if sdk_context.method in methods.SPEC_CLIENT_METHODS:
         try:
             methods.validate_client_request(sdk_context.method, sdk_context.protocol_version, sdk_context.params)
@@ -83,11 +83,11 @@ def _validate_request(sdk_context: ServerRequestContext[Any, Any]) -> None:
             raise method_not_found(sdk_context.method) from None
     try:
         jsontext.dumps(sdk_context.params)
-        json.dumps(sdk_context.params, allow_nan=False)  # the line above would make `null` of NaN, without a word
+        json.dumps(sdk_context.params, allow_nan=False)  # the line above silently converts NaN to `null`
     except (TypeError, ValueError):
-        # Python's parser takes in what we do not write: refused here, before anything is done (as REST does).
+        # Python's JSON parser accepts values that we cannot write: refuse them before the call starts, as REST does.
         raise MCPError(
             INVALID_PARAMS,
-            "The request holds NaN, an integer beyond 64 bits or a number beyond doubles, half a surrogate pair, or too many "
-            "levels.",
+            "The request contains NaN, an integer over 64 bits, a number beyond the range of doubles, an unpaired surrogate, "
+            "or too many nested levels.",
         ) from None

@@ -1,17 +1,16 @@
-"""Calls that go on after their client was answered: the pending result, and the resource `ringback://calls/{id}` it points to.
+"""The pending result, and the resource `ringback://calls/{id}` that it links to.
 
-A pending result is for clients that know nothing but tool results, so it says in words what runs and what to do. The resource
-reads as JSON, can be subscribed to, and holds the result once there is one.
+A pending result is for clients that support only tool results, so its text says which call runs and what to do. The resource is
+JSON, can be subscribed to, and contains the result once the call has ended.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, CallStatus, call_resource_uri
+from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, call_resource_uri
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.mcp_server import meta
-from ringback.mcp_server.call_text import describe_call
+from ringback.mcp_server.call_text import describe_call, render_pending_text
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.tool_export import PENDING_KEY
@@ -20,7 +19,7 @@ CALL_RESOURCE_TEMPLATE: Final[dict[str, Any]] = {
     "uriTemplate": f"{CALL_RESOURCE_URI_PREFIX}{{call_id}}",
     "name": "ringback_call",
     "title": "Ringback call",
-    "description": "A tool call that outlives its request, as JSON: status, progress, and the result once there is one.",
+    "description": "A tool call that runs in the background, as JSON: status, progress, and the result once it has ended.",
     "mimeType": "application/json",
 }
 
@@ -30,47 +29,31 @@ def is_ringback_uri(uri: str) -> bool:
 
 
 def build_pending_result(call: Call) -> Result:
-    """A CallToolResult that is no error: the tool is at work."""
+    """A CallToolResult without isError: the tool is running."""
     pending = {"call_id": call.id, "status": str(call.status), "resource_uri": call_resource_uri(call)}
     resource_link = {
         "type": "resource_link",
         "uri": call_resource_uri(call),
         "name": call.id,
         "title": f"{call.tool} of {call.upstream}",
-        "description": "Becomes the tool's result.",
+        "description": "Contains the tool's result once the call has ended.",
         "mimeType": "application/json",
     }
-    content = [{"type": "text", "text": "\n".join(_render_pending_text(call))}, resource_link]
+    content = [{"type": "text", "text": render_pending_text(call)}, resource_link]
     return meta.with_call_meta(
         {"content": content, "structuredContent": {PENDING_KEY: pending}, "isError": False}, call
     )
 
 
 async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str) -> Result:
-    """The resource as it is now; a call of somebody else's is as unknown as one that never was."""
+    """The resource as it is now; another principal's call is as unknown as one that does not exist."""
     try:
         call = await gateway.calls.get_call(context.caller, uri.removeprefix(CALL_RESOURCE_URI_PREFIX))
     except CallExpired as expired:
         raise NotFound(expired.detail, uri=uri) from None
     except NotFound:
-        raise NotFound("No call of yours has this URI. List yours with ringback_list_calls.", uri=uri) from None
+        raise NotFound("You have no call with this URI. List your calls with ringback_list_calls.", uri=uri) from None
     stored = await gateway.read_stored_result(context.caller, call)
     text = jsontext.dumps(describe_call(call, stored)).decode()
     contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.build_call_meta(call)}
     return {"contents": [contents], "ttlMs": 0, "cacheScope": "private", "_meta": meta.build_call_meta(call)}
-
-
-def _render_pending_text(call: Call) -> Sequence[str]:
-    return [
-        f"The tool '{call.tool}' of '{call.upstream}' is not done yet. Do not call it again: it goes on as call {call.id}.",
-        _render_next_step(call),
-    ]
-
-
-def _render_next_step(call: Call) -> str:
-    if call.status is CallStatus.INPUT_REQUIRED:
-        return f"It asks for input: read {call_resource_uri(call)} for the questions, and answer them with ringback_answer_call."
-    return (
-        f"Its result will be at {call_resource_uri(call)}. To wait for it, use ringback_wait_for_call; if somebody is rung when it "
-        "ends, you need not wait."
-    )

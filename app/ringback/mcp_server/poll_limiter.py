@@ -1,7 +1,7 @@
-"""Telling a model that looks again and again, and sees nothing new, to stop.
+"""Tells a model to stop polling a call that does not change.
 
-A look costs the model a turn and its user money, and changes nothing: the call ends when it ends. So looks without a change are
-counted, for each principal and call, and after a few of them the answer says to stop and wait to be called back.
+A poll costs the model a turn and its user money, and does not make the call faster. So unchanged polls are counted for each
+principal and call; after a few of them the response says to stop and wait for the callback.
 """
 
 from collections import OrderedDict
@@ -13,9 +13,9 @@ from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 
 UNCHANGED_POLLS_MAX: Final = 5
-"""Looks that may find nothing new. With the longest waits that is four minutes: what is not there then, is not there soon."""
+"""Polls that may find no change. With the longest waits that is four minutes; a call that long rarely ends in the next one."""
 TRACKED_CALLS_MAX: Final = 10_000
-"""Calls remembered at once, some 3 MB. Of those, the one that was looked at longest ago is forgotten, and counted anew."""
+"""Calls tracked at once, about 3 MB. The one polled longest ago is dropped first, and its count starts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def _read_call_state(call: Call) -> _CallState:
 
 
 class PollLimiter:
-    """How often each call was looked at since it last changed."""
+    """Counts the polls of each call since its last change."""
 
     def __init__(
         self, *, unchanged_polls_max: int = UNCHANGED_POLLS_MAX, tracked_calls_max: int = TRACKED_CALLS_MAX
@@ -42,12 +42,12 @@ class PollLimiter:
         self._polls: OrderedDict[tuple[Principal, CallId], tuple[_CallState, int]] = OrderedDict()
 
     def poll_limit_reached(self, principal: Principal, call: Call) -> bool:
-        """Whether so many looks have found the call as it is now that another one is not worth waiting for."""
+        """Whether the client has polled this status too often; it is then told to wait for the callback."""
         last_state, polls = self._polls.get((principal, call.id), (None, 0))
         return last_state == _read_call_state(call) and polls >= self._unchanged_polls_max
 
     def record_poll(self, principal: Principal, call: Call) -> None:
-        """Remember that the call was looked at and found like this; one that has ended is not looked at in vain."""
+        """Count a poll of the call in this state; an ended call is not counted."""
         key = (principal, call.id)
         last_state, polls = self._polls.pop(key, (None, 0))
         if call.is_final:

@@ -1,8 +1,8 @@
-"""Progress and log messages of the upstream, relayed while the client waits for its answer.
+"""Relays progress and log messages of the upstream while the client waits for a response.
 
-Progress goes out only to a client that sent a token, and only upwards (a MUST of the protocol). It comes live from the
-upstream; of a call that runs in another process it comes from the store, a second late. Messages are sent to clients that asked
-for them: with the request on 2026-07-28, by logging/setLevel before.
+Progress goes only to a client that sent a progress token, and only increases (a MUST of the protocol). It comes live from the
+upstream, or up to a second late from the store if another process runs the call. Log messages go to clients that set a level:
+in the modern request, or with logging/setLevel in a legacy session.
 """
 
 from collections import OrderedDict
@@ -18,13 +18,13 @@ from ringback.mcp_server.session_notifications import send_to_request
 from ringback.mcp_server.task_serializer import progress_params
 
 LOG_LEVEL_SESSIONS_MAX: Final = 10_000
-"""Whose level is remembered; as many sessions as an endpoint has."""
+"""Sessions whose level is kept; as many as an endpoint may have."""
 _LEVELS: Final = frozenset(cast("tuple[str, ...]", get_args(LoggingLevel)))
 _PROGRESS_METHOD: Final = "notifications/progress"
 
 
 class SessionLogLevels:
-    """What sessions of before 2026-07-28 asked to hear."""
+    """The log levels that legacy sessions have set."""
 
     def __init__(self) -> None:
         self._levels: OrderedDict[str, str] = OrderedDict()
@@ -41,7 +41,7 @@ class SessionLogLevels:
 
 
 class ProgressRelay:
-    """To one client that waits."""
+    """Relays to one waiting client."""
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context
@@ -49,7 +49,7 @@ class ProgressRelay:
         self._last_progress: float | None = None
 
     async def relay_notifications(self, notifications: AsyncIterator[UpstreamNotification]) -> None:
-        """Until cancelled."""
+        """Relay until cancelled."""
         async for each in notifications:
             if each.method == _PROGRESS_METHOD:
                 await self._send_progress(each.params)

@@ -1,8 +1,7 @@
-"""Resources, prompts, completions and log levels of the upstreams, passed on; and our own resource among them.
+"""Resources, prompts, completions and log levels of the upstreams, and the resource of Ringback's calls.
 
-Lists are answered from what the upstreams told last, also while they are away. Whatever an upstream answers goes on as it came,
-but for `_meta` between two neighbours. Its own freshness hints stay; nothing is ever `public`, because who may see it is for us
-to say.
+Lists come from the catalog cache, also while an upstream is unreachable. An upstream's response is passed on unchanged, except
+for the `_meta` keys of one connection and `cacheScope`, which is never `public`: Ringback decides who may see an entry.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
 from ringback.mcp_server import pending_results as pending
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import resource_not_found
 from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
@@ -45,7 +44,7 @@ def build_feature(gateway: Gateway, *, log_levels: SessionLogLevels) -> Feature:
                 name="logging/setLevel",
                 params=types.SetLevelRequestParams,
                 handler=methods.set_log_level,
-                eras=("legacy",),
+                eras=LEGACY_ONLY,
             ),
         ),
         advertise_capabilities=_advertise_resources,
@@ -137,7 +136,7 @@ class ProxiedMethods:
         return {key: value for key, value in answer.items() if key != "resultType"}
 
     def _read_input_responses(self, context: RequestContext, upstream: str) -> dict[str, Any]:
-        """What a request brings that is sent again with answers: an upstream's own state goes to that upstream only."""
+        """The answers of a repeated request. An upstream's own state goes only to that upstream."""
         received = context.sdk_context.params or {}
         retry_params: dict[str, Any] = {key: received[key] for key in ("inputResponses",) if key in received}
         if received.get("requestState") is not None:

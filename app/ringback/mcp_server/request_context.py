@@ -1,4 +1,4 @@
-"""One MCP request as our handlers see it: who asks, through which endpoint, in which era, and what their client can do."""
+"""One MCP request as handlers see it: its caller, endpoint, era, and the client's capabilities."""
 
 import asyncio
 from collections.abc import Mapping, MutableMapping
@@ -7,20 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from mcp.server.context import ServerRequestContext
+from mcp_types import ElicitationCapability
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from ringback.domain.principal import Caller
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
-"""The extension of 2026-07-28, as clients declare it on every request."""
-REQUEST_CLOSED_KEY: Final = "ringback.left"
-"""Where the ASGI scope's state keeps `Exchange.left`."""
+"""The modern tasks extension; clients declare it with every request."""
+REQUEST_CLOSED_KEY: Final = "ringback.request_closed"
+"""The key of `RequestContext.request_closed` in the ASGI scope's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """`/mcp/{upstream}` passes one upstream on with unchanged names; `/mcp` joins all that the caller may see."""
+    """`/mcp/{upstream}` re-exports one upstream under its own names; `/mcp` joins all upstreams that the caller may use."""
 
     upstream: str | None
 
@@ -37,54 +38,53 @@ class RequestContext:
 
     @property
     def is_modern(self) -> bool:
-        """2026-07-28 and later: no sessions, and what the client can do is told with each request."""
+        """2026-07-28: no sessions; the client declares its capabilities with each request."""
         return self.sdk_context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The request's `_meta` by its names on the wire, but for the progress token (`progress_token`: the SDK's spelling)."""
+        """The request's `_meta` in wire names, except the progress token, which the SDK renames to `progress_token`."""
         return self.sdk_context.meta or {}
 
     @property
     def request_closed(self) -> asyncio.Event:
-        """Set once this request is over or its client has gone; before 2026-07-28 nothing else tells a handler of that."""
+        """Set when the request is over or its client has disconnected; in legacy sessions the only sign of a disconnect."""
         event: asyncio.Event = self.asgi_state[REQUEST_CLOSED_KEY]
         return event
 
     @property
     def asgi_state(self) -> MutableMapping[str, Any]:
-        """What belongs to the HTTP request that brought this one, and to its answer."""
+        """The state of the HTTP request that carries this MCP request."""
         state: MutableMapping[str, Any] = cast("Request", self.sdk_context.request).scope["state"]
         return state
 
     @property
     def mcp_session_id(self) -> str:
-        """Of a client of before 2026-07-28; empty for any other."""
+        """The session id of a legacy client; empty for a modern one."""
         request = self.sdk_context.request
         return "" if request is None else request.headers.get("mcp-session-id", "")
 
     def supports_elicitation(self, modes: AbstractSet[str]) -> bool:
-        """Whether the client can put questions in all these modes to its user; `{}` has always meant forms."""
-        capabilities = self.sdk_context.session.client_capabilities
-        if capabilities is None or capabilities.elicitation is None:
+        """Whether the client supports elicitation in all these modes; `{}` has always meant forms."""
+        declared = self._elicitation
+        if declared is None:
             return False
-        declared = capabilities.elicitation
-        supported = {
-            mode
-            for mode, mode_capability in (("form", declared.form), ("url", declared.url))
-            if mode_capability is not None
-        }
+        supported = {mode for mode, value in (("form", declared.form), ("url", declared.url)) if value is not None}
         return modes <= (supported or {"form"})
 
     @property
     def elicitation_capability(self) -> Mapping[str, Any]:
-        """The capability to be asked, as the client declared it with this very request."""
-        capabilities = self.sdk_context.session.client_capabilities
-        if not self.is_modern or capabilities is None or capabilities.elicitation is None:
+        """The elicitation capability in wire form, as this modern request declares it; empty if it does not."""
+        if not self.is_modern or self._elicitation is None:
             return {}
-        return {"elicitation": capabilities.elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)}
+        return {"elicitation": self._elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)}
+
+    @property
+    def _elicitation(self) -> ElicitationCapability | None:
+        capabilities = self.sdk_context.session.client_capabilities
+        return None if capabilities is None else capabilities.elicitation
 
     def declares_extension(self, extension: str) -> bool:
-        """Whether the client speaks this extension: said with this request, or before 2026-07-28 with the handshake."""
+        """Whether the client declares this extension: in this request, or in the handshake of a legacy session."""
         capabilities = self.sdk_context.session.client_capabilities
         return capabilities is not None and extension in (capabilities.extensions or {})

@@ -1,7 +1,6 @@
-"""requestState of 2026-07-28: what a client carries from one round of questions to the next.
+"""The modern requestState, which a client carries from one round of questions to the next.
 
-A client may show it to anybody and send anything in its place, so it is sealed, for its principal and for the method it
-belongs to.
+A client may disclose or replace it, so it is sealed for its principal and its method.
 """
 
 from typing import Any
@@ -23,7 +22,7 @@ def seal_request_state(gateway: Gateway, context: RequestContext, data: Any) -> 
 
 
 def unseal_request_state(gateway: Gateway, context: RequestContext, state: str) -> Any:
-    """What was sealed; -32602 for everything that this principal was not given for this method."""
+    """The sealed data; raises -32602 for a state that this principal did not get for this method."""
     try:
         return jsontext.loads(
             gateway.sealer.unseal(base64text.decode_base64(state), associated_data=_get_associated_data(context))
@@ -33,9 +32,7 @@ def unseal_request_state(gateway: Gateway, context: RequestContext, state: str) 
 
 
 def unknown_request_state() -> MCPError:
-    return MCPError(
-        INVALID_PARAMS, "This requestState is not one of yours. Send it as you got it, with the same request."
-    )
+    return MCPError(INVALID_PARAMS, "Unknown requestState. Send it unchanged, with the same request.")
 
 
 def _get_associated_data(context: RequestContext) -> str:

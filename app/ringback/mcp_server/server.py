@@ -1,7 +1,7 @@
-"""`/mcp` and `/mcp/{upstream}` as one ASGI application: who asks, which endpoint, and that endpoint's server.
+"""`/mcp` and `/mcp/{upstream}` as one ASGI application.
 
-Each endpoint has a server of the SDK's with a session manager of its own (`keeping`), made when its first request comes. An
-unknown name makes none: there are as many endpoints as upstreams, and one for all of them.
+Each endpoint has an SDK server with its own session manager (`session_manager`), created by the first request. An unknown
+upstream name creates none, so there are at most as many endpoints as upstreams, plus `/mcp`.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import REQUEST_CLOSED_KEY, Endpoint
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
 
-_current_caller: Final[ContextVar[Caller]] = ContextVar("asking")
-"""Who sends the request that this task handles: the one thing that the SDK's look-up of a schema is not told."""
+_current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
+"""The caller of the current request. The SDK does not pass the request to its input schema look-up."""
 
 
 def build_features(gateway: Gateway) -> Sequence[Feature]:
-    """Later ones see what earlier ones have advertised."""
+    """Each feature sees the capabilities that earlier ones advertise."""
     log_levels = SessionLogLevels()
     earlier_features = (
         passthrough.build_feature(gateway, log_levels=log_levels),
@@ -51,7 +51,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
 
 
 class BackgroundTaskSet:
-    """Implements `gateway.Background`."""
+    """Implements `gateway.TaskSpawner`."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,7 +69,7 @@ class BackgroundTaskSet:
 
 
 class ResponseTracker:
-    """Sends an answer on, and knows whether it has begun and ended."""
+    """Forwards a response and records whether it has started and ended."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -82,7 +82,7 @@ class ResponseTracker:
         await self._send(message)
 
     async def end_response(self) -> None:
-        """End a stream that nobody writes to any more; its client comes back."""
+        """End the open stream of a failed session manager, so that the client reconnects."""
         if not self._has_ended:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -127,12 +127,12 @@ class McpServer:
             await self._endpoints.aclose()
 
     def close(self) -> None:
-        """End every session and stream."""
+        """End all sessions and streams."""
         self._is_closing = True
         self._endpoints.close()
 
     def failing_endpoints(self) -> frozenset[str]:
-        """The endpoints that failed and do not run again yet."""
+        """The endpoints that have failed and are not running again yet."""
         return self._endpoints.failing_endpoints()
 
     def _list_upstream_names(self) -> frozenset[str]:
@@ -146,7 +146,7 @@ class McpServer:
         return Endpoint(upstream=upstream)
 
     def _count_stream(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:
-        """A session's own stream (GET) is one of its principal's streams; raises `QuotaExceeded`."""
+        """Count a session's own stream (GET) against the principal's quota; raises `QuotaExceeded`."""
         return self._gateway.quotas.open_stream(caller.principal) if scope["method"] == "GET" else nullcontext()
 
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
@@ -163,7 +163,7 @@ class McpServer:
         return server
 
     def _get_input_schema(self, endpoint: Endpoint, name: str) -> Mapping[str, Any] | None:
-        """For the SDK, which holds `Mcp-Param-…` headers against it before anything of ours runs."""
+        """For the SDK, which validates `Mcp-Param-…` headers against the schema before it calls our handlers."""
         gateway = self._gateway
         target = (
             (endpoint.upstream, name)

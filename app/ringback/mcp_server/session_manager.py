@@ -1,8 +1,8 @@
-"""The session managers of the endpoints: each in a task of its own, started when first wanted, and again when it has failed.
+"""The session managers of the endpoints.
 
-A session manager of the SDK must be entered and left in one task, and it ends with the first error that a session of its own
-does not catch. Then every request that it is handling ends, later ones are refused until it runs again, and no other endpoint
-notices.
+Each runs in its own task, starts with its first request, and restarts after a failure. An SDK session manager must be entered
+and left in one task, and the first uncaught error of one of its sessions ends it. Then all its current requests end, later ones
+are refused until it runs again, and other endpoints are not affected.
 """
 
 import asyncio
@@ -20,24 +20,25 @@ from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, Str
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.domain.errors import EndpointUnavailable, QuotaExceeded
 from ringback.mcp_server.request_context import Endpoint
 from ringback.services.events import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper, wait_first
 
-# Sessions of before 2026-07-28 at one endpoint: how many there may be, and how long a session's own stream stays open.
+# Limits of legacy sessions at one endpoint: their number, and how long a session's own stream stays open.
 #
-# The SDK's manager knows which sessions are there and whose they are, so that is where they are counted: a count of our own would
-# have to follow every way in which a session ends. Two private names of the SDK's are used here and nowhere else, because nothing
-# public tells what they tell: `_admit_session`, where it decides on a new session, and what it keeps of the live ones.
+# The SDK's manager knows the live sessions and their owners, so they are counted there: a separate count would have to follow
+# every way in which a session ends. Private names of the SDK are used only here, because no public ones exist:
+# `_admit_session`, which decides about a new session, `_server_instances` and `_session_owners`.
 
 SESSIONS_MAX: Final = 10_000
-"""Of one endpoint; as many idle streams as one process is built for."""
+"""Sessions of one endpoint; as many idle streams as one process is built for."""
 SESSIONS_PER_PRINCIPAL_MAX: Final = SESSIONS_MAX // 10
-"""Of those: ten principals that never end a session have to come together before anybody else is refused."""
+"""Sessions of one principal: it takes ten principals that never end a session before others are refused."""
 RETRY_AFTER_SECONDS: Final = 30
-"""Nobody knows when a session will end; this is soon enough to be there in time, and seldom enough."""
+"""The end of a session cannot be predicted; 30 s is soon enough for the client and rare enough for the service."""
 
 
 class BoundedSessionManager(StreamableHTTPSessionManager):
@@ -46,7 +47,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._clock = clock
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises `QuotaExceeded` instead of opening one session too many of its principal's."""
+        """Handle a request; raises `QuotaExceeded` instead of opening a session over the principal's quota."""
         response = super().handle_request(scope, receive, send)
         if scope["method"] == "GET":
             await run_with_helper(
@@ -56,25 +57,25 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             await response
 
     async def _close_stream_after_limit(self, session_id: str) -> None:
-        """A client that comes back has its key looked at again, as a reader of the log's stream has."""
+        """Close the session's stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""
         await self._clock.sleep(FOLLOW_SECONDS_MAX)
         if transport := self._server_instances.get(session_id):
             transport.close_standalone_sse_stream()
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """Overrides the SDK's, which calls it with nothing in between its look at the sessions and the new one."""
+        """Override the SDK's check, which runs without an await between counting sessions and adding the new one."""
         if requestor is not None:
             self._require_session_quota(requestor["client_id"])
         return super()._admit_session(requestor)
 
     def _require_session_quota(self, principal: str) -> None:
-        """Counted anew for each that would be opened: 0.4 ms when there are ten thousand (measured)."""
+        """Count the principal's sessions: 0.4 ms when there are ten thousand (measured)."""
         open_sessions = sum(owner["client_id"] == principal for owner in self._session_owners.values())
         if open_sessions >= SESSIONS_PER_PRINCIPAL_MAX:
             raise QuotaExceeded(
-                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. Nothing was done. End what "
-                "you no longer need: DELETE with its Mcp-Session-Id. Sessions end by themselves when they were idle for "
-                f"{DEFAULT_SESSION_IDLE_TIMEOUT // 60} minutes.",
+                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. No session was "
+                "opened. End sessions that you no longer need: DELETE with their Mcp-Session-Id. A session also ends after it "
+                f"was idle for {DEFAULT_SESSION_IDLE_TIMEOUT // 60} minutes.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
                 quota="sessions",
                 limit=SESSIONS_PER_PRINCIPAL_MAX,
@@ -84,35 +85,34 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_SECONDS: Final = 30.0
-"""For a request to wait until its endpoint runs. Starting one takes less than a millisecond."""
-RESTART_BACKOFF_SECONDS_MIN: Final = 1.0
-RESTART_BACKOFF_SECONDS_MAX: Final = 60.0
-"""Before an endpoint that failed is started again: doubled each time, and forgotten once one has lasted as long."""
+"""How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
+RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+"""The pause before a failed endpoint restarts. It is reset after a run as long as the longest pause."""
 
 
 @dataclass(slots=True, eq=False)
 class _EndpointState:
-    """One endpoint's manager, from its first request to the end of the service, or of its upstream."""
+    """One endpoint's manager, from its first request until the service ends or the upstream is removed."""
 
     name: str
     stop_requested: asyncio.Event = field(default_factory=asyncio.Event)
     manager: BoundedSessionManager | None = None
-    """None while it is being started, and while it is down."""
+    """None while it starts and while it is down."""
     is_down: bool = False
     start_finished: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the first start has gone well or not."""
+    """Set when the first start has succeeded or failed."""
     request_scopes: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
 
     def unavailable_error(self) -> EndpointUnavailable:
         return EndpointUnavailable(
-            f"The MCP endpoint {self.name} has failed and is being started again; the log says why. Send the request again in "
-            "a few seconds, with its ringback/idempotencyKey if it has one. A session that was open there begins anew with "
-            "initialize. Other endpoints are not concerned."
+            f"The MCP endpoint {self.name} has failed and is restarting; the log has the reason. Send the request again in "
+            "a few seconds, with its ringback/idempotencyKey if it has one. Sessions at this endpoint must begin again with "
+            "initialize. Other endpoints are not affected."
         )
 
 
 class EndpointSupervisor:
-    """`make` makes a new manager for an endpoint. `known` are the upstreams that there are, which bounds the endpoints."""
+    """Starts, restarts and stops the session managers; `list_upstreams` bounds the number of endpoints."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class EndpointSupervisor:
 
     @asynccontextmanager
     async def acquire_manager(self, endpoint: Endpoint) -> AsyncGenerator[BoundedSessionManager]:
-        """The manager to handle a request with, which is cut off when the manager fails; raises `EndpointUnavailable`."""
+        """The endpoint's manager; when it fails, the request is cancelled and `EndpointUnavailable` is raised."""
         state = self._endpoints.get(endpoint) or self._start_endpoint(endpoint)
         if state.manager is None:
             await wait_first(state.start_finished.wait(), timeout_seconds=START_TIMEOUT_SECONDS)
@@ -162,7 +162,7 @@ class EndpointSupervisor:
     def _start_endpoint(self, endpoint: Endpoint) -> _EndpointState:
         upstream_names = self._list_upstreams()
         for removed_endpoint in [
-            one for one in self._endpoints if one.upstream is not None and one.upstream not in upstream_names
+            each for each in self._endpoints if each.upstream is not None and each.upstream not in upstream_names
         ]:
             self._endpoints.pop(removed_endpoint).stop_requested.set()
         name = "/mcp" if endpoint.upstream is None else f"/mcp/{endpoint.upstream}"
@@ -173,7 +173,7 @@ class EndpointSupervisor:
         return state
 
     async def _run_with_restarts(self, endpoint: Endpoint, state: _EndpointState) -> None:
-        backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
+        failures = 0
         while not state.stop_requested.is_set():
             started_at = self._clock.monotonic()
             try:
@@ -182,10 +182,10 @@ class EndpointSupervisor:
                 log.exception("mcp.endpoint_failed", extra={"endpoint": state.name})
                 state.is_down = True
                 self._cancel_requests(state)
-                if self._clock.monotonic() - started_at >= RESTART_BACKOFF_SECONDS_MAX:
-                    backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
-                await wait_first(state.stop_requested.wait(), self._clock.sleep(backoff_seconds))
-                backoff_seconds = min(2 * backoff_seconds, RESTART_BACKOFF_SECONDS_MAX)
+                has_lasted = self._clock.monotonic() - started_at >= RESTART_BACKOFF.longest_seconds
+                failures = 1 if has_lasted else failures + 1
+                pause_seconds = RESTART_BACKOFF.pause_seconds(failures)
+                await wait_first(state.stop_requested.wait(), self._clock.sleep(pause_seconds))
 
     async def _run_manager(self, endpoint: Endpoint, state: _EndpointState) -> None:
         manager = self._create_manager(endpoint)

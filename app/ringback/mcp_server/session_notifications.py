@@ -1,7 +1,7 @@
-"""Notifications to a client, and what is told in a session of before 2026-07-28 without being asked.
+"""Notifications to clients, and the publishers that run for a legacy session.
 
-2026-07-28   nothing but on the stream of a subscriptions/listen request, and it ends with the request
-before       on the session's own stream (GET), which the client may or may not have open; it ends with the session
+modern   notifications go only to the stream of a subscriptions/listen request, and end with it
+legacy   notifications go to the session's own stream (GET), which the client may not have open, and end with the session
 """
 
 import asyncio
@@ -21,28 +21,28 @@ SendNotification = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Sends a notification: its method and its params."""
 Publisher = Callable[[], Coroutine[Any, Any, None]]
 SESSION_PUBLISHERS_MAX: Final = 256
-"""Calls and resources that one session hears of at once. Each takes 6 KB (measured); a client that follows more has a bug."""
+"""Calls and resources that one session is subscribed to. Each takes 6 KB (measured); a client with more has a bug."""
 
-_STATE_KEY: Final = "ringback.told"
+_STATE_KEY: Final = "ringback.session_notifications"
 
 
 class RawNotification(types.Notification[dict[str, Any], str]):
-    """Params go out as they are."""
+    """Sends params unchanged."""
 
 
 async def send_to_session(sdk_context: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any]) -> None:
-    """On the session's own stream; lost when the client has none open, which is for the client to know."""
+    """Send on the session's own stream; the notification is lost if the client has none open."""
     await sdk_context.session.send_notification(cast("Any", RawNotification(method=method, params=dict(params))))
 
 
 async def send_to_request(sdk_context: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any]) -> None:
-    """On the stream of the request's answer; waits for a client that reads slowly."""
+    """Send on the request's response stream; waits for a client that reads slowly."""
     notification = cast("Any", RawNotification(method=method, params=dict(params)))
     await sdk_context.session.send_notification(notification, related_request_id=sdk_context.request_id)
 
 
 class SessionNotifications:
-    """What is being told in one session: each piece of work under its name, until it is over, stopped, or the session ends."""
+    """The publishers of one session by name; each runs until it is done or stopped, or the session ends."""
 
     def __init__(self, background_tasks: TaskSpawner) -> None:
         self._background_tasks = background_tasks
@@ -52,7 +52,7 @@ class SessionNotifications:
         return name in self._publishers or len(self._publishers) < SESSION_PUBLISHERS_MAX
 
     def start_publisher(self, name: str, publisher: Publisher) -> None:
-        """Instead of what was being told under this name."""
+        """Start a publisher; it replaces the one with the same name."""
         self.stop_publisher(name)
         self._publishers[name] = task = _PublisherTask()
         self._background_tasks.spawn(self._run_publisher(name, publisher, task))
@@ -72,7 +72,7 @@ class SessionNotifications:
 
 
 class _PublisherTask:
-    """One piece of work, in the task that runs it; there is none yet when it is stopped at once."""
+    """One publisher and the task that runs it; stopping it before it runs leaves no task to cancel."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
@@ -86,17 +86,17 @@ class _PublisherTask:
     async def run(self, publisher: Publisher) -> None:
         self._task = asyncio.current_task()
         if self._is_stopped:
-            self.stop()  # the work still begins, so that whoever waits for a word of it hears that it is called off
+            self.stop()  # the publisher still starts, so that it can tell a waiting request that the subscription has ended
         try:
             await publisher()
-        except Exception:  # the boundary between what is told here and everything else: a client never relies on it
+        except Exception:  # an error must not affect other work: no client relies on these notifications
             log.exception("session.not_told")
 
 
 def get_session_notifications(
     sdk_context: ServerRequestContext[Any, Any], background: TaskSpawner
 ) -> SessionNotifications:
-    """The session's, made when it is first asked for."""
+    """The notifications of the session, created on first use."""
     connection = _get_connection(sdk_context)
     notifications: SessionNotifications | None = connection.state.get(_STATE_KEY)
     if notifications is None:
@@ -106,4 +106,4 @@ def get_session_notifications(
 
 
 def _get_connection(sdk_context: ServerRequestContext[Any, Any]) -> Connection:
-    return sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - nothing else tells of a session's end
+    return sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - only it reports a session's end

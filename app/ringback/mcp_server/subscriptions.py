@@ -1,14 +1,14 @@
-"""What clients are told unasked: by `subscriptions/listen` on 2026-07-28, in the session before.
+"""Subscriptions of clients: `subscriptions/listen` for modern clients, notifications in the session for legacy ones.
 
     subscriptions/listen      {taskIds, resourceSubscriptions, toolsListChanged, promptsListChanged, resourcesListChanged}
-                              acknowledged with what is accepted, then a stream until somebody ends it; after a
-                              while that is us, with a result, and who comes back has its key looked at again
-    resources/subscribe       and unsubscribe: updates go to the session's own stream
-    after `initialized`       changed lists go there too
+                              acknowledged with what is accepted; then a stream until one side ends it. After
+                              `FOLLOW_SECONDS_MAX` Ringback ends it, so that a returning client is authenticated again
+    resources/subscribe       and unsubscribe: notifications go to the session's own stream
+    after `initialized`       notifications of changed lists go there too
 
-A task or resource that is not the caller's is not acknowledged, exactly like one that does not exist. A stream begins with
-every task as it is, so a client that comes back has missed nothing that counts. Nothing is kept for a client that is away or
-reads slowly: it is told the latest state when it takes it.
+Another caller's task or resource is left out of the acknowledgement, like one that does not exist. A stream begins with the
+current state of every task, so a returning client misses nothing that matters. Nothing is stored for a client that is away or
+reads slowly: it gets the latest state when it reads.
 """
 
 import asyncio
@@ -30,7 +30,16 @@ from ringback.mcp_server.change_publisher import (
     ChangePublisher,
     subscribe_call_changes,
 )
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import (
+    LEGACY_ONLY,
+    MODERN_ONLY,
+    Capabilities,
+    Era,
+    Feature,
+    Gateway,
+    MethodBinding,
+    Result,
+)
 from ringback.mcp_server.meta import with_meta
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import (
@@ -46,14 +55,10 @@ from ringback.waits import wait_first
 
 ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 STREAM_SUBSCRIPTIONS_MAX: Final = 128
-"""Tasks, and again resources, on one stream; what comes behind them is not acknowledged. Each takes 6 KB (measured). With a
-principal's streams (a quota) this bounds what it can make the service follow."""
+"""The maximum of tasks, and of resources, on one stream; further ones are not acknowledged. Each takes 6 KB (measured).
+Together with the quota of a principal's streams this bounds the memory of a principal.
+"""
 RETRY_AFTER_SECONDS: Final = 30
-_LIST_CHANGED_FLAGS: Final[Mapping[str, str]] = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
 _LIST_PUBLISHER: Final = "lists"
 
 
@@ -65,19 +70,19 @@ def build_feature(gateway: Gateway) -> Feature:
                 name="subscriptions/listen",
                 params=types.SubscriptionsListenRequestParams,
                 handler=modern.handle_listen,
-                eras=("modern",),
+                eras=MODERN_ONLY,
             ),
             MethodBinding(
                 name="resources/subscribe",
                 params=types.SubscribeRequestParams,
                 handler=legacy.subscribe_resource,
-                eras=("legacy",),
+                eras=LEGACY_ONLY,
             ),
             MethodBinding(
                 name="resources/unsubscribe",
                 params=types.UnsubscribeRequestParams,
                 handler=legacy.unsubscribe_resource,
-                eras=("legacy",),
+                eras=LEGACY_ONLY,
             ),
         ),
         notification_handlers={"notifications/initialized": legacy.handle_initialized},
@@ -99,7 +104,7 @@ class ModernSubscriptions:
             await stream.run(
                 task_ids,
                 _read_string_list(filters, "resourceSubscriptions"),
-                [key for key in _LIST_CHANGED_FLAGS if filters.get(key)],
+                [flag for flag in LIST_CHANGED_METHODS if filters.get(flag)],
             )
         return {"_meta": stream.meta}
 
@@ -116,16 +121,16 @@ class _SubscriptionStream:
         self.meta = {SUBSCRIPTION_ID_META_KEY: context.sdk_context.request_id}
 
     async def run(self, task_ids: Sequence[str], uris: Sequence[str], lists: Sequence[str]) -> None:
-        """Until the service stops or `FOLLOW_SECONDS_MAX` are over; a client that leaves cancels this.
+        """Publish until the service stops or `FOLLOW_SECONDS_MAX` are over; a disconnect of the client cancels this.
 
-        Raises what fails first.
+        Raises the first error.
         """
         tasks = await self._filter_own_tasks(task_ids[:STREAM_SUBSCRIPTIONS_MAX])
         try:
             async with asyncio.TaskGroup() as group:
                 await self._run_publishers(group, tasks, uris[:STREAM_SUBSCRIPTIONS_MAX], lists)
         except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None  # as itself it is answered; a group is known to nobody
+            raise failed.exceptions[0] from None  # the dispatcher converts single errors only
 
     async def _run_publishers(
         self, group: asyncio.TaskGroup, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]
@@ -139,9 +144,8 @@ class _SubscriptionStream:
         ]
         publishers += [group.create_task(self._publish_task_changes(call_id)) for call_id in tasks]
         if lists:
-            methods = [_LIST_CHANGED_FLAGS[key] for key in lists]
             publishers.append(
-                group.create_task(self._publisher.publish_list_changes(self._context, methods, self._send_notification))
+                group.create_task(self._publisher.publish_list_changes(self._context, lists, self._send_notification))
             )
         await self._send_acknowledgement(tasks, await _collect_accepted(acceptances), lists)
         await wait_first(self._gateway.lifecycle.shutdown_event.wait(), self._gateway.clock.sleep(FOLLOW_SECONDS_MAX))
@@ -149,7 +153,7 @@ class _SubscriptionStream:
             each.cancel()
 
     async def _send_acknowledgement(self, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]) -> None:
-        """Always the first frame."""
+        """Send the acknowledgement, always the first message of the stream."""
         accepted: dict[str, Any] = dict.fromkeys(lists, True)
         accepted |= {"taskIds": tasks} if tasks else {}
         accepted |= {"resourceSubscriptions": uris} if uris else {}
@@ -182,13 +186,13 @@ class _SubscriptionStream:
 
 
 async def _collect_accepted(resources: Mapping[str, Acceptance]) -> Sequence[str]:
-    # Shielded, because whoever follows them may be about to answer when the client leaves.
+    # Shielded, because a publisher may be about to set the result when the client disconnects.
     outcomes = await asyncio.gather(*map(asyncio.shield, resources.values()), return_exceptions=True)
     return [uri for uri, answer in zip(resources, outcomes, strict=True) if answer is None]
 
 
 class LegacySubscriptions:
-    """resources/subscribe and unsubscribe, of before 2026-07-28."""
+    """resources/subscribe and unsubscribe of legacy sessions."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -201,7 +205,7 @@ class LegacySubscriptions:
         )
         if not notifications.has_capacity_for(_publisher_key(uri)):
             raise QuotaExceeded(
-                f"This session hears of {SESSION_PUBLISHERS_MAX} tasks and resources already. Unsubscribe from some of them.",
+                f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions. Unsubscribe from some resources.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         accepted: Acceptance = asyncio.get_running_loop().create_future()
@@ -209,7 +213,7 @@ class LegacySubscriptions:
         notifications.start_publisher(
             _publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted)
         )
-        await asyncio.shield(accepted)  # the request may be cancelled, and the subscription is there all the same
+        await asyncio.shield(accepted)  # a cancelled request does not cancel the subscription
         return {}
 
     async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
@@ -219,12 +223,12 @@ class LegacySubscriptions:
         return {}
 
     async def handle_initialized(self, context: RequestContext) -> None:
-        """From now on the session is told when a list changes."""
+        """Start the notifications of changed lists."""
         send = partial(send_to_session, context.sdk_context)
         notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
         notifications.start_publisher(
             _LIST_PUBLISHER,
-            lambda: self._publisher.publish_list_changes(context, set(LIST_CHANGED_METHODS.values()), send),
+            lambda: self._publisher.publish_list_changes(context, LIST_CHANGED_METHODS, send),
         )
 
 
@@ -235,7 +239,7 @@ def _publisher_key(uri: str) -> str:
 def _read_string_list(filters: Mapping[str, Any], key: str) -> Sequence[str]:
     value = filters.get(key, [])
     if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
-        raise MCPError(INVALID_PARAMS, f"notifications.{key} must be a list of texts.")
+        raise MCPError(INVALID_PARAMS, f"notifications.{key} must be a list of strings.")
     return cast("list[str]", value)
 
 

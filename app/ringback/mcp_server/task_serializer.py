@@ -1,9 +1,9 @@
-"""A call as a task, in the words of both generations of the wire.
+"""A call as a task in the wire forms of both eras.
 
-    2026-07-28, the tasks extension     flat; ttlMs, pollIntervalMs; tasks/get holds the result, the error or the questions
-    2025-11-25, experimental            flat in tasks/get, nested in the answer to tools/call; ttl, pollInterval; tasks/result
+    modern (tasks extension)     flat; ttlMs, pollIntervalMs; tasks/get contains the result, the error or the questions
+    legacy (2025-11-25)          flat in tasks/get, nested in the response to tools/call; ttl, pollInterval; tasks/result
 
-They also differ in what `failed` means: today only a JSON-RPC error, in 2025-11-25 also a result that is an error.
+`failed` differs too: in the modern form it means a JSON-RPC error, in the legacy form also a result with isError.
 """
 
 from dataclasses import dataclass
@@ -13,41 +13,42 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallOutcome, CallStatus, Progress
 from ringback.domain.clock import format_iso, seconds
+from ringback.mcp_server.call_text import progress_text, serialize_input_requests
 
 RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 POLL_INTERVAL_MILLISECONDS_MIN: Final = 500
-"""A person who waits does not notice it, and a look costs one read."""
+"""The shortest poll interval: a waiting user does not notice it, and a poll costs one read."""
 POLL_INTERVAL_MILLISECONDS_MAX: Final = 10_000
-"""What has run for minutes is not over in the next second; ten thousand polling clients then cost a thousand reads a second."""
+"""The longest poll interval: ten thousand polling clients then cost a thousand reads a second."""
 POLL_INTERVAL_AGE_DIVISOR: Final = 10
-"""Clients are asked to look again after a tenth of the time the call has taken so far: the end is seen a tenth late at most."""
+"""The poll interval is a tenth of the call's age, so a client sees the end at most a tenth late."""
 
 _STATUS_MESSAGES: Final = {
-    CallStatus.INPUT_REQUIRED: "The tool asks for input.",
+    CallStatus.INPUT_REQUIRED: "The tool requests input.",
     CallStatus.CANCELLED: "The call was cancelled.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSerializer:
-    """The shapes that need nothing but the call and how long results are kept."""
+    """Serializes calls as tasks; the ttl depends on how long results are kept."""
 
     result_retention_seconds: float
 
     def create_task_result(self, call: Call, *, now: datetime) -> dict[str, Any]:
-        """CreateTaskResult of 2026-07-28: the seed, without result, error or questions."""
+        """The modern CreateTaskResult, without result, error or questions."""
         return {"resultType": "task", **self._task_fields(call, now=now)}
 
     def detailed_task(self, call: Call, result: bytes | None, *, now: datetime) -> dict[str, Any]:
-        """DetailedTask of 2026-07-28: the task, and by its status exactly one of inputRequests, result and error, or none."""
+        """The modern DetailedTask: by its status it has inputRequests, result, error, or none of them."""
         return {**self._task_fields(call, now=now), **_status_payload(call, result)}
 
     def legacy_create_task_result(self, call: Call, *, now: datetime) -> dict[str, Any]:
-        """CreateTaskResult of 2025-11-25."""
+        """The legacy CreateTaskResult."""
         return {"task": self.legacy_task(call, now=now)}
 
     def legacy_task(self, call: Call, *, now: datetime) -> dict[str, Any]:
-        """Task of 2025-11-25."""
+        """The legacy Task."""
         poll = {} if call.is_final else {"pollInterval": _poll_interval_milliseconds(call, now)}
         status = str(legacy_status(call))
         return {
@@ -69,7 +70,7 @@ class TaskSerializer:
         }
 
     def _ttl_milliseconds(self, call: Call) -> int:
-        """From its creation; of a call that has not ended, the longest that can become of it."""
+        """The time from creation to expiry; for a running call, the longest possible."""
         expires_at = call.expires_at or call.deadline_at + seconds(self.result_retention_seconds)
         return _milliseconds(expires_at - call.created_at)
 
@@ -79,20 +80,12 @@ def legacy_status(call: Call) -> CallStatus:
 
 
 def related_task_meta(call: Call) -> dict[str, Any]:
-    """What goes into the `_meta` of everything about a task of 2025-11-25 that does not name it."""
+    """The `_meta` of legacy messages that belong to a task and do not name it."""
     return {RELATED_TASK_META_KEY: {"taskId": call.id}}
 
 
-def serialize_input_requests(call: Call) -> dict[str, Any]:
-    """What the call asks now, by the keys that answers go by."""
-    return {
-        key: {"method": input_request.method, "params": input_request.params}
-        for key, input_request in call.input_requests.items()
-    }
-
-
 def get_observable_state(call: Call) -> tuple[Any, ...]:
-    """What of a call a task shows: a call of which this is the same as before has no news for a client."""
+    """The fields that a task shows: while they stay equal, a client needs no notification."""
     return call.status, call.progress, tuple(call.input_requests)
 
 
@@ -115,7 +108,7 @@ def _status_payload(call: Call, result: bytes | None) -> dict[str, Any]:
 
 
 def status_message(call: Call) -> str | None:
-    """One line for a person or a model."""
+    """One line for a user or a model."""
     if call.status in _STATUS_MESSAGES:
         return _STATUS_MESSAGES[call.status]
     if call.error is not None:
@@ -137,13 +130,6 @@ def progress_params(progress: Progress) -> dict[str, Any]:
     """The fields of notifications/progress."""
     params = {"progress": progress.progress, "total": progress.total, "message": progress.message}
     return {key: value for key, value in params.items() if value is not None}
-
-
-def progress_text(progress: Progress) -> str:
-    """The upstream's own words, else its numbers: `3 of 10`."""
-    if progress.message:
-        return progress.message
-    return f"{progress.progress:g}" if progress.total is None else f"{progress.progress:g} of {progress.total:g}"
 
 
 def _poll_interval_milliseconds(call: Call, now: datetime) -> int:

@@ -1,19 +1,19 @@
-"""Tasks of 2026-07-28: the extension io.modelcontextprotocol/tasks (SEP-2663), served.
+"""Modern tasks: the extension io.modelcontextprotocol/tasks (SEP-2663).
 
-A task is a call, and its taskId the call's id. `tools/call` answers with one once the grace time is over, if the client said
-with that very request that it takes tasks. Then
+A task is a call, and its taskId is the call id. `tools/call` returns a task when the grace time is over and the request
+declares the extension. Then
 
-    tasks/get       the task, with its result, its error, or what it asks
-    tasks/update    answers to what it asks; what is not asked is ignored
-    tasks/cancel    asks for the end, and says nothing about when it comes
+    tasks/get       returns the task with its result, its error or its questions
+    tasks/update    answers questions; an answer without an open question is ignored
+    tasks/cancel    requests the end of the task, which may come later
 
-Every request is judged by who sends it and what it declares. Unknown and foreign ids are refused in the same words. What the
-extension demands and is answered for elsewhere, or not at all:
+Each request is checked by its caller and the capabilities that it declares. Another caller's id is refused like an unknown one.
+Requirements of the extension that are met differently, or not at all:
 
-    a tool that only runs as a task, -32021          one that is configured so (`task_only`, `tools`): of any other, who takes
-                                                     no tasks gets a pending result
-    notifications/progress and /message              never sent for a task of this generation: progress is the statusMessage
-    a task that fails when its ttlMs is over         it has ended by then: the deadline of its call comes first
+    -32021 for a task-only tool                      only for tools configured as `task_only`; for any other task-only tool a
+                                                     client without tasks gets a pending result
+    notifications/progress and /message              are not sent for modern tasks: statusMessage carries the progress
+    a task that fails when its ttlMs is over         has ended by then: the deadline of its call comes first
 """
 
 from collections.abc import Mapping
@@ -31,13 +31,12 @@ from ringback.domain.call import Call
 from ringback.domain.errors import CallEnded, Gone, NotFound
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import MODERN_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import tasks_capability_missing
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 from ringback.mcp_server.task_serializer import TaskSerializer
 
 COMPLETE_RESULT: Final[Mapping[str, Any]] = {"resultType": "complete"}
-MODERN_ONLY: Final[tuple[Era]] = ("modern",)
 
 
 class UpdateTaskParams(types.RequestParams):
@@ -63,7 +62,7 @@ def build_feature(gateway: Gateway) -> Feature:
 
 
 class ModernTasks:
-    """Implements `gateway.TaskAnswers`."""
+    """Implements `gateway.TaskResponder`."""
 
     responds_immediately = False
 
@@ -76,7 +75,7 @@ class ModernTasks:
             return self._gateway.config.task_grace_seconds
         return None
 
-    async def create_task_result(self, context: RequestContext, call: Call) -> Result:  # noqa: ARG002 - a TaskAnswers' name
+    async def create_task_result(self, context: RequestContext, call: Call) -> Result:  # noqa: ARG002 - part of TaskResponder
         return meta.with_call_meta(self._serializer.create_task_result(call, now=self._gateway.clock.now()), call)
 
     async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
@@ -84,10 +83,10 @@ class ModernTasks:
         return {**await build_detailed_task(self._gateway, self._serializer, context.caller, call), **COMPLETE_RESULT}
 
     async def update_task(self, context: RequestContext, params: UpdateTaskParams) -> Result:
-        """Answers to what is not asked, or not any more, are ignored, whatever they look like."""
+        """Answer questions; an answer without an open question is ignored, whatever its form."""
         call = await self._read_task(context, params.task_id)
         if responses := {key: each for key, each in params.input_responses.items() if key in call.input_requests}:
-            with suppress(CallEnded):  # then nothing is asked any more
+            with suppress(CallEnded):  # an ended call has no open questions
                 await self._gateway.input_answers.answer_input(context.caller, call.id, responses)
         return dict(COMPLETE_RESULT)
 
@@ -103,31 +102,32 @@ class ModernTasks:
 
 
 async def build_detailed_task(gateway: Gateway, shapes: TaskSerializer, caller: Caller, call: Call) -> dict[str, Any]:
-    """The DetailedTask that tasks/get and notifications/tasks have in common."""
+    """The DetailedTask of tasks/get and notifications/tasks."""
     result = await gateway.read_stored_result(caller, call)
     return meta.with_call_meta(shapes.detailed_task(call, result, now=gateway.clock.now()), call)
 
 
 async def get_own_task(gateway: Gateway, context: RequestContext, task_id: str) -> Call:
-    """The caller's own task; -32602 when there is none (any more)."""
+    """The caller's own task; raises -32602 if it does not exist or has expired."""
     try:
         return await gateway.calls.get_call(context.caller, task_id)
     except NotFound:
-        raise MCPError(INVALID_PARAMS, "Failed to retrieve task: no task of yours has this id.") from None
+        raise MCPError(INVALID_PARAMS, "Failed to retrieve task: you have no task with this id.") from None
     except Gone as gone:
         raise MCPError(INVALID_PARAMS, f"Failed to retrieve task: {gone.detail}") from None
 
 
 def require_tasks_extension(context: RequestContext) -> None:
-    """Raise -32021 unless this very request declares the extension (ext-tasks, Protocol Errors)."""
+    """Raise -32021 unless this request declares the extension (ext-tasks, Protocol Errors)."""
     if not context.declares_extension(TASKS_EXTENSION):
         raise tasks_capability_missing()
 
 
 def _check_name_header(context: RequestContext, task_id: str) -> None:
-    """Proxies route by `Mcp-Name` (ext-tasks, Routing Headers); the SDK judges it for its own methods only.
+    """Check `Mcp-Name`, by which proxies route (ext-tasks, Routing Headers); the SDK checks it only for its own methods.
 
-    Clients must send it, and FastMCP 4.1's does not: one that is missing misleads nobody, and is let pass.
+    The specification requires the header, but FastMCP 4.1 does not send it. A missing header cannot misroute, so it is
+    accepted.
     """
     request = cast("Request", context.sdk_context.request)
     if decode_header_value(request.headers.get(MCP_NAME_HEADER, task_id)) != task_id:

@@ -1,12 +1,12 @@
-"""The four answers to tools/call, whichever is due first.
+"""The four responses to tools/call; the first that applies is sent.
 
-    1  the call ends within the window          its plain result, or the JSON-RPC error that it ended with
-    2  it asks within the window                InputRequiredResult, or elicitation/create on the waiting stream
-    3  the client takes tasks                   a task: after the grace time, at once on 2025-11-25; and for whatever
-                                                the upstream itself made a task of
-    4  else, when the window is over            a pending result
+    1  the call ends within the wait            its plain result, or the JSON-RPC error that it ended with
+    2  it requests input within the wait        InputRequiredResult, or elicitation/create on the waiting stream
+    3  the client supports tasks                a task: after the grace time, at once in 2025-11-25, and at once if the upstream
+                                                itself made a task
+    4  the wait is over                         a pending result
 
-The call itself goes on in any case.
+The call continues in every case.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ringback.services.response_hooks import on_response_written
 from ringback.waits import run_with_helper
 
 STORED_PROGRESS_POLL_SECONDS: Final = 1.0
-"""How often somebody who wants progress looks for what another process has stored of it; more is not stored."""
+"""How often to read progress that another process has stored, in seconds; that process stores it at most as often."""
 _CANCELLED_ERROR: Final = failed_completion(CallOutcome.CANCELLED, "The call was cancelled.")
 
 
@@ -43,7 +43,7 @@ class ToolCallResponder:
     async def respond(
         self, context: RequestContext, call: Call, task_responder: TaskResponder | None, wait_seconds: float
     ) -> Result:
-        """`tasks` is the generation that the client takes, and then the window is its grace time."""
+        """With a `task_responder`, `wait_seconds` is its grace time."""
         if task_responder is not None and task_responder.responds_immediately:
             return await task_responder.create_task_result(context, call)
         wait = _ResponseWait(self._gateway, context, task_responder, wait_seconds, elicitation=self._elicitation)
@@ -108,9 +108,9 @@ class _ResponseWait:
         return pending.build_pending_result(call)
 
     async def _request_input(self, call: Call) -> Call | Result | None:
-        """The call as it goes on when its questions are answered, or what is answered so that they will be.
+        """The call after its questions are answered, or the response that asks them.
 
-        None when this client cannot be asked, or does not say.
+        None when this client cannot be asked, or does not answer.
         """
         if not self._elicitation.can_elicit(self._context, call):
             return None
@@ -123,7 +123,7 @@ class _ResponseWait:
         return await self._gateway.calls.get_for_waiting(self._context.caller, call.id)
 
     async def _wait_for_change(self, call: Call) -> tuple[Call, bytes | None]:
-        """The call as soon as its status is another, or a little later; at once when it asks something."""
+        """The call after its status changes or the poll interval passes; at once when it requests input."""
         if call.status is CallStatus.INPUT_REQUIRED:
             return call, None
         timeout_seconds = min(max(self._deadline - self._gateway.clock.monotonic(), 0.0), STORED_PROGRESS_POLL_SECONDS)
@@ -141,7 +141,7 @@ class _ResponseWait:
 
 
 def build_call_result(call: Call, stored_result: bytes | None) -> Result:
-    """What the upstream would have answered itself; raises the error that the call ended with."""
+    """The result of the upstream; raises the error that the call ended with."""
     if stored_result is not None:
         result: dict[str, Any] = jsontext.loads(stored_result)
         return meta.with_call_meta(result, call)

@@ -1,12 +1,12 @@
-"""A tool as it is exported: unchanged, but that its outputSchema also allows the pending result.
+"""Exports a tool unchanged, except that its outputSchema also allows the pending result.
 
-A client that validates `structuredContent` would refuse anything else, so the root becomes
+A validating client would reject other `structuredContent`, so the root becomes
 
-    {"type": "object", "anyOf": [the tool's own, PENDING_SCHEMA]}
+    {"type": "object", "anyOf": [the tool's own schema, PENDING_SCHEMA]}
 
-Beside these the root repeats what clients read rather than validate by: `properties`, title, description and `x-…` keywords
-(FastMCP's client makes typed values of them). Definitions move up to the root, where references look for them; other
-references within the tool's own schema are moved along with it. Nothing is ever fetched for one.
+The root also repeats keywords that clients read without validating: `properties`, title, description and `x-…` keywords
+(FastMCP's client builds typed values from them). Definitions move to the root, where references look for them; other references
+within the tool's schema are rewritten. No reference is ever fetched.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ _ROOT_KEYWORDS: Final = _DEFINITION_KEYWORDS | {"properties"}
 _TITLE_KEYWORDS: Final = frozenset({"title", "description"})
 _IDENTIFIER_KEYWORDS: Final = frozenset({"$id", "$anchor", "$dynamicAnchor"})
 _LITERAL_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})
-"""Their values are data, in which `$ref` means nothing."""
+"""The values of these keywords are data, in which `$ref` has no meaning."""
 
 PENDING_KEY: Final = "ringback_pending"
 PENDING_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
-    "description": "The tool is still running; its result is found with these.",
+    "description": "The tool is still running; get its result with these.",
     "properties": {
         PENDING_KEY: {
             "type": "object",
@@ -41,9 +41,9 @@ PENDING_SCHEMA: Final[Mapping[str, Any]] = {
 
 
 def export_tool(tool: Mapping[str, Any], *, is_modern: bool) -> dict[str, Any]:
-    """The Tool object as clients are to see it.
+    """The Tool object that clients get.
 
-    Before 2026-07-28 an outputSchema describes objects only, and clients refuse a whole list for one that does not.
+    Legacy outputSchemas describe objects only, and a legacy client rejects the whole list if one does not.
     """
     schema = tool.get("outputSchema")
     if not isinstance(schema, dict):
@@ -58,7 +58,7 @@ def export_tool(tool: Mapping[str, Any], *, is_modern: bool) -> dict[str, Any]:
 
 def _allow_pending(tool_schema: Mapping[str, Any]) -> dict[str, Any]:
     root = {"type": "object"} if tool_schema.get("type") == "object" else {}
-    if _has_identifiers(tool_schema):  # a name may stand once only, so nothing is repeated
+    if _has_identifiers(tool_schema):  # an identifier must be unique, so nothing is repeated
         return {
             **root,
             "anyOf": [
@@ -77,7 +77,7 @@ def _allow_pending(tool_schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_identifiers(schema: Any) -> bool:
-    """Whether the schema gives itself or a part of itself a name to refer to."""
+    """Whether the schema or a part of it has an identifier."""
     if isinstance(schema, list):
         return any(_has_identifiers(each) for each in cast("list[Any]", schema))
     if not isinstance(schema, dict):
@@ -87,7 +87,7 @@ def _has_identifiers(schema: Any) -> bool:
 
 
 def _rewrite_references(schema: Any, root_keywords: frozenset[str]) -> Any:
-    """The schema with references from the root pointing to where it stands now, but for those into what stays there."""
+    """The schema with its references from the root rewritten to its new place, except those into `root_keywords`."""
     if isinstance(schema, list):
         return [_rewrite_references(each, root_keywords) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):

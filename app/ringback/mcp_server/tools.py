@@ -1,7 +1,7 @@
 """tools/list and tools/call.
 
-Tools go out as their upstream lists them, but for an outputSchema that allows a pending result (`tool_shape`) and for what the
-features change of them; ours stand behind them. A call is stored before anything else, then answered by `answers`.
+Upstream tools are listed unchanged, except for an outputSchema that also allows a pending result (`tool_export`) and for
+changes by features; the built-in tools follow. A call is stored first and then answered by `tool_call_responder`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,11 +46,11 @@ from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
 from ringback.services.calls import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000
-"""How long a client may go by a list without asking; a client that listens is told of changes at once."""
+"""How long a client may cache a list; a subscribed client is notified of changes at once."""
 
 
 def build_feature(gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels) -> Feature:
-    """`features` are all others: what they add to tools and to the answer of a call."""
+    """`features` are all other features: they add built-in tools and task responders."""
     tools = ToolMethods(gateway, features, log_levels=log_levels)
     return Feature(
         methods=(
@@ -80,7 +80,7 @@ class ToolMethods:
         context.caller.require_scope(Scope.READ)
         reject_cursor(params)
         entries = await self._router.list_entries(context, Listing.TOOLS)
-        # Those of a Ringback behind us would look for its calls, which are not ours.
+        # The built-in tools of a Ringback upstream would look for its calls, not ours.
         tools = [
             self._export_tool(context, entry)
             for entry in entries
@@ -111,7 +111,7 @@ class ToolMethods:
                 )
             except InvalidArguments as problem:
                 if task_responder is not None and task_responder.responds_immediately:
-                    raise  # who takes nothing but a task could not read a result
+                    raise  # this client expects a task and cannot read a result
                 return build_error_result(problem.detail)  # SEP-1303
             try:
                 return await self._responder.respond(context, call, task_responder, wait_seconds)
@@ -122,7 +122,7 @@ class ToolMethods:
     def _get_response_mode(
         self, context: RequestContext, upstream: str, tool: str
     ) -> tuple[TaskResponder | None, float]:
-        """How long the plain result is waited for, and who answers in its place if the client takes tasks."""
+        """How long to wait for the plain result, and what creates a task after that if the client supports tasks."""
         for feature in self._features:
             if (
                 feature.task_responder is not None
@@ -143,7 +143,7 @@ class ToolMethods:
         wait_seconds: float,
         waiting_request: WaitingRequest,
     ) -> Call:
-        """The call, stored. Not to be cut off: what becomes of it when the client leaves is decided once it is known."""
+        """The stored call. The caller shields this from cancellation: a disconnect is handled once the call id is known."""
         if params.request_state is not None:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
@@ -155,7 +155,11 @@ class ToolMethods:
         return call
 
     async def _handle_disconnect(self, context: RequestContext, call: Call) -> None:
-        """Of a client of before 2026-07-28 it is not known here why; `waiting` is told if it wants the call cancelled."""
+        """Cancel the call of a modern client, or mark it as unattended.
+
+        For a legacy client the reason of the cancellation is unknown here: `WaitingRequests` cancels the call if the client
+        sent `notifications/cancelled`.
+        """
         if self._gateway.lifecycle.shutdown_event.is_set():
             return
         if is_cancelled_on_disconnect(self._gateway, context):
@@ -178,15 +182,15 @@ def _build_start_call(
         idempotency_key=meta.read_idempotency_key(context.meta),
         callback=callback,
         wait_seconds=wait_seconds,
-        # A question is rung for as well, and may be answered over REST.
+        # A callback also reports a question, which can then be answered over REST.
         accepts_input=callback is not None or context.supports_elicitation(frozenset()),
     )
 
 
 def reject_cursor(params: types.PaginatedRequestParams) -> None:
-    """Every list is one page."""
+    """Refuse a cursor: every list is one page."""
     if params.cursor is not None:
-        raise MCPError(INVALID_PARAMS, "This is not a cursor of ours: all lists come whole. Ask without one.")
+        raise MCPError(INVALID_PARAMS, "Unknown cursor: every list is one page. Send the request without a cursor.")
 
 
 def _advertise_tools(_era: Era, capabilities: Capabilities) -> None:

@@ -1,9 +1,9 @@
-"""Which upstreams stand behind an endpoint, what they list, and where a name or a URI leads.
+"""Resolves the upstreams of an endpoint, their lists, and the upstream of a name or URI.
 
     /mcp/{upstream}    one upstream, its names unchanged
-    /mcp               all that the caller may see: tools and prompts as `upstream__name`, resources by their own URIs
+    /mcp               all upstreams that the caller may use: tools and prompts as `upstream__name`, resources by their own URIs
 
-At `/mcp` an upstream that cannot be asked is left out of a list, and of two resources with one URI the first upstream's counts.
+At `/mcp` an upstream whose list is unavailable is left out, and of two resources with one URI the first upstream's counts.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _LISTING_KEYS: Final = {
     Listing.PROMPTS: "name",
 }
 _ALIASED_LISTINGS: Final = frozenset({Listing.TOOLS, Listing.PROMPTS})
-"""What clients call by a name, which at `/mcp` says whose it is."""
+"""Lists whose entries are named; at `/mcp` the name contains the upstream."""
 _TEMPLATE_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
@@ -35,16 +35,16 @@ _TEMPLATE_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 class ListedEntry:
     upstream: str
     upstream_key: str
-    """Its name or URI there."""
+    """The name or URI at the upstream."""
     definition: dict[str, Any] = field(repr=False)
-    """A copy, under the name that it has at this endpoint."""
+    """A copy, with the name at this endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRouter:
     gateway: Gateway
     logged_conflicts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], repr=False)
-    """Pairs of upstreams of which the first hides something of the second: each is logged once, however often it is listed."""
+    """Pairs of upstreams with the same URI; each is logged once."""
 
     def list_upstreams(self, context: RequestContext) -> Sequence[str]:
         if context.endpoint.upstream is not None:
@@ -54,7 +54,7 @@ class UpstreamRouter:
         ]
 
     async def list_entries(self, context: RequestContext, listing: Listing) -> Sequence[ListedEntry]:
-        """Everything that is listed at this endpoint: by upstreams in the order of the configuration, then in their own."""
+        """All entries at this endpoint, in the order of the configured upstreams and of each upstream's list."""
         upstreams = self.list_upstreams(context)
         if context.endpoint.upstream is not None:
             return _build_entries(upstreams[0], listing, await self.gateway.proxy.list_entries(upstreams[0], listing))
@@ -69,16 +69,16 @@ class UpstreamRouter:
         )
 
     async def resolve_name(self, context: RequestContext, listing: Listing, name: str) -> tuple[str, str]:
-        """The upstream and the name there of a tool or prompt; raises `UnknownTool` for a name that leads nowhere."""
+        """The upstream of a tool or prompt and its name there; raises `UnknownTool`."""
         if context.endpoint.upstream is not None:
             return context.endpoint.upstream, name
         target = await self.gateway.tool_aliases.resolve_alias(listing, name)
         if target is None or target[0] not in self.list_upstreams(context):
-            raise UnknownTool(f"There is nothing of this name. List what there is: {listing}/list")
+            raise UnknownTool(f"No upstream has an entry of this name. List the entries: {listing}/list")
         return target
 
     async def resolve_resource(self, context: RequestContext, uri: str) -> str:
-        """The upstream whose resource it is: the first that lists it, or whose template it fits; raises `NotFound`."""
+        """The upstream that first lists the resource, or whose template first matches; raises `NotFound`."""
         if context.endpoint.upstream is not None:
             return context.endpoint.upstream
         for entry in await self.list_entries(context, Listing.RESOURCES):
@@ -101,7 +101,7 @@ class UpstreamRouter:
             listing, [(entry.upstream, entry.upstream_key) for entry in entries]
         )
         return [
-            replace(entry, shown={**entry.definition, "name": name})
+            replace(entry, definition={**entry.definition, "name": name})
             for entry, name in zip(entries, names, strict=True)
             if name is not None
         ]
@@ -118,9 +118,10 @@ class UpstreamRouter:
 
 
 def matches_template(template: str, uri: str) -> bool:
-    """Whether a URI could come from a template (RFC 6570): its fixed parts are there, in their order.
+    """Whether a URI matches a template (RFC 6570): it contains the fixed parts in their order.
 
-    Looked for one after the other: as one regular expression, three variables and a long URI would stop the service.
+    The parts are searched one after the other: one regular expression with three variables and a long URI would block the
+    service.
     """
     prefix, *rest = _TEMPLATE_EXPRESSION.split(template)
     if not rest:

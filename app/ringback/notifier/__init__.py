@@ -8,7 +8,7 @@
 
                    ┌ claims: what is due, lane by lane ┐
     dispatcher ◀───┤                                   ├── both ask lanes: slots, breakers, pace
-                   └ handover: what is born leased     ┘
+                   └ post_commit: inserted as leased   ┘
         │
         └─▶ sender.post(target, headers, body) ──▶ settler ── one transaction for many ──▶ settlement: delivered | pending
                                                               again | dead; what that means for webhook, origin and receiver
@@ -34,5 +34,6 @@ stale token:
 
     lease granted ├── attempt ≤ 10 s ──┤──── margin ────┤ lease_until: somebody else may try, with the same webhook-id
 
-What is in memory (lanes, the handover) may be lost at any moment: everything that matters of it is in the store, leased.
+What is in memory (permits, post-commit handoffs) may be lost at any moment: everything that matters of it is in the store,
+leased.
 """

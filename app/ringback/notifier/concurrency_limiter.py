@@ -20,7 +20,7 @@ from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker, Circ
 from ringback.domain.clock import seconds
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.rate_limiter import RateLimiter
+from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import is_healthy
 
@@ -74,7 +74,7 @@ class ConcurrencyLimiter:
         self._in_flight_by_origin: Counter[str] = Counter()
         self._in_flight = 0
         self._origin_breakers: dict[str, CircuitBreaker] = {}
-        self._rate_limiter = RateLimiter()
+        self._rate_limiter: RateLimiter[WebhookId] = RateLimiter()
         self._waiting: dict[WebhookId, _WaitingWebhook] = {}
         self._waiting_by_origin: Counter[str] = Counter()
 
@@ -100,15 +100,15 @@ class ConcurrencyLimiter:
             permits = min(permits, 1 - self._in_flight_by_webhook[webhook.id])
         if origin in self._origin_breakers and self._origin_breakers[origin].paused_until is not None:
             permits = min(permits, 1 - self._in_flight_by_origin[origin])
-        if webhook.rate_per_second is not None:
-            permits = min(permits, self._rate_limiter.available_permits(webhook.id, webhook.rate_per_second, now=now))
+        if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
+            permits = min(permits, bucket.available_permits(now.timestamp()))
         return max(0, permits)
 
     def acquire_permit(self, webhook: Webhook, origin: str, *, now: datetime) -> Permit:
         permit = Permit(webhook.id, ReceiverKey(webhook.principal, origin))
         self._count_permit(permit, 1)
-        if webhook.rate_per_second is not None:
-            self._rate_limiter.consume_permit(webhook.id, webhook.rate_per_second, now=now)
+        if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
+            bucket.consume_permit(now.timestamp())
         return permit
 
     def release_permit(self, permit: Permit) -> bool:
@@ -127,8 +127,14 @@ class ConcurrencyLimiter:
     def cancel_permit(self, webhook: Webhook, permit: Permit) -> None:
         """The attempt is not made, because the unit of work that it was entered in was undone."""
         self.release_permit(permit)
-        if webhook.rate_per_second is not None:
-            self._rate_limiter.refund_permit(webhook.id, webhook.rate_per_second)
+        self._rate_limiter.refund_permit(webhook.id)
+
+    def _get_rate_bucket(self, webhook: Webhook, *, now: datetime) -> TokenBucket | None:
+        rate = webhook.rate_per_second
+        if rate is None:
+            return None
+        limit = RateLimit(per_second=rate, burst=max(1, int(rate)))
+        return self._rate_limiter.get_bucket(webhook.id, limit, now=now.timestamp())
 
     # -- pauses --
 

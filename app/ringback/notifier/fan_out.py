@@ -17,9 +17,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.handover import HandoffLease, PostCommitHandoff
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder
+from ringback.post_commit import DeliveryHandoff, DeliveryLease
 
 SUPERSEDING_EVENTS: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 """What makes earlier progress of the same call worthless."""
@@ -108,7 +108,7 @@ class _NewDeliveries:
 
 
 class FanOut:
-    def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, post_commit: PostCommitHandoff) -> None:
+    def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, post_commit: DeliveryHandoff) -> None:
         self._ids = ids
         self._payloads = payloads
         self._post_commit = post_commit
@@ -185,14 +185,15 @@ class FanOut:
             await tx.webhooks.update(health.webhook_after_loss(webhook, event.seq), WebhookPart.MISSED)
         return False
 
-    def _acquire_handoff_lease(self, tx: Transaction, context: EventContext, webhook: Webhook) -> HandoffLease | None:
+    def _acquire_handoff_lease(self, tx: Transaction, context: EventContext, webhook: Webhook) -> DeliveryLease | None:
         is_deferred = (
             webhook.holds_deliveries() or delivery_due_at(webhook, context.event, context.call, now=tx.now()) > tx.now()
         )
-        return None if is_deferred else self._post_commit.lease_delivery(tx, webhook)
+        grant_lease = self._post_commit.consumer
+        return None if is_deferred or grant_lease is None else grant_lease(tx, webhook)
 
     async def _build_delivery(
-        self, tx: Transaction, context: EventContext, webhook: Webhook, lease: HandoffLease | None, new: _NewDeliveries
+        self, tx: Transaction, context: EventContext, webhook: Webhook, lease: DeliveryLease | None, new: _NewDeliveries
     ) -> Delivery:
         event, call, now = context.event, context.call, tx.now()
         kind = DeliveryKind.PROGRESS if event.name is EventName.CALL_PROGRESS else DeliveryKind.EVENT
@@ -223,7 +224,7 @@ class FanOut:
         return delivery
 
 
-def _initial_state(webhook: Webhook, lease: HandoffLease | None) -> DeliveryState:
+def _initial_state(webhook: Webhook, lease: DeliveryLease | None) -> DeliveryState:
     if lease is not None:
         return DeliveryState.LEASED
     return DeliveryState.HELD if webhook.holds_deliveries() else DeliveryState.PENDING

@@ -81,7 +81,7 @@ class DeliveryLeasing:
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
         )
-        tx.on_end(partial(self._advance_webhook_cursor, due.next_position))
+        tx.on_commit(partial(self._advance_webhook_cursor, due.next_position))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
         self._limiter.update_origin_breakers(await tx.origin_breakers.get_breakers(origins))
@@ -105,9 +105,8 @@ class DeliveryLeasing:
                 has_more = has_more or batch.has_more
         return LeasedBatch(deliveries, has_more=has_more)
 
-    def _advance_webhook_cursor(self, position: str | None, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-        if committed:
-            self._webhook_cursor = position or ""
+    def _advance_webhook_cursor(self, position: str | None) -> None:
+        self._webhook_cursor = position or ""
 
     async def _lease_for_webhook(self, tx: Transaction, webhook: Webhook, *, permits_max: int) -> LeasedBatch:
         now, origin = tx.now(), self._target_cache.get_origin(webhook.url)
@@ -129,7 +128,7 @@ class DeliveryLeasing:
             ordered=webhook.ordered,
             after=self._order_key_cursors.get(webhook.id, ""),
         )
-        tx.on_end(partial(self._advance_order_key_cursor, webhook.id, page.next_position))
+        tx.on_commit(partial(self._advance_order_key_cursor, webhook.id, page.next_position))
         if len(page) < limit and not webhook.ordered:
             self._limiter.clear_waiting(webhook.id)
         else:
@@ -147,9 +146,7 @@ class DeliveryLeasing:
             has_more=len(page) < limit and page.next_position is not None,
         )
 
-    def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None, committed: bool) -> None:  # noqa: FBT001 - as above
-        if not committed:
-            return
+    def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None) -> None:
         self._order_key_cursors.pop(webhook_id, None)
         if position:
             self._order_key_cursors[webhook_id] = position  # behind all others
@@ -175,12 +172,8 @@ class DeliveryLeasing:
 
     def _acquire_permit(self, tx: Transaction, webhook: Webhook, origin: str) -> Permit:
         permit = self._limiter.acquire_permit(webhook, origin, now=tx.now())
-        tx.on_end(partial(self._cancel_permit, webhook, permit))
+        tx.on_rollback(partial(self._limiter.cancel_permit, webhook, permit))
         return permit
-
-    def _cancel_permit(self, webhook: Webhook, permit: Permit, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-        if not committed:
-            self._limiter.cancel_permit(webhook, permit)
 
     async def _cancel_deliveries(self, tx: Transaction, webhook_id: WebhookId) -> None:
         """Cancel what is due for a webhook that was switched off, or is gone."""

@@ -18,9 +18,9 @@ from ringback.domain.webhook import Webhook, matches_event
 from ringback.domain.webhook_health import build_webhook_event
 from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.fan_out import EventContext, FanOut
-from ringback.notifier.handover import PostCommitHandoff
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import PayloadBuilder, build_gap_delivery
+from ringback.post_commit import DeliveryHandoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Recorder:
     """Whoever changes a call does it through here. Every method runs inside a transaction of its caller's."""
 
     def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, result_retention_seconds: float) -> None:
-        self.post_commit = PostCommitHandoff()
+        self.post_commit = DeliveryHandoff()
         """Where a dispatcher of this process takes deliveries right after the commit."""
         self._ids = ids
         self._fan_out = FanOut(ids=ids, payloads=payloads, post_commit=self.post_commit)

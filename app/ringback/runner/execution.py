@@ -39,7 +39,12 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
-from ringback.upstreams.errors import RequestFailed, RequestNotSent
+from ringback.upstreams.errors import (
+    RequestFailed,
+    RequestNotSent,
+    UpstreamNotConfigured,
+    UpstreamUnreachable,
+)
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
@@ -57,14 +62,6 @@ RECONNECT_RETRY_SECONDS: Final = 5.0
 
 
 ExecutionTask = asyncio.Task[CallCompletion | ParkedCall | None]
-
-
-class UpstreamUnreachable(Exception):
-    """The upstream stayed away for as long as one waits for it; the message says how it failed last."""
-
-
-class UpstreamNotConfigured(UpstreamUnreachable):
-    """Nothing goes by the upstream's name any more, or not yet again."""
 
 
 class CallSessionProvider(Protocol):

@@ -1,13 +1,12 @@
-"""Leasing what is queued, in whatever unit of work it is asked for: the runner's own, or one that starts a call.
+"""Leases queued calls, in a transaction of the runner or in one that starts a call.
 
-lease ──committed──▶ begun: its place is taken until it is left
-  └─────undone─────▶ its place is free again
+lease ──committed────▶ the execution begins; its capacity is in use until `release_capacity`
+  └─────rolled back──▶ the capacity is free again
 
-Whoever finds no room for all that is queued leaves a note, so that a place which becomes free is offered to the queue only
-where somebody may be waiting: a call that ends on an idle upstream costs no look at the store.
+An upstream whose queue may hold more calls than it had capacity for is remembered. Capacity that becomes free wakes the runner
+only for such an upstream: a call that ends on an idle upstream costs no query of the store.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +16,36 @@ from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
-from ringback.services.births import LeaseQueued
+from ringback.domain.signals import Waiter
+from ringback.post_commit import CallLeases
 
 BeginCall = Callable[[Call, float], None]
-"""Take a leased call, and until when (by `Clock.monotonic`) its lease is trusted. Must not fail."""
+"""Takes a leased call and the time until which its lease is trusted (by `Clock.monotonic`). Must not raise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerConfig:
+    owner: str
+    """Names this process in leases."""
+    lease_seconds: float = 30.0
+    heartbeat_seconds: float = 10.0
+    lease_margin_seconds: float = 5.0
+    """The holder stops trusting a lease this long before it ends: for clocks that drift, and for stopping the work."""
+    poll_seconds: float = 5.0
+    """The longest delay that a lost notification can cause."""
+    drain_seconds: float = 10.0
+    """How long calls in flight may go on after the runner is stopped."""
+
+    def __post_init__(self) -> None:
+        if self.trust_window_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError(
+                "lease_seconds must be at least twice heartbeat_seconds and the margin, so that a heartbeat may be missed"
+            )
+
+    @property
+    def trust_window_seconds(self) -> float:
+        """How long the holder trusts a lease, counted from the moment before it requests the lease."""
+        return self.lease_seconds - self.lease_margin_seconds
 
 
 class CallLeasing:
@@ -29,56 +54,55 @@ class CallLeasing:
         *,
         ids: IdGenerator,
         clock: Clock,
-        owner: str,
-        lease_seconds: float,
-        trust_window_seconds: float,
-        capacity: Callable[[], Mapping[str, int]],
+        config: RunnerConfig,
+        get_capacity: Callable[[], Mapping[str, int]],
         begin_call: BeginCall,
     ) -> None:
-        self.capacity_freed = asyncio.Event()
-        """Set when a place has become free for which somebody may be waiting."""
+        self.waiter: Waiter | None = None
+        """Notified when capacity becomes free for which a queued call may be waiting."""
         self._ids = ids
         self._clock = clock
-        self._owner = owner
-        self._lease_seconds = lease_seconds
-        self._trust_seconds = trust_window_seconds
-        self._capacity = capacity
+        self._config = config
+        self._get_capacity = get_capacity
         self._begin_call = begin_call
         self._in_use: Counter[str] = Counter()
-        """Places of calls that run here, or will once their lease is committed."""
+        """By upstream: calls that run here, or will once their lease is committed."""
         self._possibly_queued: set[str] = set()
-        """Upstreams for which more may be queued than there was room for."""
+        """Upstreams whose queue may hold more calls than they had capacity for."""
 
     def find_upstreams_with_capacity(self) -> Sequence[str]:
-        """Upstreams that take more calls now. For the others more may be queued, which nobody looks for until they do."""
-        upstreams = self._capacity()
-        with_room = [upstream for upstream in upstreams if self._free_capacity(upstream) > 0]
-        self._possibly_queued.update(set(upstreams).difference(with_room))
-        return with_room
+        """Upstreams that take more calls now. The others are remembered as possibly queued."""
+        upstreams = self._get_capacity()
+        with_capacity = [upstream for upstream in upstreams if self._free_capacity(upstream) > 0]
+        self._possibly_queued.update(set(upstreams).difference(with_capacity))
+        return with_capacity
 
-    def prepare_lease(self) -> LeaseQueued:
-        """For one unit of work that begins after this: the store counts from its beginning, the holder from now."""
-        return _Leases(self, self._clock.monotonic() + self._trust_seconds)
+    def prepare_leases(self) -> CallLeases:
+        """For one transaction that begins later: the store counts a lease from its beginning, the holder from now."""
+        return _PreparedLeases(self, self.new_trust_deadline())
+
+    def new_trust_deadline(self) -> float:
+        """Until when a lease that is requested now is trusted, by `Clock.monotonic`."""
+        return self._clock.monotonic() + self._config.trust_window_seconds
 
     def release_capacity(self, upstream: str) -> None:
-        """A call that was begun runs no more."""
+        """The execution of a call has ended."""
         self._in_use[upstream] -= 1
-        if upstream in self._possibly_queued:
-            self.capacity_freed.set()
+        if self.waiter is not None and upstream in self._possibly_queued:
+            self.waiter.notify()
 
-    async def lease(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
+    async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
         if (free := self._free_capacity(upstream)) <= 0:
             self._possibly_queued.add(upstream)
             return []
         leased = await tx.call_queue.lease_queued(
             upstream,
-            owner=self._owner,
+            owner=self._config.owner,
             token=self._ids.new_lease_token(),
-            until=tx.now() + seconds(self._lease_seconds),
+            until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
         )
-        self._in_use[upstream] += len(leased)
-        tx.on_end(partial(self._on_transaction_end, upstream, leased, trusted_until))
+        self._reserve_capacity(tx, upstream, leased, trusted_until=trusted_until)
         if len(leased) < free:
             self._possibly_queued.discard(upstream)
         else:
@@ -86,43 +110,46 @@ class CallLeasing:
         return leased
 
     async def lease_new(self, tx: Transaction, call: Call, *, trusted_until: float) -> Call | None:
-        """As `LeaseQueued.at_birth`: in place of inserting the call, looking for it, changing it and reading it again."""
+        """Lease a call before it is inserted: one statement instead of an insert, a query, an update and a read."""
         upstream = call.upstream
         if self._free_capacity(upstream) <= 0 or not await tx.call_queue.take_turn(upstream, call.principal):
             return None
         leased = replace(
             call,
             phase=CallPhase.RUNNING,
-            lease_owner=self._owner,
+            lease_owner=self._config.owner,
             lease_token=self._ids.new_lease_token(),
-            lease_until=tx.now() + seconds(self._lease_seconds),
+            lease_until=tx.now() + seconds(self._config.lease_seconds),
         )
-        self._in_use[upstream] += 1
+        self._reserve_capacity(tx, upstream, [leased], trusted_until=trusted_until)
         self._possibly_queued.discard(upstream)
-        tx.on_end(partial(self._on_transaction_end, upstream, [leased], trusted_until))
         return leased
 
-    def _on_transaction_end(self, upstream: str, leased: Sequence[Call], trusted_until: float, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-        if not committed:
-            self._in_use[upstream] -= len(leased)
-            self._possibly_queued.add(upstream)
-            return
+    def _reserve_capacity(
+        self, tx: Transaction, upstream: str, leased: Sequence[Call], *, trusted_until: float
+    ) -> None:
+        self._in_use[upstream] += len(leased)
+        tx.on_rollback(partial(self._undo_reservation, upstream, len(leased)))
         for call in leased:
-            self._begin_call(call, trusted_until)
+            tx.on_commit(partial(self._begin_call, call, trusted_until))
+
+    def _undo_reservation(self, upstream: str, calls: int) -> None:
+        self._in_use[upstream] -= calls
+        self._possibly_queued.add(upstream)
 
     def _free_capacity(self, upstream: str) -> int:
-        return self._capacity().get(upstream, 0) - self._in_use[upstream]
+        return self._get_capacity().get(upstream, 0) - self._in_use[upstream]
 
 
 @dataclass(frozen=True, slots=True)
-class _Leases:
-    """Implements `services.births.LeaseQueued`."""
+class _PreparedLeases:
+    """Implements `post_commit.CallLeases`."""
 
     leasing: CallLeasing
     trusted_until: float
 
-    async def __call__(self, tx: Transaction, upstream: str, /) -> Sequence[Call]:
-        return await self.leasing.lease(tx, upstream, trusted_until=self.trusted_until)
+    async def lease_queued(self, tx: Transaction, upstream: str) -> Sequence[Call]:
+        return await self.leasing.lease_queued(tx, upstream, trusted_until=self.trusted_until)
 
-    async def at_birth(self, tx: Transaction, call: Call, /) -> Call | None:
+    async def lease_new(self, tx: Transaction, call: Call) -> Call | None:
         return await self.leasing.lease_new(tx, call, trusted_until=self.trusted_until)

@@ -1,11 +1,10 @@
-"""The runner: leases queued calls, as many as each upstream takes, and drives each to its end."""
+"""The runner leases queued calls, as many as each upstream takes, and runs each in a task of its own."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
 
 from ringback.admission import AdmissionGate
 from ringback.domain.call import Call
@@ -16,38 +15,13 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
+from ringback.post_commit import CallHandoff
 from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
-from ringback.runner.leasing import CallLeasing
-from ringback.services.births import PostCommitHandoff
+from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.upstreams.notification_hub import NotificationHub
-from ringback.waits import wait_first
+from ringback.waits import LocalWaiter, wait_first
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerConfig:
-    owner: str
-    """Names this process in leases."""
-    lease_seconds: float = 30.0
-    heartbeat_seconds: float = 10.0
-    lease_margin_seconds: float = 5.0
-    """How long before its end a lease is no longer trusted: for clocks that run apart, and for stopping what runs."""
-    poll_seconds: float = 5.0
-    """How long a missed ring can cost."""
-    drain_seconds: float = 10.0
-    """How long calls in flight may go on after the runner was told to stop."""
-
-    def __post_init__(self) -> None:
-        if self.trust_window_seconds < 2 * self.heartbeat_seconds:
-            raise ValueError(
-                "lease_seconds must be at least twice heartbeat_seconds and the margin, so that a heartbeat may be missed"
-            )
-
-    @property
-    def trust_window_seconds(self) -> float:
-        """How long a holder may count on a lease, from the moment before it asked for it."""
-        return self.lease_seconds - self.lease_margin_seconds
 
 
 class Runner:
@@ -62,7 +36,7 @@ class Runner:
         recorder: Recorder,
         sessions: CallSessionProvider,
         notification_hub: NotificationHub,
-        post_commit: PostCommitHandoff,
+        post_commit: CallHandoff,
         admission: AdmissionGate,
         config: RunnerConfig,
     ) -> None:
@@ -76,49 +50,49 @@ class Runner:
         self._admission = admission
         self._config = config
         self._executions: dict[CallId, CallExecution] = {}
+        self._execution_ended = LocalWaiter()
         self._start_execution: Callable[[Call, float], None] | None = None
-        """Begins a drive; None before and after a run."""
-        self._execution_ended = asyncio.Event()
-        """Set whenever a drive has ended."""
+        """None before and after `run`."""
         self._leasing = CallLeasing(
             ids=ids,
             clock=clock,
-            owner=config.owner,
-            lease_seconds=config.lease_seconds,
-            trust_window_seconds=config.trust_window_seconds,
-            capacity=sessions.get_capacity,
+            config=config,
+            get_capacity=sessions.get_capacity,
             begin_call=self._begin_execution,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run calls until told to stop; then let those in flight end, and cut off what has not by then."""
+        """Run calls until `stop` is set. Calls in flight then have `drain_seconds` to end; what remains is aborted."""
         shutdown = ShutdownSignal()
         async with asyncio.TaskGroup() as group:
-            keeping = [group.create_task(self._run_heartbeats()), group.create_task(self._stop_untrusted_executions())]
+            lease_tasks = [
+                group.create_task(self._run_heartbeats()),
+                group.create_task(self._stop_untrusted_executions()),
+            ]
             async with asyncio.TaskGroup() as executions:
                 with self._accept_leased_calls(executions, shutdown):
                     await self._lease_until_stopped(stop)
                     shutdown.drain_requested.set()
                     await self._drain_executions(shutdown)
-            for task in keeping:
+            for task in lease_tasks:
                 task.cancel()
         await self._completion_batcher.drain()
 
     @contextmanager
     def _accept_leased_calls(self, executions: asyncio.TaskGroup, shutdown: ShutdownSignal) -> Generator[None]:
-        context = copy_context()  # a drive begins where its lease was committed, and inherits nothing of who did that
+        # An execution begins in the task that commits its lease, and must not inherit the context of that task.
+        context = copy_context()
 
         def start(call: Call, trusted_until: float) -> None:
             work = self._execute_call(call, trusted_until, shutdown)
             try:
                 execution = executions.create_task(work, context=context.copy())
-            except RuntimeError:  # a bug of ours ends all drives; this one's lease runs out
+            except RuntimeError:  # the task group is ending because of a bug: the lease of this call expires
                 work.close()
                 self._leasing.release_capacity(call.upstream)
                 return
-            execution.add_done_callback(
-                lambda _: self._leasing.release_capacity(call.upstream)
-            )  # also if it is cancelled unbegun
+            # A callback, because a task that is cancelled before its first step runs no `finally`.
+            execution.add_done_callback(lambda _: self._leasing.release_capacity(call.upstream))
 
         self._start_execution = start
         try:
@@ -127,33 +101,28 @@ class Runner:
             self._start_execution = None
 
     async def _lease_until_stopped(self, stop: asyncio.Event) -> None:
-        """What is queued in units of others is leased right there; all the rest, and what found no room, here."""
+        """Lease what the transactions that start calls did not lease themselves, and what found no capacity."""
         with (
             self._store.signals.listen(CALL_QUEUED_TOPIC) as waiter,
-            self._post_commit.attach(self._leasing.prepare_lease),
+            self._post_commit.attach(self._leasing.prepare_leases),
         ):
+            self._leasing.waiter = waiter
             while not stop.is_set():
-                self._leasing.capacity_freed.clear()
                 if upstreams := self._leasing.find_upstreams_with_capacity():
                     await self._lease_queued_calls(upstreams)
-                await wait_first(
-                    waiter.wait(self._config.poll_seconds), self._leasing.capacity_freed.wait(), stop.wait()
-                )
+                await wait_first(waiter.wait(self._config.poll_seconds), stop.wait())
 
     async def _drain_executions(self, shutdown: ShutdownSignal) -> None:
         ends_at = self._clock.monotonic() + self._config.drain_seconds
-        while self._executions and (left := ends_at - self._clock.monotonic()) > 0:
-            self._execution_ended.clear()
-            await wait_first(self._execution_ended.wait(), self._clock.sleep(left))
+        while self._executions and (remaining := ends_at - self._clock.monotonic()) > 0:
+            await wait_first(self._execution_ended.wait(), self._clock.sleep(remaining))
         shutdown.abort_requested.set()
 
     def _begin_execution(self, call: Call, trusted_until: float) -> None:
-        if (
-            self._start_execution is None
-        ):  # committed while the runner stopped: the lease runs out, or is voided at the next start
-            self._leasing.release_capacity(call.upstream)
-        else:
+        if self._start_execution is not None:
             self._start_execution(call, trusted_until)
+        else:  # committed after the runner stopped: the lease expires, or the janitor voids it at the next start
+            self._leasing.release_capacity(call.upstream)
 
     async def _execute_call(self, call: Call, trusted_until: float, shutdown: ShutdownSignal) -> None:
         execution = CallExecution(
@@ -168,25 +137,27 @@ class Runner:
             notification_hub=self._notification_hub,
         )
         if (previous := self._executions.get(call.id)) is not None:
-            previous.abandon_lease()  # it waits for a store that was away for longer than its lease
+            previous.abandon_lease()  # it still waits for a store that was unavailable for longer than its lease
         self._executions[call.id] = execution
         try:
             await self._admission.wait_for_background_turn()
             await execution.run()
-        except Exception:  # the boundary between one call and the others: the lease runs out, the janitor ends it
+        except (
+            Exception
+        ):  # a bug in one execution must not end the others; the lease expires and the janitor recovers the call
             log.exception("call.abandoned", extra={"call_id": call.id})
         finally:
             if self._executions.get(call.id) is execution:
                 del self._executions[call.id]
-            self._execution_ended.set()
+            self._execution_ended.notify()
 
     # -- leases --
 
     async def _lease_queued_calls(self, upstreams: Sequence[str]) -> None:
-        lease = self._leasing.prepare_lease()
+        leases = self._leasing.prepare_leases()
 
         async def lease_all(tx: Transaction) -> list[Call]:
-            return [call for upstream in upstreams for call in await lease(tx, upstream)]
+            return [call for upstream in upstreams for call in await leases.lease_queued(tx, upstream)]
 
         try:
             await self._store.write(lease_all)
@@ -200,8 +171,8 @@ class Runner:
                 await self._extend_leases()
 
     async def _extend_leases(self) -> None:
-        """Prolong the leases of what is driven here; a drive whose lease is gone stops its own work."""
-        held_ids, trusted_until = set(self._executions), self._new_trust_deadline()
+        """Extend the leases of all executions. An execution whose lease is gone stops its own work."""
+        held_ids, trusted_until = set(self._executions), self._leasing.new_trust_deadline()
 
         async def extend(tx: Transaction) -> set[CallId]:
             until = tx.now() + seconds(self._config.lease_seconds)
@@ -220,15 +191,11 @@ class Runner:
                     execution.abandon_lease()
 
     async def _stop_untrusted_executions(self) -> None:
-        """Stop the drives whose lease was not prolonged in time, also while the store takes for ever to say so."""
+        """Stop each execution whose lease was not extended in time, even while the store hangs."""
         while True:
             now = self._clock.monotonic()
             for execution in list(self._executions.values()):
                 if execution.trusted_until <= now:
                     execution.abandon_lease()
-            trusted = [drive.trusted_until for drive in self._executions.values() if drive.trusted_until > now]
+            trusted = [each.trusted_until for each in self._executions.values() if each.trusted_until > now]
             await self._clock.sleep(min(trusted) - now if trusted else self._config.heartbeat_seconds)
-
-    def _new_trust_deadline(self) -> float:
-        """For leases that are asked for now. The store counts from later, when its transaction begins."""
-        return self._clock.monotonic() + self._config.trust_window_seconds

@@ -8,12 +8,11 @@ from mcp_types import METHOD_NOT_FOUND
 
 from ringback.domain.call import Handle
 from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
-from ringback.runner.drivers import CallSessionPort
 from ringback.runner.drivers.legacy_task import make_legacy_task_handle
 from ringback.runner.drivers.task import TASK_DRIVER, TASKS_EXTENSION
-from ringback.runner.execution import UpstreamUnreachable
 from ringback.upstreams.call_session import CallSession, SessionSource
-from ringback.upstreams.errors import RequestFailed, UpstreamError
+from ringback.upstreams.errors import RequestFailed, UpstreamError, UpstreamUnreachable
+from ringback.upstreams.session_ports import CallSessionPort
 
 LOOKUP_TIMEOUT_SECONDS: Final = 10.0
 """Somebody waits for the answer, and nothing is lost by asking again."""

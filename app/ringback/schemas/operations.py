@@ -1,4 +1,4 @@
-"""The public halves of the keys that sign callbacks, as a JWK set (RFC 7517, RFC 8037)."""
+"""The public keys of callback signatures, as a JWK set (RFC 7517, RFC 8037)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -20,7 +20,7 @@ class JwkView(ResponseBody):
 
 
 class JwkSetView(ResponseBody):
-    """Newest first. Empty when callbacks carry no `v1a` signature."""
+    """Newest first. Empty if callbacks carry no `v1a` signature."""
 
     keys: list[JwkView]
 

@@ -1,19 +1,18 @@
-"""Registering webhooks: what a client asks for becomes a webhook that hears from now on, or from a place in the log."""
+"""Registration of webhooks. A new webhook receives events from now on, or from a place in the event log."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.event import EventName
-from ringback.domain.ids import CallId, IdGenerator
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
-from ringback.domain.retry import RetryProfile
 from ringback.domain.upstreams import ToolCatalog
-from ringback.domain.webhook import DEFAULT_EVENTS, DeliveryCondition, Webhook, WebhookOrigin, WebhookSecret
+from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookSecret, WebhookSpec
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
@@ -27,29 +26,17 @@ from ringback.services.webhook_checks import (
     subscribes_to_changes,
 )
 
+_SPEC_FIELDS: Final = tuple(each.name for each in fields(WebhookSpec))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRegistration:
-    """What a client asks to be rung for."""
+class WebhookRegistration(WebhookSpec):
+    """A client's request for a webhook."""
 
-    url: str
     secret: str | None = field(default=None, repr=False)
-    events: frozenset[EventName] = DEFAULT_EVENTS
-    upstream: str | None = None
-    resource_uri: str | None = None
-    tool: str | None = None
-    call_id: str | None = None
-    client_session_id: str | None = None
-    correlation_id: str | None = None
-    match_correlation: bool = False
-    retries: RetryProfile = RetryProfile.DAYS
-    include_result: bool = False
-    when: DeliveryCondition = DeliveryCondition.ALWAYS
-    ordered: bool = False
-    rate_per_second: float | None = None
-    description: str | None = None
+    """The signing secret; without one, the service generates it."""
     cursor: str | None = None
-    """Hear from this place in the event log on, instead of from now."""
+    """Start after this place in the event log, instead of at its end."""
     expires_in_seconds: float | None = None
 
 
@@ -57,7 +44,7 @@ class WebhookRegistration:
 class RegisteredWebhook:
     webhook: Webhook
     secret: str | None = field(default=None, repr=False)
-    """The signing secret if it was generated just now; shown this once."""
+    """The signing secret if the service has just generated it. It is shown only in this response."""
 
 
 class WebhookRegistrations:
@@ -85,9 +72,10 @@ class WebhookRegistrations:
         self._catalog = catalog
 
     async def register_webhook(self, caller: Caller, registration: WebhookRegistration) -> RegisteredWebhook:
-        """Register a callback URL; from the moment this returns, every event it hears is delivered to it.
+        """Register a callback URL. From the return of this method on, every matching event is delivered to it.
 
-        Where its URL has to be proven, what it hears is held until that is done. This waits for the first challenge, in bounds.
+        If the URL needs a proof, deliveries are held until the proof. The method waits for the first challenge, for a few
+        seconds at most.
         """
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
@@ -100,15 +88,15 @@ class WebhookRegistrations:
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None
     ) -> tuple[str | None, Webhook | None]:
-        """A webhook for one call, if one is asked for: checked but not stored, which the call's own transaction does."""
+        """Check the callback of one call, if there is one. The transaction of the call stores it."""
         if registration is None:
             return None, None
         return await self._build_webhook(caller, registration, origin=WebhookOrigin.CALL)
 
     async def insert_callback(self, tx: Transaction, webhook: Webhook | None, call: Call) -> None:
-        """Store the call's webhook, if it has one. Nobody waits for its proof: the call begins, and what it tells is held.
+        """Store the call's callback, if it has one. The call starts at once; deliveries are held until a needed proof.
 
-        Raises `QuotaExceeded` before anything is written.
+        Raises `QuotaExceeded` before the first write.
         """
         if webhook is not None:
             await self._verification.insert_webhook(tx, replace(webhook, call_id=call.id))
@@ -121,24 +109,10 @@ class WebhookRegistrations:
         now = self._clock.now()
         expiry = registration.expires_in_seconds
         webhook = Webhook(
+            **{name: getattr(registration, name) for name in _SPEC_FIELDS},
             id=self._ids.new_webhook_id(),
             principal=caller.principal,
-            url=registration.url,
-            events=registration.events,
-            upstream=registration.upstream,
-            resource_uri=registration.resource_uri,
-            tool=registration.tool,
-            call_id=CallId(registration.call_id) if registration.call_id else None,
-            client_session_id=registration.client_session_id,
-            correlation_id=registration.correlation_id,
-            match_correlation=registration.match_correlation,
             secrets=(WebhookSecret(value=secret),),
-            retries=registration.retries,
-            include_result=registration.include_result,
-            when=registration.when,
-            ordered=registration.ordered,
-            rate_per_second=registration.rate_per_second,
-            description=registration.description,
             origin=origin,
             created_at=now,
             updated_at=now,
@@ -148,7 +122,7 @@ class WebhookRegistrations:
         return generated, webhook
 
     async def _insert_webhook(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> Webhook:
-        """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
+        """Hold the lock of the log: a call that ends now is either already in the log, or its event matches the new webhook."""
         head = await tx.event_log.get_head(webhook.principal, lock=True)
         await self._quotas.require_webhook_quota(tx, webhook.principal)
         position = None if cursor is None else decode_log_position(cursor)
@@ -156,7 +130,7 @@ class WebhookRegistrations:
         after_seq = head if position is None or log_was_lost else position.seq
         if webhook.call_id is not None:
             await _require_own_call(tx, webhook)
-            after_seq = 0  # from its beginning, wherever the cursor stands
+            after_seq = 0  # the webhook receives the call from its beginning, also with a later cursor
         if subscribes_to_changes(webhook):
             await require_subscription_quota(tx, webhook)
             tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)

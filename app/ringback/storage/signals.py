@@ -1,36 +1,20 @@
-"""Rings within one process: who waits for which topic.
+"""Notifications by topic within one process.
 
-A bell hangs in its topics from `listen` on, so a ring between registering, looking at the store and waiting is not lost:
+A waiter receives notifications from `listen` on, so one between the look at the store and the wait is not lost:
 
-    with signals.listen(changed(call_id)) as bell:
-        while not settled(await look()):       # a ring from here on …
-            await bell.wait(5)                 # … is heard here, at once
+    with signals.listen(call_changed_topic(call_id)) as waiter:
+        while not (await read_call()).is_final:    # a notification from here on …
+            await waiter.wait(5)                   # … ends this wait at once
 """
 
-import asyncio
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-
-class LocalWaiter:
-    def __init__(self) -> None:
-        self._notified = asyncio.Event()
-
-    def notify(self) -> None:
-        self._notified.set()
-
-    async def wait(self, timeout_seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._notified.wait()
-        except TimeoutError:
-            return False
-        self._notified.clear()
-        return True
+from ringback.waits import LocalWaiter
 
 
 class LocalSignals:
-    """Bells by topic. Ringing costs what listens to the topic, not what listens at all."""
+    """Waiters by topic. A notification costs time only for the waiters of its topic."""
 
     def __init__(self) -> None:
         self._waiters_by_topic: dict[str, set[LocalWaiter]] = {}
@@ -48,8 +32,8 @@ class LocalSignals:
 
     def notify(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            for bell in self._waiters_by_topic.get(topic, ()):
-                bell.notify()
+            for waiter in self._waiters_by_topic.get(topic, ()):
+                waiter.notify()
 
     def _unsubscribe(self, topic: str, waiter: LocalWaiter) -> None:
         self._waiters_by_topic[topic].discard(waiter)

@@ -1,22 +1,33 @@
-"""How a request to an upstream fails. The kind says the one thing that matters: may the tool have run?
+"""The errors of upstreams. The class of a failed request says whether the tool may have run.
+
+UpstreamUnreachable          no session became available within the connect timeout
+└── UpstreamNotConfigured    the configuration does not name the upstream (any more)
 
 RequestFailed
-├── NotSent        no byte of it went out: it has surely not run, and may be sent again
-│   ├── Forgotten  … it went out, and the upstream refused it unread, because it no longer knows the session
-│   ├── Unauthorised           … because it does not take our credentials
-│   ├── AuthorizationRequired  … because there are none
-│   └── NoToken    … it could not be given an access token: nobody who makes them answers
-├── Lost           bytes may have gone out, and no answer came back: it may have run
-│   └── SessionGone  … and the session that it ran in is gone: nobody will ever know
-├── NoAnswer       the upstream answered with something that is no answer
-└── Refused        the upstream answered with a JSON-RPC error
+├── RequestNotSent           the tool has not run; the request may be sent again: no byte of it went out
+│   ├── SessionNotFound      … or the upstream rejected it unread, because it does not know the session
+│   ├── CredentialsRejected  … or the upstream, or its authorization server, rejected our credentials
+│   ├── CredentialsRequired  … or the upstream requires credentials and none are configured
+│   └── TokenUnavailable     … or the authorization server returned no access token
+├── ResponseLost             the tool may have run: bytes may have gone out and no response arrived
+│   └── SessionGone          … and the response cannot be fetched later: its session has ended
+├── InvalidUpstreamResponse  the upstream sent a response that is no MCP response
+└── UpstreamError            the upstream sent a JSON-RPC error
 """
 
 from typing import Any
 
 
+class UpstreamUnreachable(Exception):
+    """The upstream had no session for the whole connect timeout; the message says how it failed last."""
+
+
+class UpstreamNotConfigured(UpstreamUnreachable):
+    """The configuration has no upstream of this name now. A reload can add it."""
+
+
 class RequestFailed(Exception):
-    """A request has no result; the message may be shown to whoever made the call."""
+    """A request has no result. The message contains no text of the upstream, so a caller may read it."""
 
 
 class RequestNotSent(RequestFailed):
@@ -55,4 +66,4 @@ class UpstreamError(RequestFailed):
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__("The upstream answered with an error.")
         self.error = error
-        """The JSON-RPC error object, as it came."""
+        """The JSON-RPC error object, unchanged."""

@@ -15,15 +15,15 @@ from pydantic import ValidationError
 
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
 from ringback.notifier.configured_hosts import LookUp
-from ringback.runner.direct_posts import DirectPosts
-from ringback.runner.drivers.driver import LegacySessionId
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import RequestNotSent
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.session import CLIENT_INFO, UpstreamSession
 from ringback.upstreams.session_dispatcher import SessionDispatcher
+from ringback.upstreams.session_ports import LegacySessionId
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
+from ringback.upstreams.transports.direct_posts import DirectPosts
 from ringback.upstreams.transports.guarded_http import (
     EVENT_BYTES_MAX,
     SESSION_HEADER,

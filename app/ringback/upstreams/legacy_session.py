@@ -14,9 +14,9 @@ import anyio
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
-from ringback.runner.drivers.driver import LegacySessionId, OnElicitation, OnStreamPosition, StreamPosition
 from ringback.upstreams.errors import InvalidUpstreamResponse, UpstreamError
 from ringback.upstreams.session_dispatcher import SessionDispatcher
+from ringback.upstreams.session_ports import LegacySessionId, OnElicitation, OnStreamPosition, StreamPosition
 from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECONDS
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 

@@ -33,10 +33,10 @@ from ringback import __version__
 from ringback.domain.clock import Clock
 from ringback.domain.meta import is_reserved_meta_key
 from ringback.domain.upstreams import ToolInfo, UpstreamProfile
-from ringback.runner.drivers.driver import NegotiatedProtocol, NotificationStreamPort, OnStreamPosition
 from ringback.upstreams.errors import RequestNotSent, SessionNotFound
 from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
+from ringback.upstreams.session_ports import NegotiatedProtocol, NotificationStreamPort, OnStreamPosition
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.guarded_http import to_request_error
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport

@@ -22,8 +22,8 @@ from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCRespons
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.meta import without_reserved_meta
-from ringback.runner.direct_posts import DirectPosts, message_of
-from ringback.runner.drivers.driver import OnElicitation
+from ringback.upstreams.session_ports import OnElicitation
+from ringback.upstreams.transports.direct_posts import DirectPosts, message_of
 from ringback.upstreams.transports.large_results import LargeResults
 
 ACKNOWLEDGE_TIMEOUT_SECONDS: Final = 5.0

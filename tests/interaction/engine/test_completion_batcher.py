@@ -49,7 +49,7 @@ async def test_ends_that_come_together_are_one_unit_of_work(still: Engine) -> No
 
     ended = await finish_all(still, calls)
 
-    assert counting.written == ["Ends._record"]
+    assert counting.written == ["CompletionBatcher._record_completions"]
     assert ended == [await still.read_call(call) for call in calls]
     assert {call.status for call in ended if call} == {CallStatus.COMPLETED}
 

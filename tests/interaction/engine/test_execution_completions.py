@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.call import Call, CallCompletion, CallOutcome, CallStatus
 from ringback.domain.event import EventName
 from ringback.runner.drivers import BoundDriverPort
-from ringback.runner.execution import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamUnreachable
 from tests.support.engine import COMPLETED_RESULT, RESULT, Engine, OnProgress, ScriptedUpstreams
 from tests.support.executions import lease_new_call, run_execution
 

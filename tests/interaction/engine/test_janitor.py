@@ -258,7 +258,7 @@ async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: 
     calls = [make_call() for _ in range(5)]
     await still.insert_calls(*calls)
     fake_clock.advance(3600)
-    janitor = still.make_janitor(batch=2)
+    janitor = still.make_janitor(batch_size=2)
 
     more = [await janitor.run_once() for _ in range(3)]
 
@@ -300,7 +300,7 @@ async def test_a_chore_that_always_fills_its_batch_leaves_every_other_its_turn(
     await still.insert_deliveries(old)
     fake_clock.advance(31 * DAY)
 
-    more = await still.make_janitor(batch=1).run_once()
+    more = await still.make_janitor(batch_size=1).run_once()
 
     assert more
     assert sum([(await still.read_call(call)).is_final for call in calls]) == 1
@@ -311,7 +311,7 @@ class StoreFailingOnce(StoreWrapper):
     """Refuses one chore of the janitor, as a corrupt page does."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if work.__qualname__ == "Janitor._end_overdue":
+        if work.__qualname__ == "Janitor._finish_overdue_calls":
             raise StoreUnavailable("The database disk image is malformed.")
         return await super().write(work)
 
@@ -345,7 +345,7 @@ async def test_a_start_voids_every_lease_and_mends_what_it_was_for(still: Engine
     )
     await still.insert_deliveries(sent)
 
-    await still.run_recovery(still.make_janitor(batch=1, only_owner="the next process"))
+    await still.run_recovery(still.make_janitor(batch_size=1, exclusive_owner="the next process"))
 
     assert (await still.read_call(lost)).outcome is CallOutcome.UNKNOWN
     assert await still.read_call(waiting) == waiting

@@ -8,7 +8,7 @@ import pytest
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
-from ringback.services.births import LeaseQueued
+from ringback.post_commit import CallLeases
 from tests.support.builders import make_call
 from tests.support.counting_store import CommitCountingStore
 from tests.support.engine import OWNER, BlockingTool, Engine, ScriptedUpstreams
@@ -18,15 +18,18 @@ FAR_DEADLINE = {"poll_seconds": 3600.0}
 """Whoever is served was leased at birth, or rung for."""
 
 
-async def start(engine: Engine, *calls: Call, fails: bool = False, lease: LeaseQueued | None = None) -> None:
+async def start(engine: Engine, *calls: Call, fails: bool = False, leases: CallLeases | None = None) -> None:
     """Start calls as the service does, all in one unit of work."""
-    lease = lease or engine.post_commit.prepare_lease()
+    prepare_leases = engine.post_commit.consumer
+    leases = leases or (prepare_leases() if prepare_leases is not None else None)
 
     async def insert(tx: Transaction) -> None:
         for call in calls:
-            leased = await lease.at_birth(tx, call)
+            leased = await leases.lease_new(tx, call) if leases is not None else None
             await tx.calls.insert(leased or call)
-            if leased is None and call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
+            if leased is None and not (
+                leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
+            ):
                 tx.notify(CALL_QUEUED_TOPIC)
         if fails:
             raise ZeroDivisionError
@@ -70,7 +73,7 @@ async def test_a_call_leased_at_commit_needs_no_lease_transaction(
             await start(engine, call)
             await engine.wait_until_final(call)
 
-    assert counting.written == ["start", "LeasedCall._dispatch", "Ends._record"] * 2
+    assert counting.written == ["start", "LeasedCall._write_dispatched", "CompletionBatcher._record_completions"] * 2
 
 
 async def test_calls_are_queued_while_no_runner_runs(engine: Engine) -> None:
@@ -147,9 +150,10 @@ async def test_a_call_leased_after_the_runner_stopped_is_queued_again(engine: En
     (call,), upstreams = make_calls(engine, 1), ScriptedUpstreams(capacity={"git": 1})
     async with engine.running_runner(upstreams, **FAR_DEADLINE):
         await run_queued_calls(engine)
-        late = engine.post_commit.prepare_lease()
+        assert engine.post_commit.consumer is not None
+        late = engine.post_commit.consumer()
 
-    await start(engine, call, lease=late)
+    await start(engine, call, leases=late)
     assert (await engine.read_call(call)).phase is CallPhase.RUNNING
     await engine.run_recovery()
 

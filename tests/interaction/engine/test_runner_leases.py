@@ -12,7 +12,7 @@ from ringback.domain.call import Call, CallCompletion, CallOutcome, CallPhase, C
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.notifier.recorder import Recorder
-from ringback.runner.runner import RunnerConfig
+from ringback.runner.leasing import RunnerConfig
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock, OffsetClock
 from tests.support.engine import (

@@ -1,4 +1,4 @@
-"""A server of a user's own with a Ringback inside: real server, real client, real receiver, real file."""
+"""A user's MCP server with an embedded Ringback: real server, client, receiver and file."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ async def test_a_call_that_requests_a_callback_gets_it_and_its_response(tmp_path
 
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_it_works_in_both_eras_and_in_process(tmp_path: Path, receiver: Receiver, mode: Any) -> None:
+async def test_the_extension_works_in_both_eras_and_in_process(tmp_path: Path, receiver: Receiver, mode: Any) -> None:
     callbacks = running_embedded_server(tmp_path)
     async with Client(make_extension_server(callbacks, lifespan=callbacks.lifespan), mode=mode) as client:
         result = await client.call_tool("build_report", {"about": "rain"}, meta=callback_meta(receiver))
@@ -243,7 +243,7 @@ async def test_a_callback_that_cannot_be_promised_is_refused_before_the_tool_run
     assert not held.entered.is_set()
 
 
-async def test_an_answer_waits_for_no_disk_that_is_full_and_promises_nothing(
+async def test_a_full_disk_delays_no_response_and_the_response_promises_no_callback(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report, full = CallReports.record_report, asyncio.Event()
@@ -254,7 +254,7 @@ async def test_an_answer_waits_for_no_disk_that_is_full_and_promises_nothing(
             raise StoreUnavailable("The disk is full.")
         return await report(self, *arguments)
 
-    monkeypatch.setattr(CallReports, "report", unsteady)
+    monkeypatch.setattr(CallReports, "record_report", unsteady)
     async with http_client(running_embedded_server(tmp_path, clock=FastClock())) as client:
         result = await client.call_tool("build_report", {"about": "rain"}, meta=callback_meta(receiver))
         full.clear()

@@ -1,4 +1,4 @@
-"""`when: detached`: nobody is rung about what the waiting client read, and everybody about what it did not."""
+"""`when: detached`: a webhook gets no callback for a response that the waiting client read, and one for all others."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -28,7 +28,7 @@ WAITING_CLIENT: Final = 30.0
 
 @dataclass(slots=True)
 class PausingStore:
-    """Watches for the moment between the end of a call and its answer, and can hold it."""
+    """Detects the moment between the end of a call and its response, and can pause there."""
 
     store: Store | None = None
     may_continue: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,7 +52,7 @@ class PausingStore:
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self.store is not None
-        if work.__qualname__.startswith("Calls.wait.<locals>"):
+        if work.__qualname__.startswith("Calls.wait_for_call.<locals>"):
             self.ended.set()
             await self.may_continue.wait()
         return await self.store.read(work)
@@ -64,7 +64,7 @@ class PausingStore:
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self.store is not None
         value = await self.store.write(work)
-        if work.__qualname__.startswith("Calls.leave.<locals>"):
+        if work.__qualname__.startswith("Calls.mark_unattended.<locals>"):
             self.marked_unattended.set()
         return value
 

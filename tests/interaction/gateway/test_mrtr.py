@@ -1,4 +1,4 @@
-"""Rounds of questions of 2026-07-28, of tools and of prompts, before the server that the conformance suite is run against."""
+"""Modern input rounds of tools and prompts, against the server of the conformance suite."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -49,7 +49,7 @@ async def test_questions_keep_the_names_that_the_upstream_gave_them(client: Mode
     assert told["content"][0]["text"] == "Hello, Alice!"
 
 
-async def test_an_answer_of_an_earlier_round_answers_nothing_of_a_later_one(client: ModernClient) -> None:
+async def test_an_answer_of_an_earlier_round_answers_no_later_question(client: ModernClient) -> None:
     first = await call(client, ASKING_TWICE_TOOL)
     answered = {"step1": ALICE, "step2": ALICE}
     second = await call(client, ASKING_TWICE_TOOL, requestState=first["requestState"], inputResponses=answered)
@@ -78,7 +78,7 @@ async def test_a_prompt_requests_input_and_gets_an_answer(client: ModernClient) 
     assert told["messages"][0]["content"]["text"] == "Use this context."
 
 
-async def test_a_prompts_state_is_good_for_prompts_only_and_not_to_be_made(client: ModernClient) -> None:
+async def test_a_prompts_request_state_is_valid_only_for_prompts_and_cannot_be_forged(client: ModernClient) -> None:
     state = (await prompt(client))["requestState"]
 
     with pytest.raises(JsonRpcErrorResponse, match="requestState") as of_a_prompt:

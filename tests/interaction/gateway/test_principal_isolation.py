@@ -1,4 +1,4 @@
-"""Two principals at work side by side, over every door: whatever is asked for, nobody is told of what is another's."""
+"""Two principals work at the same time on every surface; neither sees data of the other."""
 
 import json
 import random
@@ -17,7 +17,7 @@ STEPS_DEEP: Final = 5_000
 SEED: Final = 20260728
 
 ReadProbe = Callable[[GatewayHarness, str, str], Awaitable[bool]]
-"""Asks as a principal for a call; whether anything was told of it."""
+"""Requests a call as a principal; returns whether the response contains anything about it."""
 
 
 async def read_over_rest(gate: GatewayHarness, principal: str, call_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Nothing that proves who a client is, or that is meant for us, reaches an upstream; and tokens for others open no door."""
+"""No credentials and no `ringback/` keys reach an upstream, and tokens for other audiences are refused."""
 
 from collections.abc import AsyncGenerator, Generator
 from typing import Any, Final
@@ -56,7 +56,7 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[OA
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_unexpected(guarded: OAuthService) -> Generator[None]:
-    del guarded  # judged before it is closed
+    del guarded  # checked before it is closed
     with asserting_no_errors():
         yield
 
@@ -76,7 +76,7 @@ async def test_a_token_for_another_audience_is_refused_at_every_endpoint(
         assert token not in answer.text
 
 
-async def test_neither_credentials_nor_what_is_ours_reach_an_upstream(guarded: OAuthService) -> None:
+async def test_neither_credentials_nor_ringback_keys_reach_an_upstream(guarded: OAuthService) -> None:
     token = guarded.issuer.sign_token(aud=PUBLIC_URL, scope=ALL_SCOPES)
     before = len(guarded.upstream.received)
     headers: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""One principal's sessions of before 2026-07-28 are bounded, so that it cannot take those of the others."""
+"""The legacy sessions of one principal are limited, so that others can open theirs."""
 
 import math
 from typing import Any, Final
@@ -8,7 +8,7 @@ import pytest
 from mcp.server import streamable_http_manager
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 
-from ringback.mcp_server import session_manager as sessions
+from ringback.mcp_server import session_manager
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT, LEGACY, Json
@@ -25,7 +25,7 @@ INITIALIZE_PARAMS: Final[Json] = {
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "SESSIONS_PER_PRINCIPAL_MAX", SESSIONS_MAX)
+    monkeypatch.setattr(session_manager, "SESSIONS_PER_PRINCIPAL_MAX", SESSIONS_MAX)
 
 
 async def initialize_session(
@@ -57,7 +57,7 @@ async def test_a_principal_with_too_many_sessions_gets_advice_and_others_are_ser
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
     problem = refused.json()
     assert (problem["quota"], problem["limit"]) == ("sessions", SESSIONS_MAX)
-    assert "DELETE with its Mcp-Session-Id" in problem["detail"]
+    assert "DELETE with their Mcp-Session-Id" in problem["detail"]
     assert "30 minutes" in problem["detail"]
 
     elsewhere, other = (

@@ -1,4 +1,4 @@
-"""Tasks of 2025-11-25, byte by byte: what a client sends, and what it is answered."""
+"""Legacy tasks on the wire."""
 
 import asyncio
 from datetime import datetime
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.mcp_server import legacy_task_elicitation as legacy_questions
-from ringback.mcp_server import legacy_tasks
+from ringback.mcp_server import legacy_task_elicitation, legacy_tasks
 from tests.interaction.gateway_tasks.conftest import TasksHarness, running_tasks_gateway
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.requirement("R30")
 
 
 async def wait_for_status(house: TasksHarness, task_id: str, status: str, *, principal: str = "alice") -> None:
-    """The call's own status, which a modern client hears of."""
+    """The call's own status, as a modern client sees it."""
     modern = await house.make_modern_client(principal)
     async with modern.open_subscription({"taskIds": [task_id]}) as stream:
         await stream.read_message("notifications/tasks", where=lambda task: task["status"] == status)
@@ -63,7 +62,7 @@ async def test_every_tool_of_an_upstream_may_be_called_as_a_task(house: TasksHar
 @pytest.mark.must("L11")
 @pytest.mark.must("L12")
 @pytest.mark.must("L14")
-async def test_a_call_with_a_task_is_a_task_at_once_also_when_it_takes_no_time(house: TasksHarness) -> None:
+async def test_a_call_with_params_task_is_a_task_at_once_even_if_it_is_fast(house: TasksHarness) -> None:
     async with house.open_legacy_session(upstream="plain") as session:
         seen: set[str] = set()
         for _ in range(3):
@@ -79,7 +78,7 @@ async def test_a_call_with_a_task_is_a_task_at_once_also_when_it_takes_no_time(h
 
 
 @pytest.mark.must("L03")
-async def test_versions_without_tasks_know_none_of_it(house: TasksHarness) -> None:
+async def test_versions_without_tasks_have_no_task_methods(house: TasksHarness) -> None:
     async with house.open_legacy_session(upstream="plain", version="2025-06-18") as session:
         answered = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 60000}})
         assert answered["content"]
@@ -90,13 +89,13 @@ async def test_versions_without_tasks_know_none_of_it(house: TasksHarness) -> No
             assert refused.value.code == -32601
 
 
-async def test_updates_of_today_do_not_exist(session: LegacyClientSession) -> None:
+async def test_tasks_update_does_not_exist_in_a_session(session: LegacyClientSession) -> None:
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await session.request("tasks/update", {"taskId": UNKNOWN, "inputResponses": {}})
     assert refused.value.code == -32601
 
 
-async def test_a_call_that_cannot_be_made_becomes_no_task(session: LegacyClientSession) -> None:
+async def test_an_invalid_call_creates_no_task(session: LegacyClientSession) -> None:
     impossible: tuple[Json, ...] = ({"name": "no-such-tool"}, {"name": "work", "arguments": {"n": 2**70}})
     for wanted in impossible:
         with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -122,7 +121,7 @@ async def test_a_task_is_serialized_flat(house: TasksHarness, session: LegacyCli
 @pytest.mark.must("L16")
 @pytest.mark.must("L17")
 @pytest.mark.must("L26")
-async def test_the_result_is_waited_for_and_names_its_task(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_tasks_result_waits_and_names_its_task(house: TasksHarness, session: LegacyClientSession) -> None:
     task_id, task = await house.start_task_in_session(session)
     waiting = asyncio.create_task(session.request("tasks/result", {"taskId": task_id}))
     assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "working"
@@ -148,7 +147,7 @@ async def test_a_result_that_is_an_error_fails_its_task_and_stays_a_result(
 
 
 @pytest.mark.must("L29")
-async def test_an_error_of_the_upstreams_is_the_result_of_its_task(
+async def test_an_error_of_the_upstream_is_the_result_of_its_task(
     house: TasksHarness, session: LegacyClientSession
 ) -> None:
     task_id, task = await house.start_task_in_session(session)
@@ -164,7 +163,7 @@ async def test_an_error_of_the_upstreams_is_the_result_of_its_task(
 @pytest.mark.must("L19")
 @pytest.mark.requirement("R32")
 @pytest.mark.requirement("R19")
-async def test_a_question_comes_along_the_result_and_its_answer_reaches_the_tool(
+async def test_a_question_is_sent_during_tasks_result_and_its_answer_reaches_the_tool(
     house: TasksHarness, session: LegacyClientSession
 ) -> None:
     task_id, task = await house.start_task_in_session(session, _meta={"ringback/correlationId": "c-1"})
@@ -182,7 +181,7 @@ async def test_a_question_comes_along_the_result_and_its_answer_reaches_the_tool
         assert (await frames.read_response())["content"][0]["text"] == "thanks"
 
 
-async def test_a_question_is_put_again_to_a_client_that_comes_back(
+async def test_a_question_is_sent_again_to_a_client_that_reconnects(
     house: TasksHarness, session: LegacyClientSession
 ) -> None:
     task_id, task = await house.start_task_in_session(session)
@@ -197,7 +196,7 @@ async def test_a_question_is_put_again_to_a_client_that_comes_back(
 
 
 @pytest.mark.requirement("R32")
-async def test_a_question_that_is_answered_elsewhere_is_taken_back(
+async def test_a_question_that_is_answered_elsewhere_is_cancelled(
     house: TasksHarness, session: LegacyClientSession
 ) -> None:
     task_id, task = await house.start_task_in_session(session)
@@ -228,7 +227,7 @@ async def test_a_question_that_the_client_refuses_stays_open_for_others(
 async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
     house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_questions, "WAITING_MAX", 1)
+    monkeypatch.setattr(legacy_task_elicitation, "RESULT_WAITERS_MAX", 1)
     task_id, task = await house.start_task_in_session(session)
     task.request_input("sure")
     async with (
@@ -245,7 +244,7 @@ async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
 
 @pytest.mark.must("L23")
 @pytest.mark.must("L24")
-async def test_a_cancelled_task_is_cancelled_when_that_is_answered(
+async def test_a_task_is_cancelled_before_tasks_cancel_responds(
     house: TasksHarness, session: LegacyClientSession
 ) -> None:
     task_id, task = await house.start_task_in_session(session)
@@ -260,7 +259,7 @@ async def test_a_cancelled_task_is_cancelled_when_that_is_answered(
 
 @pytest.mark.must("L09")
 @pytest.mark.must("L25")
-async def test_a_cancelled_task_stays_cancelled_when_its_tool_ends_all_the_same(
+async def test_a_cancelled_task_stays_cancelled_even_if_its_tool_ends(
     house: TasksHarness, session: LegacyClientSession
 ) -> None:
     task_id, task = await house.start_task_in_session(session)
@@ -285,7 +284,7 @@ async def test_cancelling_stops_a_tool_that_runs_as_a_plain_request(house: Tasks
         await asyncio.wait_for(house.plain.cancelled.wait(), WAIT_SECONDS)
 
 
-async def test_cancelling_reaches_a_task_of_an_upstream_of_the_same_generation(house: TasksHarness) -> None:
+async def test_cancelling_reaches_the_task_of_a_legacy_upstream(house: TasksHarness) -> None:
     async with house.open_legacy_session(upstream="legacy") as session:
         created = await session.request("tools/call", {"name": "either", "arguments": {}, "task": {}})
         upstreams = await house.legacy.wait_for_task()
@@ -294,7 +293,7 @@ async def test_cancelling_reaches_a_task_of_an_upstream_of_the_same_generation(h
         await house.legacy.wait_until(lambda: upstreams.cancels == 1)
 
 
-async def test_cancelling_what_was_completed_is_refused(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_cancelling_a_completed_task_is_refused(house: TasksHarness, session: LegacyClientSession) -> None:
     task_id, task = await house.start_task_in_session(session)
     task.complete_task("done")
     await session.request("tasks/result", {"taskId": task_id})
@@ -322,9 +321,7 @@ async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness,
 
 
 @pytest.mark.must("L20")
-async def test_which_task_is_meant_is_said_by_the_parameter_alone(
-    house: TasksHarness, session: LegacyClientSession
-) -> None:
+async def test_only_the_parameter_names_the_task(house: TasksHarness, session: LegacyClientSession) -> None:
     task_id, _ = await house.start_task_in_session(session)
     about = {RELATED: {"taskId": UNKNOWN}}
     assert (await session.request("tasks/get", {"taskId": task_id, "_meta": about}))["taskId"] == task_id
@@ -359,7 +356,7 @@ async def test_the_list_has_all_tasks_of_the_caller_and_no_others(
 
 
 @pytest.mark.must("L28")
-async def test_a_cursor_that_is_none_is_refused(session: LegacyClientSession) -> None:
+async def test_an_invalid_cursor_is_refused(session: LegacyClientSession) -> None:
     for cursor in ("nonsense", "", "x" * 1000):
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await session.request("tasks/list", {"cursor": cursor})

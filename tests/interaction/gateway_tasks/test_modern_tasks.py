@@ -1,4 +1,4 @@
-"""Tasks of 2026-07-28, byte by byte: what a client sends, and what it is answered."""
+"""Modern tasks on the wire."""
 
 import base64
 from datetime import datetime
@@ -17,14 +17,14 @@ from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
 REQUIRED: Json = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 UNKNOWN = "call_00000000000000000000000000"
 INPUT_REQUIRED_CALL: dict[str, Json] = {"tasks/get": {}, "tasks/update": {"inputResponses": {}}, "tasks/cancel": {}}
-"""What is asked about a task, with what it takes beside the task's id."""
+"""The methods of a task and their params besides the task's id."""
 ENDINGS = {"result", "error", "inputRequests"}
 
 pytestmark = pytest.mark.requirement("R30")
 
 
 async def wait_for_status(modern: ModernClient, task_id: str, status: str) -> Json:
-    """The task as tasks/get tells it once it has this status; told by a stream, so nobody polls."""
+    """The task in tasks/get once it has this status; a subscription waits for it, without polling."""
     async with modern.open_subscription({"taskIds": [task_id]}) as stream:
         await stream.read_message("notifications/tasks", where=lambda task: task["status"] == status)
     return await modern.request("tasks/get", {"taskId": task_id})
@@ -164,7 +164,7 @@ async def test_unrequested_answers_of_any_shape_are_ignored(house: TasksHarness,
     await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {"r1.1": ACCEPTED_ANSWER}})
 
 
-async def test_an_answer_that_is_none_is_refused_and_the_question_stays(
+async def test_an_invalid_answer_is_refused_and_the_question_stays_open(
     house: TasksHarness, modern: ModernClient
 ) -> None:
     task_id, task = await house.start_task()
@@ -180,7 +180,7 @@ async def test_an_answer_that_is_none_is_refused_and_the_question_stays(
 @pytest.mark.must("M11")
 @pytest.mark.must("M19")
 @pytest.mark.must("M20")
-async def test_cancelling_is_acknowledged_before_it_is_true(house: TasksHarness, modern: ModernClient) -> None:
+async def test_a_cancellation_is_acknowledged_before_the_task_ends(house: TasksHarness, modern: ModernClient) -> None:
     task_id, task = await house.start_task()
     acknowledged = await modern.request("tasks/cancel", {"taskId": task_id})
     assert acknowledged["resultType"] == "complete"
@@ -190,7 +190,7 @@ async def test_cancelling_is_acknowledged_before_it_is_true(house: TasksHarness,
     assert task.cancels == 1
 
 
-async def test_cancelling_what_has_ended_is_acknowledged_and_changes_nothing(
+async def test_cancelling_an_ended_task_is_acknowledged_and_changes_nothing(
     house: TasksHarness, modern: ModernClient
 ) -> None:
     task_id, task = await house.start_task()
@@ -200,7 +200,7 @@ async def test_cancelling_what_has_ended_is_acknowledged_and_changes_nothing(
     assert (await modern.request("tasks/get", {"taskId": task_id}))["status"] == "completed"
 
 
-async def test_a_task_that_will_not_stop_says_how_it_ended(house: TasksHarness, modern: ModernClient) -> None:
+async def test_a_task_that_ignores_a_cancellation_reports_its_end(house: TasksHarness, modern: ModernClient) -> None:
     task_id, task = await house.start_task()
     house.tasks.honours_cancel = False
     try:
@@ -275,9 +275,7 @@ async def test_a_request_without_the_extension_gets_the_required_capability(
 
 
 @pytest.mark.must("M23")
-async def test_a_name_in_the_header_that_is_not_the_tasks_is_a_mismatch(
-    house: TasksHarness, modern: ModernClient
-) -> None:
+async def test_a_header_with_another_task_id_is_a_mismatch(house: TasksHarness, modern: ModernClient) -> None:
     task_id, _ = await house.start_task()
     for name in (UNKNOWN, "", "=?base64?!!?="):
         with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -299,11 +297,11 @@ async def test_methods_of_legacy_tasks_do_not_exist(modern: ModernClient) -> Non
 
 
 @pytest.mark.requirement("R19")
-async def test_the_clients_names_come_back_with_the_task(house: TasksHarness, modern: ModernClient) -> None:
+async def test_the_clients_labels_are_returned_with_the_task(house: TasksHarness, modern: ModernClient) -> None:
     names = {"ringback/clientSessionId": "s-1", "ringback/correlationId": "c-1"}
     count = len(house.tasks.tasks)
     created = await modern.request("tools/call", {"name": "work", "arguments": {}, "_meta": names})
-    await house.tasks.wait_for_task(count + 1)  # the next test counts the upstream's tasks, too
+    await house.tasks.wait_for_task(count + 1)  # the next test counts the upstream's tasks
     told = await modern.request("tasks/get", {"taskId": created["taskId"]})
     for result in (created, told):
         assert names.items() <= result["_meta"].items()

@@ -1,4 +1,4 @@
-"""The SDK's own client hears of the resource of a call and finds the result in it."""
+"""The SDK's client subscribes to the resource of a call and reads the result from it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ async def open_sdk_client(house: TasksHarness) -> AsyncGenerator[Client]:
         yield client
 
 
-async def test_it_listens_to_a_call_until_it_can_read_the_result(house: TasksHarness) -> None:
+async def test_the_sdk_client_subscribes_to_a_call_until_it_can_read_the_result(house: TasksHarness) -> None:
     task_id, task = await house.start_task()
     uri = f"ringback://calls/{task_id}"
     async with open_sdk_client(house) as client, client.listen(resource_subscriptions=[uri]) as subscription:

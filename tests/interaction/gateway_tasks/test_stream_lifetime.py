@@ -1,4 +1,4 @@
-"""No stream outlives its key for long: after a quarter of an hour who listens has to come back, and is looked at again."""
+"""Every stream ends after a quarter of an hour, so that a revoked key is refused when its client reconnects."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 @pytest.fixture
 def over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Set, a stream has been open for as long as it may be."""
+    """Setting it ends the lifetime of all open streams."""
     over, sleep = asyncio.Event(), SystemClock.sleep
 
     async def wait_for_lifetime(clock: SystemClock, seconds: float) -> None:
@@ -28,7 +28,7 @@ def over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return over
 
 
-async def test_a_listener_is_answered_in_the_end_and_may_listen_again(
+async def test_a_subscription_stream_ends_with_a_result_and_can_be_opened_again(
     house: TasksHarness, modern: ModernClient, over: asyncio.Event
 ) -> None:
     task_id, _ = await house.start_task()
@@ -45,7 +45,7 @@ async def test_a_listener_is_answered_in_the_end_and_may_listen_again(
         assert (await stream.read_message())["params"]["status"] == "working"
 
 
-async def test_a_sessions_own_stream_ends_and_the_session_does_not(
+async def test_a_sessions_own_stream_ends_without_ending_the_session(
     house: TasksHarness, session: LegacyClientSession, over: asyncio.Event
 ) -> None:
     async with session.open_event_stream() as stream, asyncio.timeout(WAIT_SECONDS):

@@ -1,4 +1,4 @@
-"""What clients are told unasked: on the stream of a listen request, and in sessions of before."""
+"""Notifications on the stream of subscriptions/listen and in legacy sessions."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,7 @@ import pytest
 
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
-from ringback.mcp_server import session_notifications as telling
-from ringback.mcp_server import subscriptions as listening
+from ringback.mcp_server import session_notifications, subscriptions
 from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
@@ -66,7 +65,7 @@ async def test_only_the_callers_own_tasks_are_accepted(house: TasksHarness, mode
 
 
 @pytest.mark.must("M21")
-async def test_listening_to_tasks_takes_the_extension(house: TasksHarness, modern: ModernClient) -> None:
+async def test_a_subscription_to_tasks_requires_the_extension(house: TasksHarness, modern: ModernClient) -> None:
     task_id, _ = await house.start_task()
     async with modern.open_subscription({"taskIds": [task_id]}, declare={}) as stream:
         with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -75,13 +74,13 @@ async def test_listening_to_tasks_takes_the_extension(house: TasksHarness, moder
     assert refused.value.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 
 
-async def test_a_stream_that_cannot_go_on_says_so_and_that_it_may_be_opened_again(
+async def test_a_failed_subscription_stream_ends_with_a_retryable_error(
     house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(*_: object) -> Json:
         raise Unavailable("The store cannot be read.")
 
-    monkeypatch.setattr(listening, "detailed", unavailable)
+    monkeypatch.setattr(subscriptions, "build_detailed_task", unavailable)
     task_id, _ = await house.start_task()
     async with modern.open_subscription({"taskIds": [task_id]}) as stream:
         with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -97,10 +96,10 @@ async def test_a_filter_that_is_no_list_of_strings_is_refused(modern: ModernClie
         assert refused.value.code == -32602
 
 
-async def test_a_stream_accepts_only_so_many_tasks(
+async def test_a_stream_accepts_a_limited_number_of_tasks(
     house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "STREAM_SUBSCRIPTIONS_MAX", 1)
+    monkeypatch.setattr(subscriptions, "STREAM_SUBSCRIPTIONS_MAX", 1)
     first, _ = await house.start_task()
     second, _ = await house.start_task()
     assert await read_acknowledged(modern, {"taskIds": [first, second]}) == {"taskIds": [first]}
@@ -191,7 +190,7 @@ async def test_a_session_can_subscribe_to_the_resource_of_a_call(
         assert (await stream.read_message(UPDATED))["params"]["uri"] == uri
 
 
-async def test_a_session_can_subscribe_to_a_resource_of_the_upstreams_until_it_does_not_want_to(
+async def test_a_session_can_subscribe_to_an_upstreams_resource_and_unsubscribe(
     house: TasksHarness,
 ) -> None:
     async with house.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
@@ -221,10 +220,10 @@ async def test_foreign_and_unknown_resources_cannot_be_subscribed(
         assert refused.value.code == -32602
 
 
-async def test_a_session_subscribes_to_so_much_and_no_more(
+async def test_the_subscriptions_of_a_session_are_limited(
     house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "SESSION_PUBLISHERS_MAX", 2)
+    monkeypatch.setattr(session_notifications, "SESSION_PUBLISHERS_MAX", 2)
     first, _ = await house.start_task()
     second, _ = await house.start_task()
     await session.request("resources/subscribe", {"uri": f"ringback://calls/{first}"})
@@ -236,13 +235,13 @@ async def test_a_session_subscribes_to_so_much_and_no_more(
 
 async def test_a_session_gets_list_change_notifications(house: TasksHarness) -> None:
     async with house.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
-        await session.request("ping", {})  # what the session told before has been heard by then
+        await session.request("ping", {})  # earlier notifications of the session have arrived by then
         await house.notes.publish_list_changes()
         told = {(await stream.read_message())["method"] for _ in range(2)}
     assert told == {"notifications/tools/list_changed", "notifications/resources/list_changed"}
 
 
-async def test_streams_are_counted_among_the_principals_own(house: TasksHarness, modern: ModernClient) -> None:
+async def test_streams_count_against_the_principals_quota(house: TasksHarness, modern: ModernClient) -> None:
     async def open_streams() -> int:
         return (await house.ringback.app.services.insights.get_status(OPERATOR)).open_streams
 

@@ -1,4 +1,4 @@
-"""Nothing but curl: a session of before 2026-07-28 by hand, and a request of 2026-07-28, which needs no session."""
+"""curl alone: a legacy session, and a modern request without a session."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ ENVELOPE: Final[dict[str, Any]] = {
 
 
 async def curl(url: str, body: dict[str, Any], *headers: str) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """Status, headers and the JSON-RPC answer, which comes plain or as the last event of a stream."""
+    """Status, headers and the JSON-RPC response, which is plain or the last event of a stream."""
     sent = [word for header in ("content-type: application/json", ACCEPT, *headers) for word in ("-H", header)]
     process = await asyncio.create_subprocess_exec(
         "curl", "-sS", "-i", "--max-time", CURL_SECONDS, *sent, "-d", json.dumps(body), url, stdout=PIPE

@@ -67,7 +67,7 @@ class StoreWithBug(StoreWrapper):
     """A store in which leasing deliveries meets a bug."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
-        if getattr(work, "__qualname__", "").startswith("Claims._claim"):
+        if getattr(work, "__qualname__", "").startswith("DeliveryLeasing._lease_due"):
             raise ZeroDivisionError
         return await super().write(work)
 

@@ -249,7 +249,7 @@ async def test_whether_a_call_may_run_twice_is_judged_when_it_starts(
     trusted: bool,
     allowed: bool,
 ) -> None:
-    monkeypatch.setattr(FakeUpstreamConnection, "is_healthy", trusted)
+    monkeypatch.setattr(FakeUpstreamConnection, "trusted", trusted)
     read = await start(alice, tool="git_status", rerun_policy=policy)
     write = await start(alice, rerun_policy=policy)
 

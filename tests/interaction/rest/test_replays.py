@@ -138,7 +138,7 @@ async def test_a_replay_is_bounded_and_says_where_to_go_on(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replays, "REPLAY_DELIVERIES_MAX", 3)
-    monkeypatch.setattr(replays, "STEP", 2)
+    monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 2)
     webhook_id = await registered(alice)
     calls = [await finish_new_call(service, alice) for _ in range(5)]
     await settle(service, *await list_deliveries(service, webhook_id))
@@ -154,7 +154,7 @@ async def test_dead_deliveries_beyond_one_replay_go_with_the_next(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replays, "REPLAY_DELIVERIES_MAX", 3)
-    monkeypatch.setattr(replays, "STEP", 2)
+    monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 2)
     webhook_id = await registered(alice)
     for _ in range(5):
         await finish_new_call(service, alice)

@@ -19,8 +19,8 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     AcceptedConnection,
-    Receiver,
     CertificateAuthority,
+    Receiver,
     never_read,
     never_respond,
     respond_with,
@@ -210,7 +210,7 @@ async def test_connections_are_closed_when_they_are_old(
     http1_sender: Http1Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1_pool, "KEEPALIVE_SECONDS", 0.05)
-    monkeypatch.setattr(http1_pool, "SWEEP_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(http1_pool, "SWEEP_SECONDS", 0.01)
     desk = PushingReceiver(NO_CONTENT)
     async with serving_receiver(desk) as receiver:
         for _ in range(2):  # sweeping goes on, ends, and begins again when there is something to sweep
@@ -224,7 +224,7 @@ async def test_only_old_connections_are_removed_by_a_sweep(
     http1_sender: Http1Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1_pool, "KEEPALIVE_SECONDS", 1000.0)
-    monkeypatch.setattr(http1_pool, "SWEEP_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(http1_pool, "SWEEP_SECONDS", 0.01)
     desk = PushingReceiver(NO_CONTENT)
     async with serving_receiver(desk) as receiver:
         await asyncio.gather(posts(http1_sender, receiver, 1), posts(http1_sender, receiver, 1))
@@ -236,7 +236,7 @@ async def test_only_old_connections_are_removed_by_a_sweep(
         assert desk.asked[-1] == 1 - gone
 
 
-@pytest.mark.parametrize("limit", ["IDLE_PER_ORIGIN_MAX", "IDLE_MAX"])
+@pytest.mark.parametrize("limit", ["IDLE_CONNECTIONS_PER_ORIGIN_MAX", "IDLE_CONNECTIONS_MAX"])
 async def test_only_so_many_connections_are_kept(
     http1_sender: Http1Sender, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:

@@ -18,13 +18,14 @@ from ringback.notifier.http.client import Http1Sender, encode_request
 from ringback.notifier.http.connection import ReceiverConnection
 from ringback.notifier.http.connection_pool import ConnectionPool
 from ringback.notifier.http.dialer import ADDRESSES_TRIED_MAX, open_socket
-from ringback.notifier.http.guard import Target, TargetGuard, parse_target
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.target import Target, parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
-    Receiver,
     CertificateAuthority,
+    Receiver,
     close_at_once,
     never_read,
     never_respond,
@@ -104,7 +105,7 @@ async def test_a_silent_address_leaves_time_for_the_next(
 
 
 async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1_dialer, "CONNECT_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(http1_dialer, "CONNECT_SECONDS", 0.05)
     sockets = OpenedSockets()
     async with (
         make_sender(sockets, client_tls) as sender,

@@ -15,8 +15,9 @@ from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
 from ringback.notifier.http.client import Http1Sender
-from ringback.notifier.http.guard import Target, TargetGuard, TargetPolicy, parse_target
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import Resolution, Resolver
+from ringback.notifier.http.target import Target, TargetPolicy, parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
@@ -100,7 +101,7 @@ async def test_alternating_answers_never_reach_a_blocked_address(answers: list[l
             await sender.post(https(f"flip-{number}.test"), {}, b"{}")
 
     assert {str(address) for address in sockets.addresses} <= {"93.184.216.34", "2606:4700::1111"}
-    assert flipping.told == len(answers)
+    assert flipping.query_count == len(answers)
 
 
 @pytest.mark.requirement("R26")
@@ -112,7 +113,7 @@ async def test_a_name_that_changes_with_every_lookup_never_reaches_a_blocked_add
         for number in range(count):
             await sender.post(https(f"flip-{number}.test"), {}, b"{}")
 
-    assert flipping.told == count
+    assert flipping.query_count == count
     assert [str(address) for address in sockets.addresses] == ["93.184.216.34"] * (count // 2)
 
 
@@ -230,11 +231,11 @@ class _ChangingResolver:
 
     def __init__(self, answers: Sequence[Sequence[str]]) -> None:
         self._answers = answers
-        self.told = 0
+        self.query_count = 0
 
     async def __call__(self, _host: str, /) -> Resolution:
-        answer = self._answers[self.told]
-        self.told += 1
+        answer = self._answers[self.query_count]
+        self.query_count += 1
         return make_resolution(*answer)
 
     async def aclose(self) -> None: ...
@@ -253,13 +254,13 @@ class _GuardWithoutChecks(TargetGuard):
 
     def __init__(self, policy: TargetPolicy, *, resolver: Resolver) -> None:
         super().__init__(policy, resolver=resolver)
-        self._blind = resolver
+        self._resolver_without_checks = resolver
 
-    async def resolve(
+    async def resolve_host(
         self,
         host: str,
         principal: Principal = NO_PRINCIPAL,  # noqa: ARG002 - the guard's own names
         *,
         until: float | None = None,  # noqa: ARG002
     ) -> Sequence[Address]:
-        return (await self._blind(host)).addresses
+        return (await self._resolver_without_checks(host)).addresses

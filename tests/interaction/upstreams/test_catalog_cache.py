@@ -10,6 +10,7 @@ import pytest
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import Listing, UpstreamChange
+from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.engine import wait_until
@@ -28,7 +29,12 @@ async def running_upstreams(folder: Path, *configs: UpstreamConfig) -> AsyncGene
     async with (
         open_sqlite_store(folder, clock) as store,
         UpstreamRegistry(
-            configs, clock=clock, random_fraction=lambda: 0.5, connect_timeout_seconds=0.1, store=store
+            configs,
+            clock=clock,
+            random_fraction=lambda: 0.5,
+            predict_driver_name=predict_driver_name,
+            connect_timeout_seconds=0.1,
+            store=store,
         ) as upstreams,
     ):
         yield upstreams
@@ -67,7 +73,9 @@ async def test_a_list_that_changed_while_disconnected_is_notified(tmp_path: Path
 
         clock = SystemClock()
         async with open_sqlite_store(tmp_path, clock) as store:
-            upstreams = UpstreamRegistry([config], clock=clock, random_fraction=lambda: 0.5, store=store)
+            upstreams = UpstreamRegistry(
+                [config], clock=clock, random_fraction=lambda: 0.5, predict_driver_name=predict_driver_name, store=store
+            )
             with upstreams.change_notifications.subscribe_changes() as changes:
                 async with upstreams:
                     told = await next_change(changes)

@@ -13,9 +13,9 @@ import pytest
 from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.domain.errors import InvalidConfiguration, Unavailable
 from ringback.domain.upstreams import Reloaded, UpstreamChange
-from ringback.runner.execution import UpstreamNotConfigured
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.config import ConfigError, UpstreamConfig
+from ringback.upstreams.errors import UpstreamNotConfigured
 from ringback.upstreams.registry import UpstreamRegistry, UpstreamReloader
 from tests.support.examples import CALL
 from tests.support.library_upstream import BOOK_URI, ERAS, UPSTREAM_NAME, LibraryUpstream

@@ -11,8 +11,8 @@ import pytest
 
 from ringback.domain import jsontext
 from ringback.domain.clock import SystemClock
-from ringback.runner.cookies import COOKIE_BYTES_MAX, COOKIES_MAX
 from ringback.upstreams.faults import FaultCounter
+from ringback.upstreams.transports.cookies import COOKIE_BYTES_MAX, COOKIES_MAX
 from ringback.upstreams.transports.guarded_http import make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
 from tests.interaction.upstreams.test_http_pool import (

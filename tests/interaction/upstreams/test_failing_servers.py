@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call import CallCompletion, CallOutcome
-from ringback.runner.execution import UpstreamUnreachable
 from ringback.upstreams import session as link
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
 from ringback.upstreams.transports.guarded_http import RESULT_BYTES_MAX
 from tests.support.examples import CALL
@@ -24,6 +24,7 @@ from tests.support.upstreams import (
     free_port,
     make_http_config,
     make_legacy_app,
+    open_bound_driver,
     open_upstreams,
     respond_with,
     respond_with_result,
@@ -85,7 +86,7 @@ async def test_a_call_to_a_killed_server_is_rejected() -> None:
         await wait_for_state(upstreams, "ready")
         assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
         call = replace(CALL, upstream="stage", tool="echo")
-        async with upstreams.open_call_session(call) as session:
+        async with open_bound_driver(upstreams, call) as session:
             await server.kill_server()
             first = await session.run_call(RecordingCallContext(call))
             second = await session.run_call(RecordingCallContext(call))

@@ -17,7 +17,14 @@ from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
 from tests.support.library_upstream import ERAS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.recording_call_context import RecordingCallContext
-from tests.support.upstreams import WAIT_SECONDS, make_http_config, make_python_config, open_upstreams, serving
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    make_http_config,
+    make_python_config,
+    open_bound_driver,
+    open_upstreams,
+    serving,
+)
 
 OTHER_CALL = CallId("call_01KAGZ8A000000000000000009")
 CALL_META = Progress(progress=1, total=2, message="half")
@@ -28,7 +35,7 @@ def make_call(call_id: CallId = CALL.id, **arguments: Any) -> Call:
 
 
 async def call_talk_tool(upstreams: UpstreamRegistry, call: Call) -> None:
-    async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
+    async with asyncio.timeout(WAIT_SECONDS), open_bound_driver(upstreams, call) as session:
         await session.run_call(RecordingCallContext(call))
 
 

@@ -12,8 +12,8 @@ import pytest
 from ringback.domain.call import CallOutcome
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import UpstreamInfo
-from ringback.runner.execution import UpstreamUnreachable
 from ringback.upstreams.config import AuthMethod, ClientCredentials, UpstreamConfig
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.authorization_server import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
 from tests.support.upstreams import (

@@ -23,6 +23,7 @@ from tests.support.upstreams import (
     make_http_config,
     make_legacy_app,
     make_python_config,
+    open_bound_driver,
     open_upstreams,
     serving,
 )
@@ -32,7 +33,7 @@ CHILD = replace(make_python_config(str(STDIO_SERVER)), isolation=Isolation.PRINC
 
 async def run_call_for(upstreams: UpstreamRegistry, principal: str, tool: str) -> CallCompletion:
     call = replace(CALL, principal=Principal(principal), upstream="stage", tool=tool, arguments={})
-    async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
+    async with asyncio.timeout(WAIT_SECONDS), open_bound_driver(upstreams, call) as session:
         ending = await session.run_call(RecordingCallContext(call))
         assert isinstance(ending, CallCompletion)
         return ending
@@ -70,7 +71,7 @@ async def test_with_one_session_the_next_principal_waits_until_it_is_free() -> N
             async def told(_progress: object) -> None:
                 inside.set()
 
-            async with upstreams.open_call_session(call) as session:
+            async with open_bound_driver(upstreams, call) as session:
                 await session.run_call(RecordingCallContext(call, on_progress=told))
 
         holding = asyncio.create_task(hold())

@@ -22,7 +22,14 @@ from tests.support.clock import FastForwardClock
 from tests.support.examples import CALL
 from tests.support.malformed_messages import VALID_RESPONSE
 from tests.support.recording_call_context import RecordingCallContext
-from tests.support.upstreams import WAIT_SECONDS, make_raw_config, open_upstreams, run_upstream_call, wait_until_true
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    make_raw_config,
+    open_bound_driver,
+    open_upstreams,
+    run_upstream_call,
+    wait_until_true,
+)
 
 
 def get_info(upstreams: UpstreamRegistry) -> Any:
@@ -137,7 +144,7 @@ async def test_a_child_that_reads_nothing_ends_no_other_call_and_is_replaced(
 async def run_call_for_an_hour(upstreams: UpstreamRegistry, tool: str, arguments: dict[str, Any]) -> CallCompletion:
     deadline = SystemClock().now() + timedelta(hours=10_000)
     call = replace(CALL, upstream="stage", tool=tool, arguments=arguments, meta={}, deadline_at=deadline)
-    async with asyncio.timeout(2 * WAIT_SECONDS), upstreams.open_call_session(call) as session:
+    async with asyncio.timeout(2 * WAIT_SECONDS), open_bound_driver(upstreams, call) as session:
         ending = await session.run_call(RecordingCallContext(call))
     assert isinstance(ending, CallCompletion)
     return ending

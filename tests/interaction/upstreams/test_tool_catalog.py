@@ -10,6 +10,7 @@ import pytest
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.upstreams import ToolCatalog
+from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.config import ConfigError
 from ringback.upstreams.registry import UpstreamRegistry
@@ -261,4 +262,9 @@ async def test_inline_waits_are_reported_as_configured() -> None:
 
 def test_two_upstreams_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="Two upstreams are named 'away'"):
-        UpstreamRegistry([UNREACHABLE_CONFIG, UNREACHABLE_CONFIG], clock=SystemClock(), random_fraction=lambda: 0.5)
+        UpstreamRegistry(
+            [UNREACHABLE_CONFIG, UNREACHABLE_CONFIG],
+            clock=SystemClock(),
+            random_fraction=lambda: 0.5,
+            predict_driver_name=predict_driver_name,
+        )

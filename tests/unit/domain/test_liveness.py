@@ -22,16 +22,20 @@ ALIVE, UNRESPONSIVE, FROZEN = Liveness
     [
         pytest.param({}, ALIVE, id="it answers"),
         pytest.param({"deadlines": [NOW - 1]}, ALIVE, id="it answers, and a call is overdue"),
-        pytest.param({"unanswered_since": LONG_SILENT + 1}, ALIVE, id="not silent for long"),
-        pytest.param({"unanswered_since": LONG_SILENT}, FROZEN, id="idle and silent"),
-        pytest.param({"unanswered_since": LONG_SILENT, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent"),
-        pytest.param({"unanswered_since": 0.0, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent for ever"),
-        pytest.param({"unanswered_since": LONG_SILENT, "deadlines": [NOW, NOW - 5]}, FROZEN, id="all overdue"),
+        pytest.param({"ping_unanswered_since": LONG_SILENT + 1}, ALIVE, id="not silent for long"),
+        pytest.param({"ping_unanswered_since": LONG_SILENT}, FROZEN, id="idle and silent"),
         pytest.param(
-            {"unanswered_since": LONG_SILENT, "deadlines": [NOW - 5, NOW + 5]}, UNRESPONSIVE, id="one has time"
+            {"ping_unanswered_since": LONG_SILENT, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent"
         ),
         pytest.param(
-            {"unanswered_since": LONG_SILENT + 1, "deadlines": [NOW - 5]}, ALIVE, id="overdue, not silent for long"
+            {"ping_unanswered_since": 0.0, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent for ever"
+        ),
+        pytest.param({"ping_unanswered_since": LONG_SILENT, "deadlines": [NOW, NOW - 5]}, FROZEN, id="all overdue"),
+        pytest.param(
+            {"ping_unanswered_since": LONG_SILENT, "deadlines": [NOW - 5, NOW + 5]}, UNRESPONSIVE, id="one has time"
+        ),
+        pytest.param(
+            {"ping_unanswered_since": LONG_SILENT + 1, "deadlines": [NOW - 5]}, ALIVE, id="overdue, not silent for long"
         ),
         pytest.param({"reads_input": False, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="it reads nothing"),
         pytest.param({"reads_input": False}, UNRESPONSIVE, id="it reads nothing, and is not silent for long"),

@@ -1,4 +1,4 @@
-"""Waiting for a task's result: until it has ended, until newer requests want the place, or until the service stops."""
+"""tasks/result waits until the task ends, a newer request takes the place, or the service stops."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ from tests.support.builders import make_call
 
 @dataclass(slots=True)
 class FakeTaskSession:
-    """The little that waiting asks of an exchange."""
+    """The part of a RequestContext that the waiting needs."""
 
-    session_id: str = "session-1"
+    mcp_session_id: str = "session-1"
 
 
 @dataclass(slots=True)
@@ -28,52 +28,52 @@ class FakeTaskService:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 
-class SilentStream:
-    """A call of which there is no news until the test has some."""
+class SilentCallChanges:
+    """Reports no change of a call until the test sets `ended`."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
 
-    async def next(self) -> Call | None:
+    async def next_change(self) -> Call | None:
         await self.ended.wait()
         return None
 
 
-def waiting_requests(service: FakeTaskService, calls: SilentStream) -> LegacyTaskElicitation:
+def create_elicitation(service: FakeTaskService, calls: SilentCallChanges) -> LegacyTaskElicitation:
     return LegacyTaskElicitation(
         cast("Gateway", service), cast("RequestContext", FakeTaskSession()), cast("CallChanges", calls)
     )
 
 
-async def test_the_end_of_the_task_ends_the_waiting() -> None:
-    calls = SilentStream()
+async def test_the_end_of_a_task_ends_the_wait() -> None:
+    calls = SilentCallChanges()
     calls.ended.set()
-    await waiting_requests(FakeTaskService(), calls).run(asyncio.Event())
+    await create_elicitation(FakeTaskService(), calls).run(asyncio.Event())
     assert calls.ended.is_set()
 
 
 async def test_a_stopping_service_ends_every_wait() -> None:
-    service, calls = FakeTaskService(), SilentStream()
+    service, calls = FakeTaskService(), SilentCallChanges()
     service.lifecycle.begin_shutdown()
-    await waiting_requests(service, calls).run(asyncio.Event())
+    await create_elicitation(service, calls).run(asyncio.Event())
     assert not calls.ended.is_set()
 
 
-async def test_a_displaced_request_gets_the_reason() -> None:
-    given_up = asyncio.Event()
-    given_up.set()
+async def test_a_superseded_request_gets_an_error_with_the_reason() -> None:
+    superseded = asyncio.Event()
+    superseded.set()
     with pytest.raises(MCPError, match="Newer requests"):
-        await waiting_requests(FakeTaskService(), SilentStream()).run(given_up)
+        await create_elicitation(FakeTaskService(), SilentCallChanges()).run(superseded)
 
 
-async def test_only_the_oldest_of_its_own_session_and_task_gives_way() -> None:
+async def test_a_new_waiter_supersedes_only_the_oldest_of_its_session_and_task() -> None:
     waiters, call, other = TaskResultWaiters(), make_call(), make_call()
 
-    def enter(session: str, about: Call) -> Any:
-        return waiters.register_waiter(cast("RequestContext", FakeTaskSession(session)), about)
+    def register(session: str, awaited: Call) -> Any:
+        return waiters.register_waiter(cast("RequestContext", FakeTaskSession(session)), awaited)
 
-    with enter("session-2", call) as elsewhere, enter("session-1", other) as another:
-        contexts = [enter("session-1", call) for _ in range(RESULT_WAITERS_MAX + 1)]
+    with register("session-2", call) as elsewhere, register("session-1", other) as another:
+        contexts = [register("session-1", call) for _ in range(RESULT_WAITERS_MAX + 1)]
         waiting = [context.__enter__() for context in contexts]
         assert [event.is_set() for event in waiting] == [True, *[False] * RESULT_WAITERS_MAX]
         assert not elsewhere.is_set()

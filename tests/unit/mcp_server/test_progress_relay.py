@@ -1,4 +1,4 @@
-"""Progress goes out under the client's token, and only upwards, wherever it comes from."""
+"""Progress is sent under the client's token, and only when it increases, from each source."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -13,17 +13,17 @@ from tests.support.examples import CALL
 
 
 class FakeClientSession:
-    """An exchange whose client notes what it is told."""
+    """A request context whose client records the notifications that it receives."""
 
     def __init__(self, *, meta: dict[str, Any] | None = None, session_id: str = "") -> None:
         self.sent_notifications: list[tuple[str, dict[str, Any]]] = []
-        self.exchange = cast(
+        self.context = cast(
             "RequestContext",
             SimpleNamespace(
                 meta=meta or {},
-                modern=False,
-                session_id=session_id,
-                context=SimpleNamespace(session=self, request_id=1),
+                is_modern=False,
+                mcp_session_id=session_id,
+                sdk_context=SimpleNamespace(session=self, request_id=1),
             ),
         )
 
@@ -39,7 +39,7 @@ async def progress_events(*progress: float) -> AsyncIterator[UpstreamNotificatio
 
 async def test_decreasing_progress_is_not_sent() -> None:
     client = FakeClientSession(meta={"progress_token": "t"})
-    relay = ProgressRelay(client.exchange)
+    relay = ProgressRelay(client.context)
     await relay.relay_notifications(progress_events(1, 3, 2, 3))
     await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=3, total=4)))
     await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=4, total=4, message="done")))
@@ -52,19 +52,19 @@ async def test_decreasing_progress_is_not_sent() -> None:
 
 async def test_without_a_token_no_progress_is_sent() -> None:
     client = FakeClientSession()
-    await ProgressRelay(client.exchange).relay_notifications(progress_events(1, 2))
+    await ProgressRelay(client.context).relay_notifications(progress_events(1, 2))
     assert client.sent_notifications == []
 
 
-async def test_a_token_of_zero_is_one() -> None:
+async def test_zero_is_a_valid_progress_token() -> None:
     client = FakeClientSession(meta={"progress_token": 0})
-    await ProgressRelay(client.exchange).relay_notifications(progress_events(1))
+    await ProgressRelay(client.context).relay_notifications(progress_events(1))
     assert client.sent_notifications == [("notifications/progress", {"progressToken": 0, "progress": 1})]
 
 
-def test_levels_are_remembered_for_so_many_sessions() -> None:
+def test_log_levels_of_a_bounded_number_of_sessions_are_kept() -> None:
     levels = SessionLogLevels()
     for number in range(LOG_LEVEL_SESSIONS_MAX + 1):
         levels.set_level(f"session-{number}", "error")
-    assert levels.get_level(FakeClientSession(session_id="session-0").exchange) is None
-    assert levels.get_level(FakeClientSession(session_id="session-1").exchange) == "error"
+    assert levels.get_level(FakeClientSession(session_id="session-0").context) is None
+    assert levels.get_level(FakeClientSession(session_id="session-1").context) == "error"

@@ -1,4 +1,4 @@
-"""What is told in one session: each piece under its name, until it is over, stopped, or the session ends."""
+"""The publishers of a session run under their names until they are done or stopped, or the session ends."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,7 +11,7 @@ from tests.support.engine import WAIT_SECONDS
 
 
 class BlockingWork:
-    """Goes on until it is let go, and knows whether it was called off."""
+    """A publisher that runs until it is released, and records whether it was cancelled."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -44,7 +44,7 @@ async def start_subscription(told: SessionNotifications, name: str) -> BlockingW
     return work
 
 
-async def test_work_that_is_stopped_is_called_off(workers: BackgroundTaskSet) -> None:
+async def test_a_stopped_publisher_is_cancelled(workers: BackgroundTaskSet) -> None:
     told = SessionNotifications(workers)
     work = await start_subscription(told, "a")
     other = await start_subscription(told, "b")
@@ -54,7 +54,7 @@ async def test_work_that_is_stopped_is_called_off(workers: BackgroundTaskSet) ->
     assert not other.over.is_set()
 
 
-async def test_a_name_is_subscribed_once(workers: BackgroundTaskSet) -> None:
+async def test_a_publisher_replaces_the_one_of_the_same_name(workers: BackgroundTaskSet) -> None:
     told = SessionNotifications(workers)
     first = await start_subscription(told, "a")
     second = await start_subscription(told, "a")
@@ -63,7 +63,7 @@ async def test_a_name_is_subscribed_once(workers: BackgroundTaskSet) -> None:
     assert not second.over.is_set()
 
 
-async def test_nothing_goes_on_when_the_session_ends(workers: BackgroundTaskSet) -> None:
+async def test_all_publishers_stop_when_the_session_ends(workers: BackgroundTaskSet) -> None:
     told = SessionNotifications(workers)
     work = [await start_subscription(told, name) for name in "abc"]
     told.stop_publishers()
@@ -72,7 +72,7 @@ async def test_nothing_goes_on_when_the_session_ends(workers: BackgroundTaskSet)
         assert each.called_off
 
 
-async def test_work_stopped_before_it_starts_is_cancelled_and_ends(workers: BackgroundTaskSet) -> None:
+async def test_a_publisher_stopped_before_it_starts_is_cancelled_and_ends(workers: BackgroundTaskSet) -> None:
     told, work = SessionNotifications(workers), BlockingWork()
     told.start_publisher("a", work)
     told.stop_publisher("a")

@@ -6,7 +6,6 @@ import pytest
 
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.principal import Principal
-from ringback.domain.rate_limiter import RateLimiter
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.concurrency_limiter import (
     BLOCKED_RECHECK_SECONDS,
@@ -162,19 +161,6 @@ def test_releasing_a_permit_reports_whether_another_webhook_may_wait_for_it(lane
 
 
 # -- pace -------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_second_s_worth_may_go_at_once_and_comes_back_evenly() -> None:
-    pace, webhook = RateLimiter(), make_webhook()
-
-    def allowed(after_seconds: float) -> int:
-        return pace.available_permits(webhook.id, 4.0, now=START + timedelta(seconds=after_seconds))
-
-    for left in (4, 3, 2, 1):
-        assert allowed(0) == left
-        pace.consume_permit(webhook.id, 4.0, now=START)
-
-    assert [allowed(after) for after in (0, 0.249, 0.25, 0.5, 1, 1000)] == [0, 0, 1, 2, 4, 4]
 
 
 def test_a_webhook_has_no_more_permits_than_its_rate_allows(lanes: ConcurrencyLimiter) -> None:

@@ -7,8 +7,6 @@ import pytest
 
 from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.domain.upstreams import ToolInfo
-from ringback.runner.drivers import NegotiatedProtocol
-from ringback.runner.drivers.driver import LegacySessionId
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from ringback.runner.drivers.task_polling import CONSECUTIVE_ERRORS_MAX
 from ringback.upstreams.errors import (
@@ -18,6 +16,7 @@ from ringback.upstreams.errors import (
     SessionNotFound,
     UpstreamError,
 )
+from ringback.upstreams.session_ports import LegacySessionId, NegotiatedProtocol
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, CallOutcome, Handle
-from ringback.runner.drivers.driver import LeaseLost, LegacySessionId, StreamPosition
-from ringback.runner.drivers.stream import RESUME_BACKOFF_SECONDS_MAX, StreamDriver
+from ringback.runner.drivers.driver import LeaseLost
+from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from ringback.upstreams.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
@@ -17,6 +17,7 @@ from ringback.upstreams.errors import (
     SessionGone,
     UpstreamError,
 )
+from ringback.upstreams.session_ports import LegacySessionId, StreamPosition
 from tests.support.clock import START, FakeClock
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext
@@ -98,7 +99,7 @@ async def test_reading_on_goes_on_until_the_answer_is_there_in_ever_longer_pause
     ending = await run(session, RecordingCallContext(SAVED_HANDLE), clock)
 
     assert (ending.outcome, len(session.scripted_legacy_session.resumed_positions)) == (CallOutcome.RESULT, 21)
-    assert clock.monotonic() > 10 * RESUME_BACKOFF_SECONDS_MAX
+    assert clock.monotonic() > 10 * RESUME_BACKOFF.longest_seconds
     assert {each.event_id for each in session.scripted_legacy_session.resumed_positions} == {"1"}
 
 

@@ -95,7 +95,7 @@ async def test_a_poll_without_a_wait_returns_the_current_value() -> None:
 
 
 async def test_a_notification_during_a_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WAIT_SECONDS_MAX", "LOOK_AGAIN_SECONDS"):  # only the ring ends this wait in time
+    for name in ("LONG_POLL_SECONDS_MAX", "POLL_INTERVAL_SECONDS"):  # only the ring ends this wait in time
         monkeypatch.setattr(services_waiting, name, 10 * WAIT_SECONDS)
     poll = FakePoll()
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringback.domain import rate_limiter
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Principal
-from ringback.services import quotas
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE, BOB
@@ -52,7 +52,7 @@ def test_no_minute_takes_more_than_twice_the_rate_and_patience_always_gets_throu
 
 
 def test_idle_principals_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "RATE_LIMITERS_MAX", 3)
+    monkeypatch.setattr(rate_limiter, "TRACKED_KEYS_MAX", 3)
     clock = FakeClock()
     kept = make_quota_keeper(clock, starts_per_minute=1)
     for number in range(3):

@@ -74,6 +74,12 @@ async def reserve(tx: Transaction) -> int:
     return await tx.events.reserve_seqs(ALICE, 1)
 
 
+def add_end_actions(tx: Transaction, committed: list[bool]) -> None:
+    """Append True once the transaction is committed, False once it is rolled back."""
+    tx.on_commit(lambda: committed.append(True))
+    tx.on_rollback(lambda: committed.append(False))
+
+
 async def head(writer: GroupCommit) -> int:
     return await writer.write(lambda tx: tx.event_log.get_head(ALICE))
 
@@ -234,7 +240,7 @@ async def test_a_transaction_that_raises_restarts_its_group_and_is_rolled_back_a
     async def reserve_and_tell(tx: Transaction) -> int:
         nonlocal runs
         runs += 1
-        tx.on_end(told.append)
+        add_end_actions(tx, told)
         return await reserve(tx)
 
     async def failing(tx: Transaction) -> None:
@@ -282,7 +288,7 @@ async def test_a_transaction_that_raises_before_a_write_fails_alone_and_no_other
     neighbour, told = OtherUnit(), list[bool]()
 
     async def refuse_and_tell(tx: Transaction) -> None:
-        tx.on_end(told.append)
+        add_end_actions(tx, told)
         await raise_not_found(tx)
 
     outcomes = await asyncio.gather(
@@ -388,7 +394,7 @@ async def test_callers_go_on_before_what_begins_at_the_ends_of_units(writer: Gro
     loop, order = asyncio.get_running_loop(), list[str]()
 
     async def reserve_and_begin(tx: Transaction) -> int:
-        tx.on_end(lambda _: loop.call_soon(order.append, "begun") and None)
+        tx.on_commit(lambda: loop.call_soon(order.append, "begun") and None)
         return await reserve(tx)
 
     async def call() -> None:
@@ -406,12 +412,12 @@ async def test_an_ending_that_raises_is_no_harm_to_those_who_share_its_commit(
 ) -> None:
     told: list[bool] = []
 
-    def broken(_committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+    def broken() -> None:
         raise ZeroDivisionError
 
     async def reserve_and_break(tx: Transaction) -> int:
-        tx.on_end(broken)
-        tx.on_end(told.append)
+        tx.on_commit(broken)
+        add_end_actions(tx, told)
         return await reserve(tx)
 
     assert await asyncio.gather(writer.write(reserve_and_break), writer.write(reserve)) == [1, 2]
@@ -426,7 +432,7 @@ async def test_units_of_a_group_that_is_undone_all_learn_it(writer: GroupCommit,
 
     async def reserve_and_tell(tx: Transaction) -> None:
         await reserve(tx)
-        tx.on_end(told.append)
+        add_end_actions(tx, told)
 
     await writer.write(reserve_and_tell)
     with full_disk(path):
@@ -439,7 +445,7 @@ async def test_work_started_at_the_end_of_an_admission_is_background_work(writer
     begun = asyncio.get_running_loop().create_future()
 
     async def begin(tx: Transaction) -> None:
-        tx.on_end(lambda _: begun.set_result(is_in_admission()))
+        tx.on_commit(lambda: begun.set_result(is_in_admission()))
 
     with AdmissionGate().admit_call():
         await writer.write(begin)

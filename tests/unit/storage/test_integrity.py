@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,11 @@ def move(path: Path) -> None:
 async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture, suffix: str, happens: Callable[[Path], None]
 ) -> None:
-    heard: list[bool] = []
+    heard: list[str] = []
 
     async def reserve_and_tell(tx: Transaction) -> int:
-        tx.on_end(heard.append)
+        tx.on_commit(partial(heard.append, "committed"))
+        tx.on_rollback(partial(heard.append, "rolled back"))
         return await reserve(tx)
 
     assert await store.write(reserve_and_tell) == 1
@@ -79,7 +81,7 @@ async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     outcomes = await asyncio.gather(*(store.write(reserve_and_tell) for _ in range(5)), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
-    assert heard == [True, *[False] * 5]
+    assert heard == ["committed", *["rolled back"] * 5]
     assert f"'{database_file(path, suffix)}' was re" in str(outcomes[0])
     with pytest.raises(StoreUnavailable, match="Stop the service"):
         await head(store)
@@ -123,10 +125,10 @@ import asyncio, sys
 from pathlib import Path
 from ringback.domain.clock import SystemClock
 from ringback.storage.sqlite.store import SqliteStore
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 async def main(path):
-    store = SqliteStore(path, clock=SystemClock(), sealer=a_sealer())
+    store = SqliteStore(path, clock=SystemClock(), sealer=make_sealer())
     await store.open(exclusive=True)
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink()
@@ -213,9 +215,9 @@ async def test_a_write_that_meets_a_damaged_page_undoes_its_whole_group(
 
 async def test_an_open_database_never_waits_inside_sqlite_for_a_lock(path: Path, clock: FakeClock) -> None:
     store = await open_again(path, clock)
-    opened: Any = getattr(store, "_opened", None)  # what it opened shows nowhere else
+    opened: Any = getattr(store, "_open_database", None)  # what it opened shows nowhere else
     assert opened is not None
-    connections = [opened.reader, opened.writer._connection, *(each._connection for each in opened.pool._free)]
+    connections = [opened.reader, opened.group_commit._connection, *(each._connection for each in opened.pool._free)]
 
     waits = [connection.execute("PRAGMA busy_timeout").fetchone()[0] for connection in connections]
 
@@ -248,9 +250,9 @@ def killed_after_writing(path: Path) -> None:
     program = (
         "import asyncio, os, sys; from pathlib import Path\n"
         "from ringback.domain.clock import SystemClock; from ringback.storage.sqlite.store import SqliteStore\n"
-        "from tests.support.stores import a_sealer; from tests.unit.storage.test_integrity import reserve\n"
+        "from tests.support.stores import make_sealer; from tests.unit.storage.test_integrity import reserve\n"
         "async def main():\n"
-        "    store = SqliteStore(Path(sys.argv[1]), clock=SystemClock(), sealer=a_sealer())\n"
+        "    store = SqliteStore(Path(sys.argv[1]), clock=SystemClock(), sealer=make_sealer())\n"
         "    await store.open(exclusive=True)\n"
         "    for _ in range(7): await store.write(reserve)\n"
         "    os.kill(os.getpid(), 9)\n"

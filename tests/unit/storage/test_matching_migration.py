@@ -12,7 +12,7 @@ from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState
 from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrator import Migration, apply_migrations, load_migrations
-from ringback.storage.sqlite.transaction import run_to_completion
+from ringback.storage.sqlite.unit_of_work import UnitContext, run_to_completion
 from ringback.storage.sqlite.webhooks import CachingWebhookReader, SqliteWebhooks
 from tests.support.builders import make_webhook
 from tests.support.clock import START
@@ -54,7 +54,7 @@ def matches(path: Path, webhooks: Sequence[Webhook], before: Sequence[Migration]
 
 def insert(connection: sqlite3.Connection, webhooks: Sequence[Webhook]) -> None:
     sealer = make_sealer()
-    rows = SqliteWebhooks(connection, sealer=sealer, reader=CachingWebhookReader(sealer), now=START)
+    rows = SqliteWebhooks(UnitContext(connection, sealer, START), reader=CachingWebhookReader(sealer))
     for webhook in webhooks:
         run_to_completion(rows.insert(webhook))
 

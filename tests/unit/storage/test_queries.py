@@ -3,6 +3,7 @@
 import pytest
 
 from ringback.storage.queries import load_statements, parameters, parse_statements
+from ringback.storage.sqlite.columns import RECORDS
 
 TEXT = """\
 -- About the file.
@@ -32,7 +33,7 @@ def test_a_name_that_comes_twice_is_refused() -> None:
 
 
 def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None:
-    statements = load_statements("ringback.storage.sqlite", "sql/keys.sql")
+    statements = load_statements("ringback.storage.sqlite", "sql/api_keys.sql", RECORDS.by_name())
 
     assert set(statements) == {"insert", "by_hash", "all", "revoke"}
     with pytest.raises(TypeError):

@@ -175,7 +175,7 @@ async def test_closing_interrupts_what_runs_and_refuses_what_waits(store: Sqlite
     began = threading.Barrier(READER_COUNT + 1)
 
     async def endless(tx: Transaction) -> None:
-        connection = getattr(tx, "_connection")  # noqa: B009 - no statement of ours runs for ever
+        connection = getattr(tx, "_unit").connection  # noqa: B009 - no statement of the store runs for ever
         began.wait(HANG_SECONDS)
         connection.execute(NEVER_ENDING_QUERY)
 

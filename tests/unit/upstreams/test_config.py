@@ -184,7 +184,7 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
     ("settings", "told"),
     [
         ({"url": "https://a.example/sse", "type": "sse"}, "retired"),
-        ({"command": "x", "args": ["${input:key}"]}, "nobody can be asked"),
+        ({"command": "x", "args": ["${input:key}"]}, "a service cannot prompt a user"),
         ({"command": "x", "args": ["${command:pick}"]}, "${NAME}"),
         ({"type": "carrier-pigeon", "url": "https://a.example"}, "must be one of stdio"),
         ({"type": 3, "url": "https://a.example"}, "must be one of stdio"),
@@ -225,6 +225,9 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "ringback": {"pass_meta": ["ringback/*"]}}, "'ringback/*', which never goes upstream"),
         ({"command": "x", "ringback": {"pass_meta": ["io.modelcontextprotocol/*"]}}, "which never goes upstream"),
         ({"command": "x", "ringback": {"oauth": CLIENT}}, "for upstreams with a 'url'"),
+        ({"command": "x", "cwd": None}, "'cwd' must be a text"),
+        ({"url": "https://a.example", "ringback": {"oauth": None}}, "'ringback.oauth' must be an object"),
+        (with_oauth(scope=None), "'ringback.oauth.scope' must be a text"),
         (with_oauth(client_id=""), "'ringback.oauth.client_id' must be a text"),
         (with_oauth(client_secret="${ABSENT}"), "'ringback.oauth.client_secret' needs the environment variable ABSENT"),
         (with_oauth(token_url="http://login.example/token"), "'ringback.oauth.token_url' must be https://"),

@@ -8,7 +8,6 @@ import httpx2
 import pytest
 from mcp_types import ErrorData
 
-from ringback.upstreams.connection import reconnect_backoff_seconds
 from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
 from ringback.upstreams.errors import (
     CredentialsRejected,
@@ -268,17 +267,3 @@ def test_a_problem_has_a_fixed_text(error: Exception, problem: str) -> None:
 
 def test_there_is_advice_for_every_problem() -> None:
     assert set(PROBLEM_ADVICE) == set(ConnectionProblem)
-
-
-def test_pauses_double_up_to_ten_seconds_and_are_jittered() -> None:
-    assert [reconnect_backoff_seconds(failures, random_fraction=0.5) for failures in (1, 2, 3, 7, 50)] == [
-        0.25,
-        0.5,
-        1.0,
-        10.0,
-        10.0,
-    ]
-    assert (
-        reconnect_backoff_seconds(1, random_fraction=0.0),
-        reconnect_backoff_seconds(50, random_fraction=1.0),
-    ) == pytest.approx((0.2, 12.0))

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from ringback.domain.principal import Principal
-from ringback.runner.execution import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.principal_sessions import IDLE_SECONDS, SWEEP_SECONDS, PrincipalSessions
 from ringback.upstreams.session import UpstreamSession
 from tests.support.clock import FakeClock, ManualClock

@@ -1,1 +1,12 @@
-"""http."""
+"""The HTTP client of callbacks: one replaceable package behind the two protocols of `sender`.
+
+    Sender.post, HttpRequester.send_request           sender: the protocols, limits, headers and attempt categories
+        ├─▶ client.Http1Sender                        production: HTTP/1.1 over sockets that the guard allows
+        │       ├─▶ connection_pool                   idle connections, by origin
+        │       ├─▶ dialer ──▶ guard ──▶ caching_resolver ──▶ resolver (c-ares)
+        │       │                └─▶ addresses        the tables of forbidden addresses
+        │       └─▶ connection ──▶ response_reader    one request and its response (llhttp)
+        └─▶ httpx_sender.HttpxSender                  any httpx transport: tests, an egress of the user's own
+
+`target` parses callback URLs. Nothing here knows webhooks, deliveries in the store, or transactions.
+"""

@@ -1,18 +1,18 @@
-"""Which addresses a callback may be sent to: the IANA special-purpose registries as tables, and one pure judge.
+"""The addresses that callbacks may not be sent to: the IANA special-purpose registries as tables, and one pure check.
 
 Python's `ipaddress.is_global` is not used: CPython 3.11 calls ten addresses of these tables global (NAT64 to the metadata
-service, multicast, site-local, 5f00::/16, 3fff::/20 and more). The registries are written down here instead:
+service, multicast, site-local, 5f00::/16, 3fff::/20 and more). These tables copy the registries:
 
     https://www.iana.org/assignments/iana-ipv4-special-registry
     https://www.iana.org/assignments/iana-ipv6-special-registry
     https://www.iana.org/assignments/ipv6-address-space              (only 2000::/3 is global unicast)
 
-An IPv6 address that carries an IPv4 address inside means both, and both have to be allowed.
+Packets to an IPv6 address that embeds an IPv4 address may reach either, so both addresses must be allowed.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 Address = IPv4Address | IPv6Address
@@ -21,12 +21,12 @@ Network = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class SpecialRange:
-    """Addresses that are nobody's public server, and why."""
+    """A network that holds no public servers, and its purpose."""
 
     network: Network
     name: str
     can_be_opened: bool = True
-    """Whether an operator may open it; the metadata services of clouds hand out credentials and stay shut."""
+    """Whether an operator may allow it. Cloud metadata services hand out credentials, so they stay forbidden."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.network})"
@@ -52,7 +52,7 @@ METADATA_RANGES: Final = _special_ranges(
     },
     openable=False,
 )
-"""From the providers' own documentation. They lie inside ranges that operators do open (100.64.0.0/10, fd00::/8)."""
+"""From the providers' documentation. Some lie inside networks that operators do allow (100.64.0.0/10, fd00::/8)."""
 
 SPECIAL_RANGES: Final = _special_ranges(
     {
@@ -94,37 +94,45 @@ SPECIAL_RANGES: Final = _special_ranges(
         "8000::/1": "not global unicast",
     }
 )
-"""Narrower ranges stand before the wider ones that hold them. The last three rows are everything outside 2000::/3."""
+"""Narrower ranges precede the wider ranges that contain them. The last three rows are everything outside 2000::/3."""
 
 NAT64_NETWORK: Final = IPv6Network("64:ff9b::/96")
-"""RFC 6052: how a host without IPv4 reaches an IPv4 server; global where the IPv4 address inside it is."""
+"""RFC 6052: how a host without IPv4 reaches an IPv4 server. An address is global if its embedded IPv4 address is."""
 _NAT64_LOCAL_NETWORK: Final = IPv6Network("64:ff9b:1::/48")
 _IPV4_COMPATIBLE_NETWORK: Final = IPv6Network("::/96")
 _LOOPBACK_V6: Final = IPv6Address("::1")
 
 
-def find_forbidden_range(address: Address, *, allowed_networks: Sequence[Network]) -> SpecialRange | None:
-    """The special range that forbids connecting to `address`, or None when it may be connected to.
+def parse_address_literal(host: str) -> Address | None:
+    """The address that `host` spells; None for a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
-    `opened` are the networks that the operator allows although they are special (RINGBACK_CALLBACK_PRIVATE_CIDRS).
+
+def find_forbidden_range(address: Address, *, allowed_networks: Sequence[Network]) -> SpecialRange | None:
+    """The special range that forbids a connection to `address`, or None if it is allowed.
+
+    `allowed_networks` are special networks that the operator allows (RINGBACK_CALLBACK_PRIVATE_CIDRS).
     """
-    ranges = (_forbidden_range(meaning, allowed_networks) for meaning in effective_addresses(address))
+    ranges = (_forbidden_range(each, allowed_networks) for each in effective_addresses(address))
     return next((special for special in ranges if special is not None), None)
 
 
 def effective_addresses(address: Address) -> tuple[Address, ...]:
-    """The addresses that packets to `address` may end at: itself, and the IPv4 addresses that tunnels find inside it."""
+    """The addresses that packets to `address` may reach: the address itself and the IPv4 addresses embedded in it."""
     if isinstance(address, IPv4Address):
         return (address,)
     if address.ipv4_mapped is not None:
-        return (address.ipv4_mapped,)  # no IPv6 at all: the kernel connects to the IPv4 address
+        return (address.ipv4_mapped,)  # the kernel uses IPv4 only
     return (*_embedded_ipv4_addresses(address), address)
 
 
 def is_in_allowed_networks(address: Address, allowed_networks: Iterable[Network]) -> bool:
-    """Whether every meaning of `address` lies in a network that the operator opened."""
+    """Whether the address, and every address embedded in it, lies in an allowed network."""
     networks = tuple(allowed_networks)
-    return all(any(meaning in network for network in networks) for meaning in effective_addresses(address))
+    return all(any(each in network for network in networks) for each in effective_addresses(address))
 
 
 def _embedded_ipv4_addresses(address: IPv6Address) -> tuple[IPv4Address, ...]:

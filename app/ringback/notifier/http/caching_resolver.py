@@ -1,9 +1,9 @@
-"""Look-ups of names for the guard: cached, shared, bounded in time, and in number for each principal.
+"""DNS lookups with a cache, a time limit, and a concurrency limit for each principal.
 
-    look_up(host, principal) ──▶ cached? ──▶ in flight? share it ──▶ permit of this principal ──▶ resolver
+    resolve_host(host, principal) ──▶ cached? ──▶ in flight? share it ──▶ permit of this principal ──▶ resolver
 
-A look-up in flight is shared by all callers that want its name. One that still waits for a permit is not shared: the permit
-belongs to one principal, and another principal must not wait in its queue.
+All callers that need a name share one lookup in flight. A lookup that still waits for its permit is not shared: the permit
+belongs to one principal, and another principal must not wait in that queue.
 """
 
 import asyncio
@@ -17,19 +17,21 @@ from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.resolver import FAILURE_TTL_SECONDS, LookupFailed, NameNotFound, Resolution, Resolver
 
-# Permits for look-ups: so many in all, so many for each principal, and fair turns while there are too few.
-#
-# A principal at its limit waits for its own look-ups to end, and for those of no other principal. When all permits are out, the
-# next one that is released goes to the waiting principal that holds the fewest: one principal's hung names, however many, do not
-# keep another principal waiting for longer than until the next permit is released.
-
 LOOKUPS_MAX: Final = 256
-"""In flight at once. With answers in 20 ms these are 12,800 look-ups a second, more than a service of one process needs."""
+"""Lookups in flight. With answers in 20 ms, this allows 12,800 lookups a second, more than one process needs."""
 LOOKUPS_PER_PRINCIPAL_MAX: Final = 16
-"""A sixteenth: one principal's hung names, of which each holds a permit for `RESOLVE_SECONDS`, leave all the others free."""
+"""A sixteenth of `LOOKUPS_MAX`: each hanging name of a principal holds a permit for `RESOLVE_SECONDS`, and the other permits
+stay free."""
 
 
 class LookupLimiter:
+    """Permits for lookups: a total limit, a limit for each principal, and fair turns.
+
+    A principal at its limit waits for its own lookups only. When all permits are out, the next released permit goes to the
+    waiting principal that holds the fewest. So one principal's hanging names, however many, delay another principal until
+    the next release at most.
+    """
+
     def __init__(self, *, in_flight_max: int = LOOKUPS_MAX, per_principal_max: int = LOOKUPS_PER_PRINCIPAL_MAX) -> None:
         self._in_flight_max = in_flight_max
         self._per_principal_max = per_principal_max
@@ -44,7 +46,7 @@ class LookupLimiter:
         return self._permits_held[principal]
 
     async def acquire_permit(self, principal: Principal) -> None:
-        """Return with a permit, which has to be released. In the order of arrival within a principal."""
+        """Wait for a permit, which the caller must release. Callers of one principal get theirs in order of arrival."""
         granted = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(principal, deque()).append(granted)
         self._grant_next()
@@ -61,18 +63,18 @@ class LookupLimiter:
         self._grant_next()
 
     def _grant_next(self) -> None:
-        """Out of all that may have one, the principal that holds the fewest is next."""
+        """Grant permits while any are free; the principal that holds the fewest is next."""
         while self._waiting and self.in_flight < self._in_flight_max:
             principal = min(self._waiting, key=self._permits_held.__getitem__)
             if self._permits_held[principal] >= self._per_principal_max:
                 return
             granted = self._dequeue(principal)
-            if not granted.cancelled():  # its caller has left in this turn of the event loop, and has not run since
+            if not granted.cancelled():  # cancelled in this turn of the event loop; its task has not run since
                 self._permits_held[principal] += 1
                 granted.set_result(None)
 
     def _dequeue(self, principal: Principal) -> asyncio.Future[None]:
-        """The one that came first; a principal that goes on waiting goes behind those that hold as many."""
+        """The principal's first waiter; a principal with more waiters goes behind those that hold as many permits."""
         queue = self._waiting.pop(principal)
         first = queue.popleft()
         if queue:
@@ -81,7 +83,7 @@ class LookupLimiter:
 
     def _cancel_waiting(self, principal: Principal, future: asyncio.Future[None]) -> None:
         if future.done() and not future.cancelled():
-            self.release_permit(principal)  # it was granted in the same turn of the event loop
+            self.release_permit(principal)  # granted in the same turn of the event loop
             return
         queue = self._waiting.get(principal, deque[asyncio.Future[None]]())
         if future in queue:
@@ -90,16 +92,15 @@ class LookupLimiter:
             self._waiting.pop(principal, None)
 
 
-# Resolutions that may be served again: each for its seconds, and a bounded number of them.
-#
-# Addresses are kept here and never a verdict on them: the guard judges them again for each connection.
-
 NAMES_MAX: Final = 4096
-"""Names. At most some 75 addresses each (`ARES_FLAG_IGNTC`), mostly one or two: 20 MB at the worst."""
+"""Names in the cache. A name has at most some 75 addresses (`ARES_FLAG_IGNTC`), mostly one or two: 20 MB at worst."""
 
 
 class AddressCache:
-    """The name that was used longest ago makes room."""
+    """Caches each resolution for its TTL; a full cache drops the name that was used longest ago.
+
+    It holds addresses, never the guard's decision: the guard checks them again for each connection.
+    """
 
     def __init__(self, *, monotonic: Callable[[], float], names_max: int = NAMES_MAX) -> None:
         self._monotonic = monotonic
@@ -110,7 +111,7 @@ class AddressCache:
         return len(self._cached)
 
     def get(self, host: str) -> Resolution | None:
-        """The resolution of a name as long as its seconds last."""
+        """The resolution of a name, unless its TTL is over."""
         cached = self._cached.get(host)
         if cached is None:
             return None
@@ -131,10 +132,10 @@ class AddressCache:
 
 
 RESOLVE_SECONDS: Final = 2.0
-"""For a name's addresses, the wait for a permit included. A healthy resolver answers in milliseconds what it has cached, and
-within a second or so what it has to ask other name servers for."""
+"""For one lookup, the wait for a permit included. A healthy name server answers within milliseconds from its cache, and
+within about a second if it queries other name servers."""
 NO_PRINCIPAL: Final = Principal("")
-"""For look-ups of the service itself and of the CLI: together they have one principal's share."""
+"""The lookups of the service itself and of the CLI share the limit of one principal."""
 
 _TIMED_OUT_RESOLUTION: Final = Resolution(
     ttl_seconds=FAILURE_TTL_SECONDS, failure="no answer from the name servers in time"
@@ -157,7 +158,7 @@ class CachingResolver:
         self._is_closed = False
 
     async def resolve_host(self, host: str, principal: Principal, *, until: float | None = None) -> Sequence[Address]:
-        """The addresses of a name, at the latest at the loop time `until`; raises NameNotFound or LookUpFailed."""
+        """The addresses of a name, at the loop time `until` at the latest; raises NameNotFound or LookupFailed."""
         resolution = self._cache.get(host) or await self._resolve_within_timeout(host, principal, until)
         if resolution.failure is not None:
             raise LookupFailed(resolution.failure)
@@ -166,7 +167,7 @@ class CachingResolver:
         return resolution.addresses
 
     async def aclose(self) -> None:
-        """Cancel the look-ups in flight; their callers, and all later ones, get LookUpFailed."""
+        """Cancel the lookups in flight; their callers and all later callers get LookupFailed."""
         self._is_closed = True
         tasks = list(self._in_flight.values())
         for task in tasks:
@@ -217,6 +218,6 @@ class CachingResolver:
 
 
 async def _shared_result(task: asyncio.Task[Resolution]) -> Resolution:
-    """What everybody gets who shares a look-up; one of them that leaves does not end it."""
+    """The result of a shared lookup; a cancelled caller does not cancel it."""
     await asyncio.wait([task])
     return Resolution(failure="the service is stopping") if task.cancelled() else task.result()

@@ -1,19 +1,18 @@
-"""One connection to a receiver: a request goes out, an answer comes back, and then perhaps the next.
+"""One connection to a receiver: it carries one request and its response at a time.
 
-Whether a connection can be used again is a question of safety before it is one of speed. Bytes that come when nobody asked
-might be taken for the answer to the next POST, and a callback would count as delivered that never was. So a connection is
-spent by the first byte that has no request before it:
+Reuse is a question of safety first. Unexpected bytes could be read as the response to the next POST, and a callback would
+count as delivered that never arrived. So the first byte without a request makes the connection unusable:
 
-    in the packet that ends an answer    AnswerReader.exact is False
-    while it is idle                     data_received closes it
-    between that and the next request    `is_quiet` asks the kernel right before (0.3 µs)
+    in the packet that ends a response    ResponseReader.is_cleanly_framed is False
+    while the connection is idle          data_received closes it
+    just before the next request          `is_quiet` polls the socket (0.3 µs)
 
-What comes after the next request was written cannot be told from its answer; that is how HTTP/1.1 is. A receiver that times
-its surplus so fools nobody but itself: connections are of one origin only.
+HTTP/1.1 cannot distinguish surplus bytes that arrive after the next request was written from its response. A server that
+sends such bytes harms only itself, because a connection serves one origin.
 
-A receiver may say 2xx before it has read the request, and read it afterwards: acknowledge first, work later. Such a request
-is written to its end, or the acknowledged callback would never arrive. After any other status the rest of it stays unsent.
-Only the raw transport knows what is still to be written: that of TLS hands everything on to it at once.
+A receiver may send 2xx before it has read the whole request, and read the rest afterwards. The connection then writes the
+request to its end; otherwise the acknowledged callback would never arrive. After any other status, the rest stays unsent.
+Only the raw transport knows the unsent bytes: the TLS transport passes everything on at once.
 """
 
 import asyncio
@@ -28,27 +27,25 @@ _SUCCESS_STATUS_CODES: Final = range(200, 300)
 
 
 class StaleConnection(ConnectionError):
-    """A kept connection broke before any byte of an answer, as it does when the receiver was just closing it."""
+    """A reused connection broke before the first byte of the response: the receiver was closing it."""
 
 
 class ReceiverResponse(NamedTuple):
-    """What a receiver said."""
-
     status_code: int
     retry_after: str | None
     body_prefix: bytes
-    """The first `ASKED_BYTES_MAX` of the body, or what has come of it."""
+    """The first `BODY_PREFIX_BYTES_MAX` of the body, or the part that arrived in time."""
 
 
 class ReceiverConnection(asyncio.Protocol):
-    """Closing is `abort`: nothing that a receiver still owes us is worth waiting for. `lost` is told of the end."""
+    """Closes with `abort`, because no later byte of a receiver matters. `on_closed` is called once it is closed."""
 
     def __init__(
         self, origin: str, connected: socket.socket, *, on_closed: Callable[["ReceiverConnection"], None]
     ) -> None:
         self.origin = origin
         self.idle_since = 0.0
-        """Loop time; its pool's word."""
+        """Loop time; set by the connection pool."""
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_closed = on_closed
         self._poll = select.poll()
@@ -61,11 +58,11 @@ class ReceiverConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     async def send_request(self, request: bytes, *, until: float) -> ReceiverResponse:
-        """The answer to this request, at loop time `until` at the latest.
+        """The response to this request, at the loop time `until` at the latest.
 
-        Raises TimeoutError, ssl.SSLError or another OSError when there is none: StaleConnection if the request may be
-        repeated. When the status is known at that time it is the answer, with so much of the body as has come, even if
-        the request could not be written to its end.
+        Raises TimeoutError, ssl.SSLError or another OSError if there is none; StaleConnection if the request may be repeated.
+        If the status has arrived by `until`, it is the response, with the part of the body that has arrived, even if the
+        request was not completely written.
         """
         if self._is_idle:
             self._is_idle, self._is_reused = False, True
@@ -92,26 +89,26 @@ class ReceiverConnection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request may follow the exchange that is over."""
+        """Whether another request may follow the last exchange."""
         return self._is_idle
 
     def is_quiet(self) -> bool:
-        """Whether nothing has come, not even the end, since the last answer."""
+        """Whether nothing, not even the end of the connection, has arrived since the last response."""
         return not self._raw_transport.is_closing() and not self._poll.poll(0)
 
     def abort(self) -> None:
-        """Close at once. What closes already and has written everything is let be: asyncio fails to abort it."""
+        """Close at once. A transport that is closing and has nothing unsent is left alone: asyncio fails to abort it."""
         if not self._raw_transport.is_closing() or self._raw_transport.get_write_buffer_size():
             self._raw_transport.abort()
 
     def switch_to_tls(self, transport: asyncio.Transport) -> None:
-        """Write through TLS from now on, which writes to the transport that the connection was made with."""
+        """Write through this TLS transport from now on; it writes to the raw transport."""
         self._transport = transport
 
-    # -- what the event loop tells --
+    # -- called by the event loop --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._raw_transport = self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._raw_transport = self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         if self._is_idle:
@@ -120,7 +117,7 @@ class ReceiverConnection(asyncio.Protocol):
         try:
             self._reader.feed_data(data)
         except TooManyInformationalResponses:
-            self._raw_transport.pause_reading()  # the deadline ends it, as it ends a receiver that says nothing
+            self._raw_transport.pause_reading()  # the attempt ends at its deadline, as with a silent receiver
         except InvalidResponse as error:
             self._end_exchange(error)
         else:
@@ -128,18 +125,18 @@ class ReceiverConnection(asyncio.Protocol):
                 self._end_exchange(None)
 
     def eof_received(self) -> None:
-        """A receiver that has closed its half cannot answer any more, even if it still reads."""
+        """A receiver that has closed its half cannot respond any more, even if it still reads."""
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_exchange(exc or ConnectionResetError("the receiver closed the connection without an answer"))
+        self._end_exchange(exc or ConnectionResetError("the receiver closed the connection without a response"))
         self._on_closed(self)
         self.closed.set_result(None)
 
     # -- the end of an exchange --
 
     def _new_exchange_future(self) -> "asyncio.Future[Exception | None]":
-        """Answers from the first moment: a receiver may give one before it has read the request."""
+        """Created before the request is written: a receiver may respond before it has read the request."""
         return asyncio.get_running_loop().create_future()
 
     def _time_out(self) -> None:
@@ -155,11 +152,11 @@ class ReceiverConnection(asyncio.Protocol):
         self._exchange_done.set_result(error)
 
     def _has_unsent_bytes(self) -> bool:
-        """Still writing a request that was answered before its end, or gone already."""
+        """Whether the response came before the request was written, or the connection is closing."""
         unwritten = self._transport.get_write_buffer_size() + self._raw_transport.get_write_buffer_size()
         return self._raw_transport.is_closing() or unwritten > 0
 
     async def _finish_writing(self, until: float) -> None:
-        """Of the raw transport, because TLS would close with a farewell that the receiver has to return."""
+        """Close the raw transport once it has written everything: a TLS close would wait for the receiver's close_notify."""
         self._raw_transport.close()
         await asyncio.wait([self.closed], timeout=until - asyncio.get_running_loop().time())

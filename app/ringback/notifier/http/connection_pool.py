@@ -1,6 +1,6 @@
-"""Connections that are open, and those of them that wait for the next request to their origin.
+"""The open connections, and the idle ones among them by origin.
 
-The one that was used last is used next: the others grow old and are closed, and a burst does not leave its connections open.
+The most recently used connection is used next. The others expire, so a burst does not leave its connections open.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from ringback.notifier.concurrency_limiter import ConcurrencyLimits
 from ringback.notifier.http.connection import ReceiverConnection
 
 KEEPALIVE_SECONDS: Final = 4.0
-"""Below the 5 s after which uvicorn and Node, the commonest receivers, close an idle connection."""
+"""Below the 5 s after which uvicorn and Node, the most common receivers, close an idle connection."""
 SWEEP_SECONDS: Final = 1.0
-"""How long a connection may outlive its time: one timer for all of them instead of one for each."""
+"""An expired connection closes within this time: one timer serves all connections."""
 IDLE_CONNECTIONS_PER_ORIGIN_MAX: Final = ConcurrencyLimits().per_origin_max
-"""No more can have been in use at once."""
+"""No more attempts to one origin can have been in flight."""
 IDLE_CONNECTIONS_MAX: Final = ConcurrencyLimits().in_flight_max
-"""Sockets that idle connections may hold: as many again as the attempts in flight."""
+"""Sockets of idle connections: as many as those of attempts in flight."""
 
 
 class ConnectionPool:
@@ -32,14 +32,15 @@ class ConnectionPool:
         return ReceiverConnection(origin, connected, on_closed=self._remove_connection)
 
     def require_open(self) -> None:
-        """Raise ConnectionAbortedError once the pool is closed: nothing is dialed or sent any more."""
+        """Raise ConnectionAbortedError if the pool is closed."""
         if self._is_closed:
             raise ConnectionAbortedError("the sender is closed")
 
     def register_connection(self, connection: ReceiverConnection) -> None:
-        """From here on the connection is the pool's to close. Raises ConnectionAbortedError when that comes too late.
+        """Make the pool responsible for closing the connection. Raises ConnectionAbortedError if the pool is closed.
 
-        Not before: uvloop never tells of the end of a connection that was cancelled while it was being made.
+        Connections are registered only once they are established: uvloop reports no end of a connection whose creation was
+        cancelled.
         """
         if self._is_closed:
             connection.abort()
@@ -48,7 +49,7 @@ class ConnectionPool:
             self._open.add(connection)
 
     def acquire_connection(self, origin: str) -> ReceiverConnection | None:
-        """A connection that is fit for the next request, if there is one."""
+        """An idle connection that can carry the next request, if there is one."""
         fresh_after = asyncio.get_running_loop().time() - KEEPALIVE_SECONDS
         stack = self._idle.get(origin)
         while stack:
@@ -60,7 +61,7 @@ class ConnectionPool:
         return None
 
     def release_connection(self, connection: ReceiverConnection) -> None:
-        """After an exchange: keep the connection if it can be used again and there is room, or close it."""
+        """After an exchange, keep the connection if it is reusable and there is room; otherwise close it."""
         has_room = (
             self._idle_count < IDLE_CONNECTIONS_MAX
             and len(self._idle.get(connection.origin, ())) < IDLE_CONNECTIONS_PER_ORIGIN_MAX
@@ -76,7 +77,7 @@ class ConnectionPool:
             self._sweep = loop.call_later(SWEEP_SECONDS, self._close_expired)
 
     async def aclose(self) -> None:
-        """Close every connection, also those in use; returns when they are closed."""
+        """Close every connection, those in use included, and wait until they are closed."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -98,7 +99,7 @@ class ConnectionPool:
         self._sweep = loop.call_later(SWEEP_SECONDS, self._close_expired) if self._idle else None
 
     def _remove_connection(self, connection: ReceiverConnection) -> None:
-        """A connection is closed: by us, or by its receiver while it was idle."""
+        """Called when a connection is closed, by this side or by its receiver."""
         self._open.discard(connection)
         stack = self._idle.get(connection.origin, [])
         if connection in stack:

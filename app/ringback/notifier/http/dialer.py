@@ -1,8 +1,7 @@
-"""New connections, with the guard at the one place that every socket passes.
+"""Opens connections; the guard checks every address right before its socket connects.
 
-A name is judged by all of its addresses; then the very address that is connected to is judged once more, right where its
-socket is made, and is what the socket gets: between the two nobody resolves anything. TLS is spoken with the host that was
-judged, so the certificate must be for that name, or for that address where the host is one.
+The guard first checks all addresses of a name. The dialer then checks the one address again that the socket connects to, and
+nothing resolves the name in between. The TLS certificate must be valid for the checked host (name or address).
 """
 
 import asyncio
@@ -17,25 +16,26 @@ from typing import Final
 from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.connection import ReceiverConnection
-from ringback.notifier.http.guard import Target, TargetGuard
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import CONNECT_SECONDS
+from ringback.notifier.http.target import Target
 
 ADDRESSES_TRIED_MAX: Final = 8
-"""Of one name that are tried, lest a name with hundreds make us knock at hundreds of doors for one callback."""
+"""Addresses tried for one callback: a name with hundreds of addresses must not cause hundreds of connections."""
 ADDRESS_TIMEOUT_FRACTION: Final = 0.5
-"""Of the time that is left, for each address but the last: 1.5 s for the first, in which one lost SYN is survived."""
+"""Each address but the last gets this fraction of the remaining time: the first gets 1.5 s, enough for one lost SYN."""
 
 OpenSocket = Callable[[Address], socket.socket]
 
 
 def open_socket(address: Address) -> socket.socket:
-    """The protocol is named, because asyncio switches Nagle's algorithm off only where it is."""
+    """Names IPPROTO_TCP, because asyncio sets TCP_NODELAY only on sockets that name it."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - IP versions
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
 
 def make_tls_context() -> ssl.SSLContext:
-    """The machine's trust store, names verified. One for the process: making it costs milliseconds."""
+    """Verifies names against the machine's trust store. The process shares one: creating it costs milliseconds."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -55,9 +55,10 @@ class Dialer:
         principal: Principal,
         until: float,
     ) -> ReceiverConnection:
-        """A connection to `target`, made by `new`; raises OSError, of which TimeoutError and ssl.SSLError are kinds.
+        """A connection to `target`; raises OSError (TimeoutError and ssl.SSLError are subclasses).
 
-        The look-up counts for `principal`. One that takes until `until` is a failed look-up, not a receiver that is slow.
+        The lookup counts against the limit of `principal`. A lookup that lasts until the loop time `until` is a failed
+        lookup, not a timeout of the receiver.
         """
         addresses = await self._guard.resolve_host(target.host, principal, until=until)
         async with asyncio.timeout_at(until):
@@ -66,7 +67,7 @@ class Dialer:
                 return await self._attach_protocol(target, connected, create_connection)
 
     async def _connect_any_address(self, addresses: Sequence[Address], port: int) -> socket.socket:
-        """One after the other, so that a silent address leaves some time to the next."""
+        """Try the addresses in turn; each but the last gets only a fraction of the remaining time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + CONNECT_SECONDS
         for address in addresses[:-1]:
@@ -107,7 +108,7 @@ class Dialer:
     async def _start_tls(
         self, target: Target, raw: asyncio.Transport, pre_tls: "_PreTlsProtocol", connection: ReceiverConnection
     ) -> None:
-        """On top of a transport that we know, because only that one tells what is still to be written."""
+        """Start TLS over the raw transport, because only the raw transport reports its unsent bytes."""
         try:
             pre_tls.raise_error()
             encrypted = await asyncio.get_running_loop().start_tls(
@@ -123,18 +124,18 @@ class Dialer:
 
 
 class _PreTlsProtocol(asyncio.Protocol):
-    """Keeps the place of TLS for a turn of the event loop: what comes in it is no TLS, and must not be taken for an answer."""
+    """Holds the connection for one turn of the event loop until TLS starts: bytes that arrive before it are an error."""
 
     def __init__(self) -> None:
         self._error: OSError | None = None
 
     def raise_error(self) -> None:
-        """Raise what happened to the connection meanwhile."""
+        """Raise the error that the connection had before TLS started."""
         if self._error is not None:
             raise self._error
 
     def data_received(self, data: bytes) -> None:  # noqa: ARG002 - asyncio's name
-        self._error = self._error or ssl.SSLError("the receiver spoke before the handshake")
+        self._error = self._error or ssl.SSLError("the receiver sent bytes before the handshake")
 
     def eof_received(self) -> None:
         self._error = self._error or ConnectionResetError("the receiver closed the connection before the handshake")
@@ -144,10 +145,10 @@ class _PreTlsProtocol(asyncio.Protocol):
 
 
 async def _connect_socket(connecting: socket.socket, address: Address, port: int) -> None:
-    """Not the event loop's `sock_connect`: uvloop's puts even a literal address through getaddrinfo.
+    """Connect without the event loop's `sock_connect`: uvloop calls getaddrinfo even for a literal address.
 
-    It does so in a pool of threads that the process shares, and of which two look-ups that hang anywhere take the half that
-    look-ups may have. Python's own `connect` reads literal addresses by itself.
+    getaddrinfo runs in a thread pool that the whole process shares, and two hanging lookups occupy its share for lookups.
+    Python's `connect` parses literal addresses itself.
     """
     code = connecting.connect_ex((str(address), port))
     if code == errno.EINPROGRESS:

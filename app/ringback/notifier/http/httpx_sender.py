@@ -1,7 +1,7 @@
-"""The sender over a given httpx transport: respx and MockTransport in tests, an ASGI receiver, an egress of the user's own.
+"""A sender over a given httpx transport: respx and MockTransport in tests, an ASGI receiver, an egress of the user's own.
 
-The transport owns its way out, so addresses are not judged here; the URL still went through `parse_target`. Limits,
-headers and categories are those of the production sender.
+The transport connects by itself, so the guard does not check addresses; `parse_target` has checked the URL. Limits, headers
+and categories equal those of the production sender.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ import httpx
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import AttemptCategory, AttemptResult
 from ringback.domain.principal import Principal
-from ringback.notifier.http.guard import Target
 from ringback.notifier.http.sender import (
     BODY_PREFIX_BYTES_MAX,
     CONNECT_SECONDS,
@@ -23,6 +22,7 @@ from ringback.notifier.http.sender import (
     result_from_error,
     result_from_response,
 )
+from ringback.notifier.http.target import Target
 
 _BROKEN_BODY_ERRORS: Final = (httpx.HTTPError, OSError)
 
@@ -42,7 +42,7 @@ class HttpxSender(BaseSender):
         headers: Mapping[str, str],
         body: bytes,
         *,
-        principal: Principal,  # noqa: ARG002 - the transport looks names up, for nobody in particular
+        principal: Principal,  # noqa: ARG002 - the transport resolves names without limits for each principal
         deadline_seconds: float,
     ) -> tuple[AttemptResult, bytes]:
         request = _build_request(method, target, headers, body)
@@ -71,9 +71,9 @@ class HttpxSender(BaseSender):
 
 
 def _build_request(method: RequestMethod, target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:
-    """`target` keeps the path byte for byte where the transport is httpx's own; httpx.URL would tidy it up.
+    """The `target` extension keeps the path byte for byte with httpx's own transports; httpx.URL would normalise it.
 
-    Reads and writes have no limit of their own: the attempt's deadline covers them.
+    Reads and writes have no timeout here: the attempt's deadline covers them.
     """
     return httpx.Request(
         method,
@@ -85,7 +85,7 @@ def _build_request(method: RequestMethod, target: Target, headers: Mapping[str, 
 
 
 def _raw_body_stream(response: httpx.Response) -> httpx.AsyncByteStream:
-    """The body as it came, neither inflated nor kept; `aiter_raw` would refuse the responses that respx has read before."""
+    """The body as received, neither decompressed nor cached; `aiter_raw` refuses responses that respx has already read."""
     if not isinstance(response.stream, httpx.AsyncByteStream):
-        raise TypeError("The given transport answered with a stream that cannot be read asynchronously.")
+        raise TypeError("The given transport returned a stream that cannot be read asynchronously.")
     return response.stream

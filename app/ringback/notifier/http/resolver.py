@@ -1,15 +1,15 @@
-"""Names to addresses: what an answer of the name servers is, and the resolver of production, which is c-ares.
+"""DNS resolution: the result of a lookup, and the production resolver (c-ares).
 
-    Resolution   addresses, or that the name has none, or that nobody could say; each for a number of seconds
-    AresResolver the machine's name servers and /etc/hosts, asked over sockets that wait for all names at once
+    Resolution      addresses, or "the name has none", or a failure; each with a TTL in seconds
+    CAresResolver   queries the machine's name servers and /etc/hosts without a thread for each lookup
 
-Two failures have to be told apart. A name that does not exist (NXDOMAIN, or no address record) is an answer, and the
-receiver's own affair: `NameNotFound`. A time-out, SERVFAIL, REFUSED, an unreadable reply, name servers that are down, or a
-limit of ours says nothing about the receiver: `LookUpFailed`. `domain.breaker` and `domain.health` say what each counts for.
+Two failures are distinct. NXDOMAIN, or a name without an address record, is an answer about the receiver: `NameNotFound`.
+A timeout, SERVFAIL, REFUSED, an unreadable reply, unreachable name servers and the service's own limits say nothing about
+the receiver: `LookupFailed`. `domain.circuit_breaker` and `domain.webhook_health` define what each counts for.
 
-The host of a callback is always absolute: the `search` list of resolv.conf and the HOSTALIASES variable are for people at a
-terminal, and could turn it into another one. So `receiver` is looked up as `receiver`, and never as `receiver.corp.example`.
-The hosts that an operator configures are searched for (`notifier.configured_hosts`).
+The host of a callback is absolute: the `search` list of resolv.conf and the HOSTALIASES variable could turn it into another
+host, so they are ignored. `receiver` is never looked up as `receiver.corp.example`. Hosts that the operator configures do
+use the search list (`notifier.configured_hosts`).
 """
 
 import asyncio
@@ -26,28 +26,28 @@ from aiodns.error import DNSError
 from ringback.notifier.http.addresses import Address
 
 TTL_SECONDS_MIN: Final = 1.0
-"""A TTL of 0, which /etc/hosts has too, would cost a look-up for each POST to a receiver that keeps no connection open."""
+"""A TTL of 0 (/etc/hosts has it, too) would cost one lookup for each POST to a receiver that closes its connections."""
 TTL_SECONDS_MAX: Final = 300.0
-"""After that a name is looked up again whatever its TTL says: the pool's connections live for seconds, and receivers move."""
+"""A longer TTL is cut to this, because receivers move."""
 NOT_FOUND_TTL_SECONDS: Final = 5.0
-"""c-ares does not hand out the SOA record that bounds this (RFC 2308 §5; commonly minutes), so we stay far below it."""
+"""c-ares does not return the SOA record that limits this (RFC 2308 §5; commonly minutes), so the value is far below it."""
 FAILURE_TTL_SECONDS: Final = 5.0
-"""A look-up that failed is not repeated for so long (RFC 9520 §3.2 asks for at least 1 s, and proposes 5 s)."""
+"""A failed lookup is not repeated for this long (RFC 9520 §3.2 requires at least 1 s and proposes 5 s)."""
 
 QUERY_TIMEOUT_SECONDS: Final = 1.0
-"""Until the first retransmission. Once c-ares has measured a server, it takes five times the average, at least 0.25 s."""
+"""Until the first retransmission. Once c-ares has measured a server, it waits five times the average, at least 0.25 s."""
 QUERY_TRIES: Final = 4
-"""For each name server: 0.25 + 0.5 + 1 + 2 s outlast `RESOLVE_SECONDS` also when c-ares has got used to quick answers."""
+"""For each name server: 0.25 + 0.5 + 1 + 2 s exceed `RESOLVE_SECONDS` even after c-ares has measured a fast server."""
 RECORDS_PER_CHANNEL: Final = 20_000
-"""c-ares caches replies itself, for their TTL and without a bound on their number; a new channel begins with an empty cache.
-20,000 records are some megabytes, and a channel takes about a millisecond to make."""
+"""c-ares caches replies for their TTL and does not limit their number; a new channel begins with an empty cache.
+20,000 records take some megabytes, and creating a channel takes about a millisecond."""
 
-_ares: Final = cast("Any", pycares)  # its constants come from C, and have no types
+_ares: Final = cast("Any", pycares)  # its constants come from C and have no types
 _FLAGS: Final[int] = (
     _ares.ARES_FLAG_NOALIASES
     | _ares.ARES_FLAG_EDNS
-    # What does not fit into a datagram (some 75 addresses) is left out, not fetched over TCP: 64 KiB of a stranger's records
-    # would be sorted and cached for a name of which `ADDRESSES_MAX` addresses are tried.
+    # Records beyond one datagram (some 75 addresses) are left out, not fetched over TCP: c-ares would sort and cache 64 KiB
+    # of records for a name of which the dialer tries `ADDRESSES_TRIED_MAX` addresses.
     | _ares.ARES_FLAG_IGNTC
 )
 _NOT_FOUND_CODES: Final = frozenset[int](
@@ -56,36 +56,36 @@ _NOT_FOUND_CODES: Final = frozenset[int](
 
 
 class UnresolvedHost(OSError):
-    """A host has no address that we know of."""
+    """No address of the host is known."""
 
 
 class NameNotFound(UnresolvedHost):
-    """The name servers say that the name does not exist, or has no address."""
+    """The name servers answer that the name does not exist or has no address."""
 
 
 class LookupFailed(UnresolvedHost):
-    """The name servers say nothing, or a limit of ours was reached: this tells nothing about the host."""
+    """The name servers did not answer, or a limit of the service was reached: this says nothing about the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What came of one look-up."""
+    """The result of one lookup."""
 
     addresses: tuple[Address, ...] = ()
-    """Empty if the name has none, and if the look-up failed."""
+    """Empty if the name has no address or the lookup failed."""
     ttl_seconds: float = 0.0
-    """How long it may be served again; 0 is not at all."""
+    """How long the result may be cached; 0: not at all."""
     failure: str | None = None
-    """Why the look-up failed."""
+    """Why the lookup failed."""
 
 
 class Resolver(Protocol):
     async def __call__(self, host: str, /) -> Resolution:
-        """All addresses of a name. An OSError or UnicodeError means that the look-up failed."""
+        """All addresses of a name. An OSError or UnicodeError means that the lookup failed."""
         ...
 
     async def aclose(self) -> None:
-        """Give up what is being looked up, and close the sockets."""
+        """Cancel the lookups in flight and close the sockets."""
         ...
 
 
@@ -98,18 +98,18 @@ class _Channel:
 
 
 class CAresResolver:
-    """One channel of c-ares at a time: a few sockets and one thread, however many names hang.
+    """Uses one c-ares channel at a time: a few sockets and one thread, however many names hang.
 
-    A look-up that is cancelled is forgotten at once. Its query stays in the channel until its retransmissions are over, some
-    12 s for each dead name server: a kilobyte, and no thread. resolv.conf and /etc/hosts are read again when they change.
+    The query of a cancelled lookup stays in the channel until its retransmissions end, some 12 s for each dead name server:
+    it costs a kilobyte and no thread. c-ares reads resolv.conf and /etc/hosts again when they change.
     """
 
     def __init__(
         self, name_servers: Sequence[str] = (), *, searches: bool = False, search_domains: Sequence[str] = ()
     ) -> None:
-        """`name_servers` as `address:port`; those of resolv.conf if there are none.
+        """`name_servers` are written `address:port`; without any, those of resolv.conf are used.
 
-        `searches`: also look for a host in the search domains, which are those of resolv.conf if none are given.
+        `searches`: also look up a host in `search_domains`, or in those of resolv.conf if none are given.
         """
         self._name_servers = list(name_servers)
         self._flags = _FLAGS if searches else _FLAGS | _ares.ARES_FLAG_NOSEARCH
@@ -140,7 +140,7 @@ class CAresResolver:
             self._channel = None
 
     async def _current_channel(self) -> _Channel:
-        """Made when it is first needed: a channel belongs to an event loop, and reads resolv.conf."""
+        """Created at the first lookup: a channel belongs to an event loop and reads resolv.conf."""
         if self._channel is not None and self._channel.records >= RECORDS_PER_CHANNEL:
             full, self._channel = self._channel, None
             full.is_retired = True

@@ -1,11 +1,11 @@
-"""One answer of a receiver, read from bytes: no sockets, no clock.
+"""Parses one response of a receiver from bytes: no sockets, no clock.
 
-llhttp (the parser of Node, in httptools) takes HTTP/1 apart and refuses what is ambiguous: two lengths, a length beside
-chunks, bare line ends. What it lets pass and a callback has no use for is refused here: other protocols that look like HTTP,
-HTTP/0.9 and 2.0, statuses that do not exist, heads without end.
+llhttp (Node's parser, in httptools) parses HTTP/1 and refuses ambiguous framing: two lengths, a length beside chunks, bare
+line ends. This module also refuses other protocols that look like HTTP, HTTP/0.9 and 2.0, invalid status codes and endless
+headers.
 
-    feed ──▶ status_code == 0       nothing is known yet, and BadAnswer means that nothing ever will
-             status_code, complete  the receiver has answered; what its body does afterwards cannot undo that
+    feed_data ──▶ status_code == 0    no status yet; InvalidResponse means that none can follow
+                  status_code != 0    the receiver has responded; a broken body cannot change that
 """
 
 from typing import Final
@@ -15,56 +15,55 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from ringback.notifier.http.sender import BODY_PREFIX_BYTES_MAX, FINAL_RESPONSE_STATUS_CODES, RESPONSE_BODY_BYTES_MAX
 
 RESPONSE_HEADER_BYTES_MAX: Final = 64 * 1024
-"""Before the end of the final headers, informational answers included: four times what Node accepts (16 KiB)."""
+"""Up to the end of the final headers, informational responses included: four times the limit of Node (16 KiB)."""
 INFORMATIONAL_RESPONSES_MAX: Final = 16
-"""Answers of the kind 1xx before the final one. A server that means them sends one or two."""
+"""Responses with a 1xx status before the final one. Real servers send one or two."""
 
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
-_FIRST_BYTE: Final = ord("H")  # llhttp also reads RTSP/1.0 and ICE/1.0, and skips line ends that nobody asked for
+_FIRST_BYTE: Final = ord("H")  # llhttp also reads RTSP/1.0 and ICE/1.0, and skips leading line ends
 _RETRY_AFTER: Final = b"retry-after"
 _SWITCHING_PROTOCOLS: Final = 101
 
 
 class InvalidResponse(ConnectionError):
-    """These bytes are no answer."""
+    """These bytes are no HTTP/1 response."""
 
 
 class TooManyInformationalResponses(InvalidResponse):
-    """More informational answers than anybody means; the final one is not in sight."""
+    """More than `INFORMATIONAL_RESPONSES_MAX` responses with a 1xx status."""
 
 
 class ResponseReader:
-    """What one answer says; `begin` forgets it and expects the next one. The `on_…` methods are httptools'."""
+    """Reads one response; `reset` prepares for the next one. httptools calls the `on_…` methods."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """A parser of its own for each answer, so that nothing of one can leak into the next (0.4 µs)."""
+        """Create a new parser, so that nothing leaks from one response into the next (0.4 µs)."""
         self.status_code = 0
         self.retry_after: str | None = None
         self.body_prefix = bytearray()
-        """The first `ASKED_BYTES_MAX` of the body."""
+        """The first `BODY_PREFIX_BYTES_MAX` of the body."""
         self.received_bytes = 0
-        """Bytes, whatever they are."""
         self.is_complete = False
-        """Nothing more is to be read, because the answer is over, broken or too long."""
+        """Whether reading may stop, because the response is complete, broken or too long."""
         self.is_cleanly_framed = False
-        """The answer ended by its own framing, with the last byte that came, and its sender means to go on."""
+        """Whether the response ended by its own framing with the last byte received, and the server keeps the connection."""
         self._informational = 0
         self._keeps_alive = False
         self._parser = HttpResponseParser(self)
 
     def feed_data(self, data: bytes) -> None:
-        """Take the next bytes, at least one. Raises BadAnswer unless there is a status, or may still be one.
+        """Read the next bytes, at least one. Raises InvalidResponse if no status has arrived and none can follow.
 
-        What is told does not depend on how the bytes were cut into packets.
+        The result does not depend on how the bytes were split into packets.
         """
         self.is_cleanly_framed = False
         bytes_left = RESPONSE_HEADER_BYTES_MAX - self.received_bytes
         self.received_bytes += len(data)
         if self.received_bytes == len(data) and data[0] != _FIRST_BYTE:
-            raise InvalidResponse("an answer begins with HTTP/1")
+            raise InvalidResponse("a response begins with HTTP/1")
         if len(data) > bytes_left and not self.status_code:
             self._parse(data[:bytes_left])
             if not self.status_code:
@@ -75,7 +74,7 @@ class ResponseReader:
             self.is_complete = True
 
     def _parse(self, data: bytes) -> None:
-        """Feed all but the last byte, then the last: an answer that is complete before has something behind it."""
+        """Feed all but the last byte, then the last: a response that is complete before the last byte has surplus bytes."""
         has_surplus = True
         try:
             self._parser.feed_data(data[:-1])
@@ -92,16 +91,16 @@ class ResponseReader:
             raise TooManyInformationalResponses from error
         if not self.status_code:
             raise InvalidResponse(str(error)) from error
-        self.is_complete = True  # the body broke its own framing, or bytes came after it
+        self.is_complete = True  # the body broke its framing, or bytes followed it
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The first Retry-After; not one of a trailer, which comes when it cannot be relied on any more."""
+        """Keep the first Retry-After header; trailers come after the status is final and are ignored."""
         if len(name) == len(_RETRY_AFTER) and not self.status_code and name.lower() == _RETRY_AFTER:
             self.retry_after = self.retry_after or value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         if self.status_code:
-            raise InvalidResponse("an answer that nobody asked for")
+            raise InvalidResponse("a second response")
         status_code = self._parser.get_status_code()
         if status_code // 100 == 1 and status_code != _SWITCHING_PROTOCOLS:
             self._skip_informational()

@@ -1,11 +1,11 @@
-"""The seam between the dispatcher and the network: one POST in, one Answer out, and nothing is ever raised for a receiver.
+"""The interface between the dispatcher and the network: one POST in, one AttemptResult out; receivers cause no exceptions.
 
-    dispatcher ──▶ Sender.post ──▶ Http1Sender   production: guarded, pooled, fast
-                                 ╰▶ HttpxSender  over a transport that somebody hands in
+    dispatcher ──▶ Sender.post ──▶ Http1Sender   production: guarded and pooled
+                                 ╰▶ HttpxSender  over a given httpx transport
 
-Both senders agree on everything in this file: the limits, the headers they add, how an answer is read, and into which
-category a failure falls. Once a status line has arrived, the status is the answer; what its body does afterwards (drip,
-break off, never end) only shortens the excerpt. A receiver that said 204 has it, and must not get it twice.
+Both senders share everything in this file: limits, added headers, reading of responses, and the category of each failure.
+Once the status line has arrived, the status is the result. A body that stalls, breaks off or never ends only shortens the
+excerpt: a receiver that has sent 204 has accepted the callback and must not get it again.
 """
 
 import asyncio
@@ -21,28 +21,29 @@ from ringback.domain.delivery import AttemptCategory, AttemptResult, category_fo
 from ringback.domain.principal import Principal
 from ringback.domain.retry import parse_retry_after
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
-from ringback.notifier.http.guard import Target
 from ringback.notifier.http.resolver import LookupFailed, NameNotFound
+from ringback.notifier.http.target import Target
 from ringback.signing.resume_token import redact_tokens
 
 CONNECT_SECONDS: Final = 3.0
-"""TCP and TLS together. One lost SYN is survived: Linux sends the next after 1 s, and the third only after 3 s."""
+"""TCP and TLS together. It allows for one lost SYN: Linux sends the second after 1 s and the third after 3 s."""
 ATTEMPT_SECONDS: Final = 10.0
-"""One attempt from look-up to answer: GitHub's figure, and twice Shopify's."""
+"""One attempt, from lookup to response: the same as GitHub, twice that of Shopify."""
 RESPONSE_BODY_BYTES_MAX: Final = 64 * 1024
-"""Read of an answer's body, so that an ordinary error page does not cost the connection."""
+"""The sender reads this much of a response body, so that the connection survives an ordinary error page."""
 EXCERPT_BYTES_MAX: Final = 1024
-"""Kept of it in the attempt log: enough to read an error message by."""
+"""The part of the body that the attempt log keeps: enough for an error message."""
 
 BODY_PREFIX_BYTES_MAX: Final = 16 * 1024
-"""Of an answer that is looked at: a challenge's has some 60 bytes, and a list of receivers has room for hundreds."""
+"""The part of a body that callers may inspect: a challenge response has some 60 bytes, a receiver list has room for
+hundreds of prefixes."""
 
 FINAL_RESPONSE_STATUS_CODES: Final = range(200, 600)
-"""What an answer can be (RFC 9110 §15). We ask for no other protocol, so 101 is none."""
+"""RFC 9110 §15. The sender never requests a protocol upgrade, so 101 is not valid."""
 
 ADDED_HEADERS: Final = {
     "user-agent": f"Ringback/{__version__}",
-    "accept-encoding": "identity",  # answers are never inflated, so none should be compressed
+    "accept-encoding": "identity",  # the sender does not decompress responses
 }
 
 
@@ -56,24 +57,21 @@ class Sender(Protocol):
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float = ATTEMPT_SECONDS,
     ) -> AttemptResult:
-        """POST `body` once and tell what came of it, at the latest when `deadline_seconds` have passed.
+        """POST `body` once and return the result within `deadline_seconds`. Redirects are not followed.
 
-        The look-up of the host counts for `principal`.
-
-        Redirects are not followed. Raises ValueError only for headers that cannot be sent, which is a fault of ours.
+        The lookup of the host counts against the limit of `principal`. Raises ValueError only for headers that cannot be
+        sent, which is a bug in the caller.
         """
         ...
 
-    async def aclose(self) -> None:
-        """Close every connection."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 RequestMethod = Literal["GET", "POST"]
 
 
 class HttpRequester(Protocol):
-    """The same way out, for questions whose answer is read."""
+    """Sends requests whose response body the caller reads."""
 
     async def send_request(
         self,
@@ -85,12 +83,12 @@ class HttpRequester(Protocol):
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float,
     ) -> tuple[AttemptResult, bytes]:
-        """What came of one request, and the first `ASKED_BYTES_MAX` of the answer's body: under the terms of `Sender.post`."""
+        """The result of one request and the first `BODY_PREFIX_BYTES_MAX` of the response body; otherwise as `Sender.post`."""
         ...
 
 
 class BaseSender(ABC):
-    """A Sender and Asker of whatever carries one request out and its answer back."""
+    """A Sender and HttpRequester over the one method `exchange_request`."""
 
     @abstractmethod
     async def exchange_request(
@@ -103,7 +101,7 @@ class BaseSender(ABC):
         principal: Principal,
         deadline_seconds: float,
     ) -> tuple[AttemptResult, bytes]:
-        """As `Asker.ask`, with the headers as they are sent."""
+        """As `HttpRequester.send_request`, with the final headers."""
 
     async def post(
         self,
@@ -137,10 +135,10 @@ class BaseSender(ABC):
 
 
 def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers as sent; raises ValueError for one that could break out of its line."""
+    """The final headers; raises ValueError for a header that contains anything but printable ASCII."""
     for name, value in headers.items():
         if not (name.isascii() and name.isprintable() and value.isascii() and value.isprintable()):
-            raise ValueError(f"The header {name!r} holds other than printable ASCII.")
+            raise ValueError(f"The header {name!r} contains characters other than printable ASCII.")
     return {**headers, **ADDED_HEADERS}
 
 
@@ -151,9 +149,9 @@ async def read_body_prefix(
     broken_body_errors: tuple[type[Exception], ...],
     bytes_max: int = EXCERPT_BYTES_MAX,
 ) -> bytes:
-    """The first `bytes_max` of a body, of which at most about `ANSWER_BYTES_MAX` are read.
+    """The first `bytes_max` of a body; reads about `RESPONSE_BODY_BYTES_MAX` of it, until the loop time `until`.
 
-    Ends at the loop time `until` at the latest. `broken` are the errors that mean the body broke off.
+    `broken_body_errors` are the errors that mean that the body broke off.
     """
     prefix = bytearray()
     with suppress(TimeoutError, *broken_body_errors):
@@ -174,9 +172,9 @@ async def _read_chunks(chunks: AsyncIterable[bytes], prefix: bytearray, bytes_ma
 def result_from_response(
     status_code: int, *, retry_after: str | None, body_prefix: bytes, now: datetime
 ) -> AttemptResult:
-    """A receiver's answer as the attempt log keeps it; of its body so much as fits into an excerpt.
+    """A receiver's response as the attempt log keeps it, with an excerpt of its body.
 
-    Receivers that echo what they got echo its resume token, which is kept nowhere but sealed.
+    The excerpt is redacted: a receiver that echoes the request echoes its resume token, which is stored only encrypted.
     """
     if status_code not in FINAL_RESPONSE_STATUS_CODES:
         return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
@@ -189,7 +187,7 @@ def result_from_response(
 
 
 def result_from_error(error: BaseException) -> AttemptResult:
-    """No answer. Clients wrap what happened: the nearest cause that is about names, time or TLS tells, else nobody served."""
+    """The result of an attempt without a response: the nearest cause that is a DNS, timeout or TLS error decides."""
     for cause in _error_causes(error):
         if isinstance(cause, LookupFailed):
             return AttemptResult(category=AttemptCategory.LOOK_UP_FAILED)

@@ -26,28 +26,16 @@ sending a request and keeping its handle lies the one window in which nobody can
 handle becomes `unknown` (`domain.recovery`).
 """
 
-from ringback.runner.drivers.driver import (
-    BoundDriver,
-    BoundDriverPort,
-    CallContext,
-    CallSessionPort,
-    Driver,
-    LeaseLost,
-    NegotiatedProtocol,
-    NotificationStreamPort,
-    ParkedCall,
-)
-from ringback.runner.drivers.selection import predict_driver_name, select_driver
+from ringback.runner.drivers.driver import BoundDriver, BoundDriverPort, CallContext, Driver, LeaseLost, ParkedCall
+from ringback.runner.drivers.selection import BoundDriverProvider, predict_driver_name, select_driver
 
 __all__ = [
     "BoundDriver",
     "BoundDriverPort",
+    "BoundDriverProvider",
     "CallContext",
-    "CallSessionPort",
     "Driver",
     "LeaseLost",
-    "NegotiatedProtocol",
-    "NotificationStreamPort",
     "ParkedCall",
     "predict_driver_name",
     "select_driver",

@@ -12,7 +12,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ringback.domain.call import CallCompletion, CallOutcome, failed_completion
-from ringback.runner.drivers.driver import CallContext, LegacySessionPort
+from ringback.runner.drivers.driver import CallContext
+from ringback.upstreams.session_ports import LegacySessionPort
 from ringback.waits import run_with_helper, wait_first
 
 T = TypeVar("T")

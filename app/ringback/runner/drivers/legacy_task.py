@@ -21,13 +21,7 @@ from ringback.runner.drivers.completions import (
     make_progress_callback,
     result_to_completion,
 )
-from ringback.runner.drivers.driver import (
-    CallContext,
-    CallSessionPort,
-    LegacySessionId,
-    LegacySessionPort,
-    NotificationStreamPort,
-)
+from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.runner.drivers.task_polling import TASK_ID_LENGTH_MAX, TaskPoller
@@ -38,6 +32,7 @@ from ringback.upstreams.errors import (
     SessionNotFound,
     UpstreamError,
 )
+from ringback.upstreams.session_ports import CallSessionPort, LegacySessionId, LegacySessionPort, NotificationStreamPort
 from ringback.waits import wait_first
 
 LEGACY_TASK_DRIVER: Final = "legacy_task"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.call import (
     CANCELLED_COMPLETION,
     MRTR_DRIVER,
@@ -14,9 +15,10 @@ from ringback.domain.call import (
 )
 from ringback.domain.inputs import check_input_requests
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
-from ringback.runner.drivers.driver import CallContext, CallSessionPort, ParkedCall
+from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.upstreams.errors import RequestFailed, RequestNotSent
+from ringback.upstreams.session_ports import CallSessionPort
 
 # tools/call in rounds (2026-07-28): an upstream may answer with questions, and wants the same call again with the answers.
 #
@@ -30,8 +32,7 @@ ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, 
 """Declared with a request whose starter can answer. No sampling and no roots: there is no model and no disk to ask."""
 ROUNDS_MAX: Final = 100
 """An upstream that asks more often than that goes round in circles; the SDK's own client gives up after ten."""
-ROUND_BACKOFF_SECONDS_MIN: Final = 0.05
-ROUND_BACKOFF_SECONDS_MAX: Final = 5.0
+ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
 """The pause before a round without questions doubles between these. The SDK's client starts with the first; the second keeps a
 tool that takes hours this way from being asked all the time."""
 
@@ -46,7 +47,7 @@ async def call_tool_in_rounds(
 ) -> dict[str, Any] | CallCompletion | ParkedCall:
     """The first answer that is not about input; or where the call stands without one."""
     handle = _get_handle(context.call)
-    pause = ROUND_BACKOFF_SECONDS_MIN
+    rounds = 0
     while True:
         try:
             result = await _send_round(session, context, handle, client_capabilities)
@@ -64,8 +65,8 @@ async def call_tool_in_rounds(
         handle = next_handle
         await context.mark_answers_sent(context.call.input_responses)
         await context.save_handle(handle)
-        await context.wait_for_answers(pause)
-        pause = min(2 * pause, ROUND_BACKOFF_SECONDS_MAX)
+        rounds += 1
+        await context.wait_for_answers(ROUND_BACKOFF.pause_seconds(rounds))
 
 
 async def _send_round(

@@ -1,19 +1,45 @@
 """Which driver suits a call: the one that made its handle, else the best that its session offers."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Protocol
 
 from ringback.domain.call import CANCELLED_COMPLETION, MRTR_DRIVER, Call, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.driver import CallContext, CallSessionPort, Driver
+from ringback.runner.drivers.driver import BoundDriver, BoundDriverPort, CallContext, Driver
 from ringback.runner.drivers.legacy_task import LEGACY_TASK_DRIVER, LegacyTaskDriver, runs_as_task
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PLAIN_DRIVER, PlainDriver
 from ringback.runner.drivers.stream import STREAM_DRIVER, StreamDriver
 from ringback.runner.drivers.task import TASK_DRIVER, TASKS_EXTENSION, TaskDriver
+from ringback.upstreams.session_ports import CallSessionPort
 
 _MODERN_DRIVERS: Final = frozenset({MRTR_DRIVER, TASK_DRIVER})
 _LEGACY_DRIVERS: Final = frozenset({LEGACY_TASK_DRIVER, STREAM_DRIVER})
+
+
+class CallSessionOpener(Protocol):
+    """What the provider needs of the upstreams."""
+
+    def get_capacity(self) -> Mapping[str, int]: ...
+
+    def open_call_session(self, call: Call) -> AbstractAsyncContextManager[CallSessionPort]: ...
+
+
+class BoundDriverProvider:
+    """Implements `execution.CallSessionProvider`: opens a session for a call and binds the driver that suits both."""
+
+    def __init__(self, sessions: CallSessionOpener, *, clock: Clock) -> None:
+        self._sessions = sessions
+        self._clock = clock
+
+    def get_capacity(self) -> Mapping[str, int]:
+        return self._sessions.get_capacity()
+
+    @asynccontextmanager
+    async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
+        async with self._sessions.open_call_session(call) as session:
+            yield BoundDriver(session=session, driver=select_driver(call, session, clock=self._clock))
 
 
 def select_driver(call: Call, session: CallSessionPort, *, clock: Clock) -> Driver:

@@ -13,16 +13,11 @@ that is handed back, because this process stops or an upstream is configured ane
 import asyncio
 from typing import Any, Final
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
-from ringback.runner.drivers.driver import (
-    CallContext,
-    CallSessionPort,
-    LegacySessionId,
-    LegacySessionPort,
-    StreamPosition,
-)
+from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.upstreams.errors import (
@@ -33,17 +28,16 @@ from ringback.upstreams.errors import (
     SessionGone,
     UpstreamError,
 )
+from ringback.upstreams.session_ports import CallSessionPort, LegacySessionId, LegacySessionPort, StreamPosition
 from ringback.waits import run_with_helper, wait_first
 
 STREAM_DRIVER: Final = "stream"
 """Names the handles made here."""
 POSITION_SAVE_SECONDS: Final = 1.0
 """Between two places that are kept: what came in between is told a second time, and costs a write less for each event."""
-RESUME_BACKOFF_SECONDS_MIN: Final = 1.0
-RESUME_BACKOFF_SECONDS_MAX: Final = 60.0
+RESUME_BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=60.0)
 """The pause before reading on doubles between these. A server may need a moment to notice that the old stream is gone."""
-READ_TIMEOUT_SECONDS_MIN: Final = 5.0
-READ_TIMEOUT_SECONDS_MAX: Final = 300.0
+READ_TIMEOUT: Final = Backoff(first_seconds=5.0, longest_seconds=300.0)
 """A stream that was read on is left and read on again, after a time that doubles between these. An answer that comes in the
 moment between a server's replay and its live events is lost on that stream (the SDK's, 2.3.0), and there on the next if that
 begins at the same place: behind the answer the server may have put an id of its own."""
@@ -99,15 +93,14 @@ class StreamDriver:
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
     ) -> CallCompletion:
         """Read until the answer is there, always from the same place. If it never comes, the call's deadline decides."""
-        pause, timeout_seconds = RESUME_BACKOFF_SECONDS_MIN, READ_TIMEOUT_SECONDS_MIN
+        attempts = 0
         while True:
+            attempts += 1
             reading = asyncio.create_task(self._resume_once(legacy_session, context, position))
-            await wait_first(reading, self._clock.sleep(timeout_seconds))
+            await wait_first(reading, self._clock.sleep(READ_TIMEOUT.pause_seconds(attempts)))
             if not reading.cancelled() and (completion := reading.result()) is not None:
                 return completion
-            timeout_seconds = min(2 * timeout_seconds, READ_TIMEOUT_SECONDS_MAX)
-            pause = min(2 * pause, RESUME_BACKOFF_SECONDS_MAX)
-            await self._clock.sleep(pause)
+            await self._clock.sleep(RESUME_BACKOFF.pause_seconds(attempts))
 
     async def _resume_once(
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition

@@ -16,10 +16,11 @@ from typing import Any, Final, cast
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, Handle, failed_completion
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import error_to_completion, result_to_completion
-from ringback.runner.drivers.driver import CallContext, CallSessionPort, NotificationStreamPort, ParkedCall
+from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
 from ringback.runner.drivers.task_polling import POLL_SECONDS_MIN, TASK_ID_LENGTH_MAX, TaskPoller
 from ringback.upstreams.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
+from ringback.upstreams.session_ports import CallSessionPort, NotificationStreamPort
 
 TASK_DRIVER: Final = "task"
 """Names the handles made here."""

@@ -4,17 +4,20 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.queries import load_statements
+from ringback.storage.codec import RowCodec
+from ringback.storage.sqlite.columns import load_sql
+
+T = TypeVar("T")
 
 SQLITE_VERSION_MIN: Final = (3, 38)
 """RETURNING came in 3.35, STRICT tables in 3.37, JSON functions as a fixed part in 3.38."""
 STATEMENTS_CACHED: Final = 256
 """More than all statements of sql/ together, so that each is compiled once for a connection."""
 
-SESSION_STATEMENTS: Final = load_statements("ringback.storage.sqlite", "sql/session.sql")
+SESSION_STATEMENTS: Final = load_sql("session")
 
 _UNAVAILABLE_CODES: Final = frozenset(
     {
@@ -65,8 +68,8 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
         connection.execute(SESSION_STATEMENTS["sync_every_commit"])
         connection.execute(SESSION_STATEMENTS["check_references"])
         connection.execute(SESSION_STATEMENTS["checkpoint_rarely"])
-        connection.execute(SESSION_STATEMENTS["cache_more"])
-        connection.execute(SESSION_STATEMENTS["note_in_memory"])
+        connection.execute(SESSION_STATEMENTS["cache_for_writer"])
+        connection.execute(SESSION_STATEMENTS["keep_journals_in_memory"])
     except sqlite3.Error:
         connection.close()  # a file that is no database is opened without a word, and refused at the first statement
         raise
@@ -114,8 +117,15 @@ class Statements:
         rows = self.fetch_all(name, **parameters)
         return rows[0] if rows else None
 
+    def fetch_records(self, name: str, codec: RowCodec[T], /, **parameters: Any) -> list[T]:
+        return [codec.decode(row) for row in self.fetch_all(name, **parameters)]
+
+    def fetch_record(self, name: str, codec: RowCodec[T], /, **parameters: Any) -> T | None:
+        row = self.fetch_one(name, **parameters)
+        return None if row is None else codec.decode(row)
+
     def execute(self, name: str, /, **parameters: Any) -> int:
-        """How many rows were changed."""
+        """The number of changed rows."""
         return self._connection.execute(self._statements[name], parameters).rowcount
 
     def execute_many(self, name: str, /, parameters: Iterable[Mapping[str, Any]]) -> None:

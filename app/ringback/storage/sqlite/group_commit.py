@@ -37,7 +37,8 @@ from ringback.storage.sqlite.database import (
     to_store_unavailable,
 )
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
-from ringback.storage.sqlite.transaction import SqliteTransaction, drive_in_turns
+from ringback.storage.sqlite.transaction import SqliteTransaction
+from ringback.storage.sqlite.unit_of_work import run_in_steps
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
@@ -71,7 +72,8 @@ class _UnitOfWork:
     value: Any = None
     error: Exception | None = None
     topics: list[str] = field(default_factory=list[str])
-    on_end_actions: list[Callable[[bool], None]] = field(default_factory=list[Callable[[bool], None]])
+    commit_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    rollback_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     @property
     def work_name(self) -> str:
@@ -82,8 +84,8 @@ class _UnitOfWork:
 
     def reset_after_rollback(self) -> None:
         """It was rolled back, and will be run again."""
-        self._run_on_end_actions(committed=False)
-        self.topics, self.on_end_actions, self.error = [], [], None
+        self._run_actions(self.rollback_actions)
+        self.topics, self.commit_actions, self.rollback_actions, self.error = [], [], [], None
 
     def tell(self) -> None:
         """Let the caller go on in the next turn of the event loop, unless it has gone."""
@@ -96,12 +98,12 @@ class _UnitOfWork:
 
     def end(self) -> None:
         """Do what was left for the end."""
-        self._run_on_end_actions(committed=self.error is None)
+        self._run_actions(self.commit_actions if self.error is None else self.rollback_actions)
 
-    def _run_on_end_actions(self, *, committed: bool) -> None:
-        for ending in self.on_end_actions:
+    def _run_actions(self, actions: list[Callable[[], None]]) -> None:
+        for action in actions:
             try:
-                ending(committed)
+                action()
             except Exception:  # the boundary between a bug of one and everybody who waits for the same commit
                 log.exception("store.ending_failed")
 
@@ -253,7 +255,7 @@ class GroupCommit:
     async def _run_with_savepoints(self, group: list[_UnitOfWork]) -> None:
         """Run the units so that one that raises is undone alone."""
         for unit in group:
-            self._execute("start_unit")
+            self._execute("savepoint")
             changes = self._connection.total_changes
             try:
                 await self._run_unit(unit)
@@ -263,8 +265,8 @@ class GroupCommit:
                 unit.error = error
                 if self._connection.total_changes != changes:
                     self._suspect(unit)
-                self._execute("undo_unit")
-            self._execute("end_unit")
+                self._execute("rollback_to_savepoint")
+            self._execute("release_savepoint")
 
     def _suspect(self, unit: _UnitOfWork) -> None:
         self._savepoint_until[unit.work_name] = self._clock.monotonic() + SAVEPOINT_SECONDS
@@ -278,8 +280,9 @@ class GroupCommit:
         transaction = SqliteTransaction(
             self._connection, sealer=self._sealer, webhook_reader=self._reader, now=self._clock.now()
         )
-        unit.topics, unit.on_end_actions = transaction.topics, transaction.on_end_actions
-        unit.value = await drive_in_turns(unit.work(transaction))
+        unit.topics = transaction.topics
+        unit.commit_actions, unit.rollback_actions = transaction.commit_actions, transaction.rollback_actions
+        unit.value = await run_in_steps(unit.work(transaction))
 
     def _complete_group(self, group: list[_UnitOfWork]) -> None:
         _end_all(group)

@@ -21,7 +21,8 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, to_caller_error
-from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
+from ringback.storage.sqlite.transaction import SqliteTransaction
+from ringback.storage.sqlite.unit_of_work import run_to_completion
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")

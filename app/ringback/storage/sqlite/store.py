@@ -20,7 +20,8 @@ from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
-from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
+from ringback.storage.sqlite.transaction import SqliteTransaction
+from ringback.storage.sqlite.unit_of_work import run_to_completion
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
@@ -150,7 +151,7 @@ class SqliteStore:
 
     def _connect_reader(self) -> sqlite3.Connection:
         connection = database.connect(self._path, lock_wait_seconds=0)
-        connection.execute(database.SESSION_STATEMENTS["cache_little"])
+        connection.execute(database.SESSION_STATEMENTS["cache_for_reader"])
         connection.execute(database.SESSION_STATEMENTS["forbid_writing"])
         return connection
 

@@ -1,11 +1,11 @@
-"""Which MCP servers there are: the `mcpServers` file that every MCP host reads, and `serve --upstream NAME=COMMAND_OR_URL`.
+"""The configuration of upstreams: the `mcpServers` file that every MCP host reads, and `serve --upstream NAME=COMMAND_OR_URL`.
 
-    document ──▶ entry ──▶ values        upstream: what comes of it, an `UpstreamConfig` each
-    a file's     one       of the shapes that occur,
-    servers      server    ${PLACEHOLDERS} expanded
+    loader ──▶ server_entry ──▶ models        models      `UpstreamConfig`: one upstream, completely decided and expanded
+    file or    pydantic models  the values    expansion   ${VARIABLE} placeholders
+    option     of one server
 
-Nothing is started or reached here. The environment is handed in; what it holds may be secret, so an error names the variable
-and the upstream, never a value, and a configuration does not show its secrets when it is printed.
+Nothing here starts or connects to an upstream. The caller passes the environment in. Its values may be secret: an error names
+the variable and the upstream but never a value, and the `repr` of a configuration hides its secrets.
 """
 
 from ringback.upstreams.config.loader import load_upstreams, parse_upstream_option, parse_upstreams

@@ -1,4 +1,4 @@
-"""Where configurations come from: the `mcpServers` file that every MCP host reads, and `--upstream NAME=COMMAND_OR_URL`."""
+"""Loads configurations from an `mcpServers` file or from an option `--upstream NAME=COMMAND_OR_URL`."""
 
 import shlex
 from collections.abc import Mapping
@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ringback.domain import jsontext
-from ringback.upstreams.config.fields import SHOWN_NAME_LENGTH_MAX, ConfigFields
+from ringback.upstreams.config.expansion import SHOWN_NAME_LENGTH_MAX
 from ringback.upstreams.config.models import ConfigError, UpstreamConfig
 from ringback.upstreams.config.server_entry import parse_server_entry
 
 CONFIG_BYTES_MAX: Final = 1024 * 1024
-"""An mcpServers file is a few kilobytes; what is larger is some other file."""
+"""An mcpServers file has a few kilobytes; a larger file is something else."""
 UPSTREAMS_MAX: Final = 200
-"""Each is a connection of its own, most of them a child process."""
+"""Each upstream has its own connection, and most have a child process."""
 _SERVER_KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
 
 
 def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
-    """Read an mcpServers file; raises `ConfigError` also when it cannot be read."""
+    """Read an mcpServers file; raises `ConfigError`, also for a file that cannot be read."""
     try:
         with path.open("rb") as file:
             text = file.read(CONFIG_BYTES_MAX + 1)
@@ -30,18 +30,17 @@ def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[Upstream
 
 
 def parse_upstreams(text: bytes | str, *, source: str, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
-    """The upstreams in an `mcpServers` (or VS Code `servers`) document, in its order, without those marked disabled."""
-    entries = {
-        name: _make_fields(source, name, settings, environment)
-        for name, settings in _parse_servers(text, source).items()
-    }
+    """The upstreams of an `mcpServers` (or VS Code `servers`) document in its order, without disabled ones."""
+    entries = [(name, _check_entry(source, name, entry)) for name, entry in _parse_servers(text, source).items()]
     return tuple(
-        parse_server_entry(name, values) for name, values in entries.items() if values.get_raw("disabled") is not True
+        parse_server_entry(name, settings, where=_describe(source, name), environment=environment)
+        for name, settings in entries
+        if settings.get("disabled") is not True
     )
 
 
 def parse_upstream_option(option: str) -> UpstreamConfig:
-    """`NAME=COMMAND_OR_URL` of `serve --upstream`; a command is split as a shell would."""
+    """Parse `NAME=COMMAND_OR_URL` of `serve --upstream`; a command is split as a shell splits it."""
     name, separator, value = option.partition("=")
     source = f"--upstream {name}"
     if not separator or not value.strip():
@@ -54,14 +53,17 @@ def parse_upstream_option(option: str) -> UpstreamConfig:
         except ValueError as error:
             raise ConfigError(f"{source}: the command cannot be split ({error}). Check its quotes.") from None
         settings = {"command": command, "args": args}
-    return parse_server_entry(name, _make_fields(source, name, settings, None))
+    return parse_server_entry(name, settings, where=_describe(source, name), environment=None)
 
 
-def _make_fields(source: str, name: str, settings: Any, environment: Mapping[str, str] | None) -> ConfigFields:
-    where = f"{source}: upstream '{name[:SHOWN_NAME_LENGTH_MAX]}'"
-    if not isinstance(settings, dict):
-        raise ConfigError(f"{where}: must be an object with a 'command' or a 'url'.")
-    return ConfigFields(cast("dict[str, Any]", settings), where=where, environment=environment)
+def _describe(source: str, name: str) -> str:
+    return f"{source}: upstream '{name[:SHOWN_NAME_LENGTH_MAX]}'"
+
+
+def _check_entry(source: str, name: str, entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{_describe(source, name)}: must be an object with a 'command' or a 'url'.")
+    return cast("dict[str, Any]", entry)
 
 
 def _parse_servers(text: bytes | str, source: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is known of an upstream before it is reached: one value, in which everything is decided and expanded."""
+"""The configuration of one upstream as a value: defaults applied, placeholders expanded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from enum import StrEnum
 from typing import Final
 
 MAX_CONCURRENT_STDIO: Final = 16
-"""One process and one pipe: more calls at once only wait inside it."""
+"""A child has one process and one pipe; more concurrent calls only wait inside it."""
 MAX_CONCURRENT_HTTP: Final = 256
-"""Each waiting call is a connection; 256 of them stay below a usual limit of 1024 open files."""
+"""Each waiting call holds a connection; 256 of them stay below the usual limit of 1024 open files."""
 CONCURRENT_CALLS_MAX: Final = 10_000
-"""As many waiting calls as one process is built for."""
+"""The number of waiting calls that one process is designed for."""
 INLINE_WAIT_SECONDS_MAX: Final = 50.0
-"""Hosts give a tool call up after 60 s, many of them; the answer needs a moment to get there."""
+"""Many hosts abandon a tool call after 60 s, and the response needs time to arrive."""
 META_WILDCARD: Final = "*"
-"""Stands at the end of a key's beginning, in `UpstreamConfig.pass_meta`."""
+"""Ends a key prefix in `UpstreamConfig.forwarded_meta_keys`."""
 
 
 class UpstreamTransport(StrEnum):
@@ -23,7 +23,7 @@ class UpstreamTransport(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Who shares a session with the upstream (with stdio: a process): all calls, those of one principal, or nobody."""
+    """Which calls share a session (with stdio: a process): all calls, the calls of one principal, or none."""
 
     SHARED = "shared"
     PRINCIPAL = "principal"
@@ -31,21 +31,22 @@ class Isolation(StrEnum):
 
 
 class AuthMethod(StrEnum):
-    """How a client proves itself to a token endpoint (RFC 6749 §2.3.1): in a header, or in the form."""
+    """Where the client credentials stand in a token request (RFC 6749 §2.3.1): in a header or in the form."""
 
     BASIC = "client_secret_basic"
     POST = "client_secret_post"
 
 
 class ConfigError(ValueError):
-    """The configuration of the upstreams does not hold together; the message says where and what to do."""
+    """The configuration of the upstreams is invalid; the message says where and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentials:
-    """An OAuth client of our own (RFC 6749 §4.4): what an upstream's access tokens are got with.
+    """The OAuth client (RFC 6749 §4.4) with which Ringback fetches access tokens for an upstream.
 
-    The token endpoint is named and never discovered: else whoever answers as the upstream decides who is given the secret.
+    The token endpoint is configured and never discovered. With discovery, a server that impersonates the upstream could choose
+    the recipient of the secret.
     """
 
     token_url: str = field(repr=False)
@@ -53,7 +54,7 @@ class ClientCredentials:
     client_secret: str = field(repr=False)
     scope: str | None = None
     resource: str | None = field(default=None, repr=False)
-    """Whom the token is for (RFC 8707); 2025-06-18 and later want it said. None: it is left out."""
+    """The resource that the token is for (RFC 8707); MCP 2025-06-18 and later require it. None: the request omits it."""
     auth_method: AuthMethod = AuthMethod.BASIC
 
 
@@ -66,31 +67,31 @@ class UpstreamConfig:
     command: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Added to the few variables that the SDK deems safe to inherit; nothing else of our environment is passed on."""
+    """Added to the few variables that the SDK considers safe to inherit. The child inherits no other variable."""
     cwd: str | None = None
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     oauth: ClientCredentials | None = None
     max_concurrent: int
     trusts_annotations: bool = False
-    """Whether readOnlyHint and idempotentHint of its tools may decide that a call is run a second time."""
+    """Whether readOnlyHint and idempotentHint of its tools permit a second run of a call."""
     isolation: Isolation = Isolation.SHARED
-    """Before 2026-07-28 only a session of a call's own lets its tool ask questions."""
+    """On legacy protocols a tool can send elicitations only with `CALL`."""
     inline_wait_seconds: float | None = None
-    """How long an MCP client's tools/call waits for the plain result; None leaves it to the service's own setting."""
+    """How long an MCP client's tools/call waits for the plain result; None selects the setting of the service."""
     tool_inline_wait_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-    """The same for single tools, by name."""
+    """The same for single tools, by name; it overrides `inline_wait_seconds`."""
     task_only_tools: frozenset[str] = frozenset()
-    """Tools that MCP clients may call as tasks only: who takes no tasks is refused, and not told where the result will be."""
+    """Tools that MCP clients may only call as tasks. A client without tasks gets an error instead of a pending result."""
     forwarded_meta_keys: tuple[str, ...] = (META_WILDCARD,)
-    """Keys of a client's `_meta` that it is told: names, and beginnings such as `acme/*`. All, because a client that changed no
-    more than a URL told it all."""
+    """Keys of a client's `_meta` that the upstream receives: names and prefixes such as `acme/*`. The default forwards all
+    keys, because a client that only changed its URL sent all of them before."""
 
     def get_inline_wait_seconds(self, tool: str) -> float | None:
         return self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds)
 
     def forwards_meta_key(self, key: str) -> bool:
-        """Whether it is told this key of a client's `_meta`, if anybody is (`domain.meta`)."""
+        """Whether the upstream receives this key of a client's `_meta`. Reserved keys (`domain.meta`) are removed elsewhere."""
         return any(
             key.startswith(name.removesuffix(META_WILDCARD)) if name.endswith(META_WILDCARD) else key == name
             for name in self.forwarded_meta_keys

@@ -1,14 +1,36 @@
-"""One server of the file as an `UpstreamConfig`: the keys that every host reads, and those under `ringback` that are ours."""
+"""One server of the file: the keys that every MCP host reads, and those under `ringback`.
+
+Host keys that Ringback does not know are ignored. Unknown keys under `ringback` are errors, because a misspelt setting would
+otherwise have no effect.
+"""
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Self, cast
 from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from ringback.domain import meta
 from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.domain.validation import is_loopback
-from ringback.upstreams.config.fields import SHOWN_NAME_LENGTH_MAX, ConfigFields
+from ringback.upstreams.config.expansion import (
+    FIELD_ERROR,
+    SHOWN_NAME_LENGTH_MAX,
+    expand_placeholders,
+    make_field_error,
+)
 from ringback.upstreams.config.models import (
     CONCURRENT_CALLS_MAX,
     INLINE_WAIT_SECONDS_MAX,
@@ -17,22 +39,12 @@ from ringback.upstreams.config.models import (
     META_WILDCARD,
     AuthMethod,
     ClientCredentials,
+    ConfigError,
     Isolation,
     UpstreamConfig,
     UpstreamTransport,
 )
 
-_RINGBACK_SETTINGS: Final = (
-    "max_concurrent",
-    "trust_annotations",
-    "isolation",
-    "inline_wait_seconds",
-    "tools",
-    "pass_meta",
-    "oauth",
-)
-_TOOL_SETTINGS: Final = ("inline_wait_seconds", "task_only")
-_OAUTH_SETTINGS: Final = ("token_url", "client_id", "client_secret", "scope", "resource", "auth_method")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2, a token
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _TRANSPORT_NAMES: Final = {
@@ -41,157 +53,255 @@ _TRANSPORT_NAMES: Final = {
     "streamable-http": UpstreamTransport.HTTP,
     "streamableHttp": UpstreamTransport.HTTP,
 }
+_TEXT_RULE: Final = "a text that is not empty"
 
 
-def parse_server_entry(name: str, values: ConfigFields) -> UpstreamConfig:
-    """Raises `ConfigError`."""
-    _check_name(name, values)
-    transport = _parse_transport(values)
-    our_settings = values.get_object("ringback")
-    our_settings.reject_unknown(_RINGBACK_SETTINGS)
-    specific = (
-        _parse_stdio(values, our_settings)
-        if transport is UpstreamTransport.STDIO
-        else _parse_http(values, our_settings)
-    )
-    default = MAX_CONCURRENT_STDIO if transport is UpstreamTransport.STDIO else MAX_CONCURRENT_HTTP
-    return UpstreamConfig(
-        name=name,
-        transport=transport,
-        max_concurrent=our_settings.get_int("max_concurrent", default=default, at_most=CONCURRENT_CALLS_MAX),
-        trusts_annotations=our_settings.get_bool("trust_annotations", default=False),
-        isolation=Isolation(our_settings.get_choice("isolation", list(Isolation), default=Isolation.SHARED)),
-        inline_wait_seconds=our_settings.get_seconds("inline_wait_seconds", at_most=INLINE_WAIT_SECONDS_MAX),
-        tool_inline_wait_seconds=_parse_tool_inline_waits(our_settings),
-        task_only_tools=_parse_task_only_tools(our_settings),
-        forwarded_meta_keys=_parse_pass_meta(our_settings) if "pass_meta" in our_settings else (META_WILDCARD,),
-        **specific,
-    )
-
-
-def _check_name(name: str, values: ConfigFields) -> None:
+def parse_server_entry(
+    name: str, settings: Mapping[str, Any], *, where: str, environment: Mapping[str, str] | None
+) -> UpstreamConfig:
+    """Raises `ConfigError`, which begins with `where`. Without an environment, placeholders are not expanded."""
     if not UPSTREAM_NAME_PATTERN.fullmatch(name):
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-") or "upstream-1"
-        raise values.make_error(f"names are 1 to 24 of a-z, 0-9 and '-'; rename it, for example to '{better}'")
+        raise ConfigError(f"{where}: names are 1 to 24 of a-z, 0-9 and '-'; rename it, for example to '{better}'.")
+    try:
+        entry = _choose_model(settings, where).model_validate(settings, context=environment)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_format_first_error(error)}.") from None
+    return entry.make_config(name)
 
 
-def _parse_transport(values: ConfigFields) -> UpstreamTransport:
-    declared = values.get_raw("type" if "type" in values else "transport")
+def _choose_model(settings: Mapping[str, Any], where: str) -> "type[_StdioEntry | _HttpEntry]":
+    declared = settings.get("type" if "type" in settings else "transport")
     if declared == "sse":
-        raise values.make_error(
-            "'sse' is a transport that MCP has retired; use the server's streamable HTTP URL ('http')"
+        raise ConfigError(
+            f"{where}: 'sse' is a transport that MCP has retired; use the server's streamable HTTP URL ('http')."
         )
     if declared is not None:
         if not isinstance(declared, str) or declared not in _TRANSPORT_NAMES:
-            raise values.make_error(f"'type' must be one of {', '.join(_TRANSPORT_NAMES)}")
-        return _TRANSPORT_NAMES[declared]
-    given = [key for key in ("command", "url") if key in values]
-    if len(given) != 1:
-        raise values.make_error("give either a 'command' (stdio) or a 'url' (HTTP), or say which with 'type'")
-    return UpstreamTransport.STDIO if given == ["command"] else UpstreamTransport.HTTP
+            raise ConfigError(f"{where}: 'type' must be one of {', '.join(_TRANSPORT_NAMES)}.")
+        return _StdioEntry if _TRANSPORT_NAMES[declared] is UpstreamTransport.STDIO else _HttpEntry
+    if ("command" in settings) == ("url" in settings):
+        raise ConfigError(f"{where}: give either a 'command' (stdio) or a 'url' (HTTP), or say which with 'type'.")
+    return _StdioEntry if "command" in settings else _HttpEntry
 
 
-def _parse_stdio(values: ConfigFields, our_settings: ConfigFields) -> Mapping[str, Any]:
-    if "oauth" in our_settings:
-        raise values.make_error("'ringback.oauth' is for upstreams with a 'url'; give a command its secrets with 'env'")
-    return {
-        "command": values.get_text("command"),
-        "args": values.get_texts("args"),
-        "env": values.get_text_map("env"),
-        "cwd": values.get_text("cwd") if "cwd" in values else None,
-    }
+def _format_first_error(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(part[:SHOWN_NAME_LENGTH_MAX] for part in first["loc"] if isinstance(part, str))
+    problem = first["ctx"]["problem"] if first["type"] == FIELD_ERROR and "ctx" in first else f"must be {_TEXT_RULE}"
+    return f"'{path}' {problem}" if path else problem
 
 
-def _parse_http(values: ConfigFields, our_settings: ConfigFields) -> Mapping[str, Any]:
-    url, headers = _parse_url(values, "url"), _parse_headers(values)
-    if "oauth" in our_settings and any(name.lower() == "authorization" for name in headers):
-        raise values.make_error("give either an 'Authorization' header or 'ringback.oauth', which makes one")
-    return {
-        "url": url,
-        "headers": headers,
-        "oauth": _parse_oauth(our_settings.get_object("oauth"), url) if "oauth" in our_settings else None,
-    }
+# -- the types of fields -----------------------------------------------------------------------------------------------------
 
 
-def _parse_url(values: ConfigFields, key: str) -> str:
-    url = values.get_text(key)
-    url_parts = _split_url(url)
-    if url_parts is None or not url.isprintable() or " " in url:
-        raise values.make_error(f"{values.quote_path(key)} must be an http:// or https:// URL with a host")
+def _must_be(rule: str) -> WrapValidator:
+    """Replaces pydantic's words for a wrong type or range by `must be …`."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if any(each["type"] == FIELD_ERROR for each in error.errors(include_url=False)):
+                raise
+            raise make_field_error(f"must be {rule}") from None
+
+    return WrapValidator(validate)
+
+
+def _check_object(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise make_field_error("must be an object")
+    return cast("dict[str, Any]", value)
+
+
+def _check_not_blank(text: str) -> str:
+    if not text.strip():
+        raise make_field_error(f"must be {_TEXT_RULE}")
+    return text
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise make_field_error("must be an http:// or https:// URL with a host")
     return url
 
 
-def _split_url(url: str) -> SplitResult | None:
-    try:
-        url_parts = urlsplit(url)
-        usable = url_parts.scheme in {"http", "https"} and bool(url_parts.hostname) and url_parts.port != 0
-    except ValueError:
-        return None
-    return url_parts if usable else None
+def _check_confidential(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise make_field_error("must be https://: a secret is sent there")
+    return url
 
 
-def _parse_headers(values: ConfigFields) -> dict[str, str]:
-    headers = values.get_text_map("headers")
+def _check_headers(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             shown = name[:SHOWN_NAME_LENGTH_MAX]
-            raise values.make_error(f"header '{shown}' is no valid HTTP header: one line of visible ASCII characters")
+            raise make_field_error(
+                f"holds '{shown}', which is no valid HTTP header: one line of visible ASCII characters"
+            )
     return headers
 
 
-def _parse_tool_inline_waits(our_settings: ConfigFields) -> dict[str, float]:
-    windows: dict[str, float] = {}
-    for tool, settings in our_settings.get_object("tools").get_objects().items():
-        settings.reject_unknown(_TOOL_SETTINGS)
-        if (wait := settings.get_seconds("inline_wait_seconds", at_most=INLINE_WAIT_SECONDS_MAX)) is not None:
-            windows[tool] = wait
-    return windows
-
-
-def _parse_task_only_tools(our_settings: ConfigFields) -> frozenset[str]:
-    tools = our_settings.get_object("tools").get_objects()
-    return frozenset(tool for tool, settings in tools.items() if settings.get_bool("task_only", default=False))
-
-
-def _parse_pass_meta(our_settings: ConfigFields) -> tuple[str, ...]:
-    keys, quoted_path = our_settings.get_texts("pass_meta"), our_settings.quote_path("pass_meta")
+def _check_meta_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     for key in keys:
         shown = key[:SHOWN_NAME_LENGTH_MAX]
         if not key or META_WILDCARD in key[:-1]:
-            raise our_settings.make_error(
-                f"{quoted_path} holds '{shown}'; write keys, or how they begin and then '*', for example 'acme/*'"
-            )
+            raise make_field_error(f"holds '{shown}'; write keys, or how they begin and then '*', for example 'acme/*'")
         if meta.is_reserved_meta_key(key) or key.startswith(meta.RINGBACK_META_PREFIX):
-            raise our_settings.make_error(f"{quoted_path} names '{shown}', which never goes upstream; leave it out")
+            raise make_field_error(f"names '{shown}', which never goes upstream; leave it out")
     return keys
 
 
-# -- OAuth -----------------------------------------------------------------------------------------------------------------
+_Item = Annotated[str, Strict(), AfterValidator(expand_placeholders)]
+_Text = Annotated[
+    str, Strict(), _must_be(_TEXT_RULE), AfterValidator(_check_not_blank), AfterValidator(expand_placeholders)
+]
+_Url = Annotated[_Text, AfterValidator(_check_url)]
+_Texts = Annotated[tuple[_Item, ...], _must_be("a list of texts; quote numbers")]
+_TextMap = Annotated[dict[str, _Item], _must_be("an object of texts; quote numbers and true/false")]
+_Bool = Annotated[bool, Strict(), _must_be("true or false")]
+_Seconds = Annotated[
+    float | None,
+    Strict(),
+    Field(ge=0, le=INLINE_WAIT_SECONDS_MAX),
+    _must_be(f"a number of seconds from 0 to {INLINE_WAIT_SECONDS_MAX:g}"),
+]
 
 
-def _parse_oauth(oauth: ConfigFields, upstream_url: str) -> ClientCredentials:
-    oauth.reject_unknown(_OAUTH_SETTINGS)
-    token_url = _parse_url(oauth, "token_url")
-    if not _is_confidential(urlsplit(token_url)):
-        raise oauth.make_error(f"{oauth.quote_path('token_url')} must be https://: a secret is sent there")
-    return ClientCredentials(
-        token_url=token_url,
-        client_id=oauth.get_text("client_id"),
-        client_secret=oauth.get_text("client_secret"),
-        scope=oauth.get_text("scope") if "scope" in oauth else None,
-        resource=_parse_resource(oauth, upstream_url),
-        auth_method=AuthMethod(oauth.get_choice("auth_method", list(AuthMethod), default=AuthMethod.BASIC)),
-    )
+class _OwnSettings(BaseModel):
+    """An object under `ringback`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, value: Any) -> Any:
+        settings = _check_object(value)
+        if unknown := sorted(settings.keys() - cls.model_fields.keys()):
+            shown = unknown[0][:SHOWN_NAME_LENGTH_MAX]
+            raise make_field_error(f"has no setting '{shown}'; there is {', '.join(cls.model_fields)}")
+        return settings
 
 
-def _is_confidential(url: SplitResult) -> bool:
-    """Whether nobody on the way can read along: TLS, or not leaving this machine."""
-    return url.scheme == "https" or is_loopback(url.hostname or "")
+# -- the objects of the file -------------------------------------------------------------------------------------------------
 
 
-def _parse_resource(oauth: ConfigFields, upstream_url: str) -> str | None:
-    """The upstream itself, as MCP's authorization wants it; some authorization servers refuse to hear it, so null is none."""
-    if "resource" not in oauth:
-        url_parts = urlsplit(upstream_url)
-        return urlunsplit((url_parts.scheme, url_parts.netloc.rpartition("@")[2], url_parts.path, "", ""))
-    return None if oauth.get_raw("resource") is None else oauth.get_text("resource")
+class _ToolSettings(_OwnSettings):
+    inline_wait_seconds: _Seconds = None
+    task_only: _Bool = False
+
+
+class _OAuthSettings(_OwnSettings):
+    token_url: Annotated[_Url, AfterValidator(_check_confidential)]
+    client_id: _Text
+    client_secret: _Text
+    scope: _Text = ""
+    resource: Annotated[_Text | None, _must_be(_TEXT_RULE)] = None
+    auth_method: Annotated[AuthMethod, _must_be(f"one of {', '.join(AuthMethod)}")] = AuthMethod.BASIC
+
+    def make_credentials(self, upstream_url: str) -> ClientCredentials:
+        resource = self.resource if "resource" in self.model_fields_set else _strip_url(urlsplit(upstream_url))
+        return ClientCredentials(
+            token_url=self.token_url,
+            client_id=self.client_id,
+            client_secret=self.client_secret,
+            scope=self.scope or None,
+            resource=resource,
+            auth_method=self.auth_method,
+        )
+
+
+def _strip_url(parts: SplitResult) -> str:
+    """The URL that names the upstream as a resource: without user, query and fragment."""
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+class _RingbackSettings(_OwnSettings):
+    max_concurrent: Annotated[
+        int,
+        Strict(),
+        Field(ge=1, le=CONCURRENT_CALLS_MAX),
+        _must_be(f"a whole number from 1 to {CONCURRENT_CALLS_MAX}"),
+    ] = 0
+    """0 stands for the default of the transport."""
+    trust_annotations: _Bool = False
+    isolation: Annotated[Isolation, _must_be(f"one of {', '.join(Isolation)}")] = Isolation.SHARED
+    inline_wait_seconds: _Seconds = None
+    tools: Annotated[dict[str, _ToolSettings], _must_be("an object")] = Field(default_factory=dict[str, _ToolSettings])
+    pass_meta: Annotated[_Texts, AfterValidator(_check_meta_keys)] = (META_WILDCARD,)
+    oauth: Annotated[_OAuthSettings | None, BeforeValidator(_check_object)] = None
+
+
+class _ServerEntry(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    transport_kind: ClassVar[UpstreamTransport]
+    max_concurrent_default: ClassVar[int]
+
+    ringback: _RingbackSettings = Field(default_factory=_RingbackSettings)
+
+    def make_config(self, name: str) -> UpstreamConfig:
+        own = self.ringback
+        return UpstreamConfig(
+            name=name,
+            transport=self.transport_kind,
+            max_concurrent=own.max_concurrent or self.max_concurrent_default,
+            trusts_annotations=own.trust_annotations,
+            isolation=own.isolation,
+            inline_wait_seconds=own.inline_wait_seconds,
+            tool_inline_wait_seconds={
+                tool: settings.inline_wait_seconds
+                for tool, settings in own.tools.items()
+                if settings.inline_wait_seconds is not None
+            },
+            task_only_tools=frozenset(tool for tool, settings in own.tools.items() if settings.task_only),
+            forwarded_meta_keys=own.pass_meta,
+            **self._transport_fields(),
+        )
+
+    def _transport_fields(self) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+
+class _StdioEntry(_ServerEntry):
+    transport_kind = UpstreamTransport.STDIO
+    max_concurrent_default = MAX_CONCURRENT_STDIO
+
+    command: _Text
+    args: _Texts = ()
+    env: _TextMap = Field(default_factory=dict[str, str])
+    cwd: _Text = ""
+
+    @model_validator(mode="after")
+    def _check_oauth(self) -> Self:
+        if self.ringback.oauth is not None:
+            raise make_field_error(
+                "'ringback.oauth' is for upstreams with a 'url'; give a command its secrets with 'env'"
+            )
+        return self
+
+    def _transport_fields(self) -> Mapping[str, Any]:
+        return {"command": self.command, "args": self.args, "env": self.env, "cwd": self.cwd or None}
+
+
+class _HttpEntry(_ServerEntry):
+    transport_kind = UpstreamTransport.HTTP
+    max_concurrent_default = MAX_CONCURRENT_HTTP
+
+    url: _Url
+    headers: Annotated[_TextMap, AfterValidator(_check_headers)] = Field(default_factory=dict[str, str])
+
+    @model_validator(mode="after")
+    def _check_authorization(self) -> Self:
+        if self.ringback.oauth is not None and any(name.lower() == "authorization" for name in self.headers):
+            raise make_field_error("give either an 'Authorization' header or 'ringback.oauth', which makes one")
+        return self
+
+    def _transport_fields(self) -> Mapping[str, Any]:
+        oauth = self.ringback.oauth
+        credentials = None if oauth is None else oauth.make_credentials(self.url)
+        return {"url": self.url, "headers": self.headers, "oauth": credentials}

@@ -14,14 +14,13 @@ import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, RequestId
 
+from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
-from ringback.upstreams.transports.notification_buffer import TokenBucket
 
-EVENTS_PER_SECOND: Final = 500
-EVENTS_BURST: Final = 2000
+EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """Of notifications on one stream; a tool that tells more waits, and nobody else does."""
 _FIELD_BYTES: Final = 4096
 """Around the data of an event: its name and id."""
@@ -48,9 +47,8 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._faults = faults
         self._large_results = large_results
         self._error = encode_error
-        self._bucket = TokenBucket(
-            per_second=EVENTS_PER_SECOND, burst=EVENTS_BURST, now=asyncio.get_running_loop().time
-        )
+        self._now = asyncio.get_running_loop().time
+        self._bucket = TokenBucket(EVENT_LIMIT)
         self._lines: list[bytes] = []
         self._size = 0
 
@@ -115,7 +113,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         return whole if not read.repaired_characters else _replace_data(lines, _encode_message(read.message))
 
     async def _limit_rate(self) -> None:
-        if (wait := self._bucket.reserve()) > 0:
+        if (wait := self._bucket.reserve(self._now())) > 0:
             await asyncio.sleep(wait)
 
     def _final_error_event(self, why: str) -> bytes | None:

@@ -22,7 +22,6 @@ from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, J
 from ringback import __version__
 from ringback.domain import jsontext
 from ringback.notifier.configured_hosts import LookUp
-from ringback.runner.cookies import CookieTransport
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.errors import (
     CredentialsRejected,
@@ -37,6 +36,7 @@ from ringback.upstreams.errors import (
     UpstreamError,
 )
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.transports.cookies import CookieTransport
 from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults

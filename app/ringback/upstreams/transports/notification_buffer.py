@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-NOTIFICATIONS_PER_SECOND: Final = 100
-NOTIFICATIONS_BURST: Final = 200
+from ringback.domain.rate_limiter import RateLimit, TokenBucket
+
+NOTIFICATION_LIMIT: Final = RateLimit(per_second=100, burst=200)
 """Handed on: each is decoded, checked by the SDK and passed on. A tool that tells of each percent stays below."""
 BUFFERED_NOTIFICATIONS_MAX: Final = 256
 """That say different things; of more the oldest go."""
@@ -31,39 +32,11 @@ _REPLACEABLE: Final = (
 """Of these the last one tells all. Each log message tells something of its own."""
 
 
-class TokenBucket:
-    def __init__(self, *, per_second: float, burst: float, now: Callable[[], float]) -> None:
-        """`now` is in seconds, and never goes back."""
-        self._per_second = per_second
-        self._burst = burst
-        self._now = now
-        self._tokens = burst
-        self._filled_at = now()
-
-    def try_acquire(self) -> bool:
-        """One token, if there is one."""
-        if self.wait_seconds() > 0:
-            return False
-        self._tokens -= 1
-        return True
-
-    def reserve(self) -> float:
-        """One token, also if there is none; how many seconds to wait for it."""
-        wait = self.wait_seconds()
-        self._tokens -= 1
-        return wait
-
-    def wait_seconds(self) -> float:
-        """Until there is one."""
-        now = self._now()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
-        self._filled_at = now
-        return max(0.0, (1 - self._tokens) / self._per_second)
-
-
 class NotificationBuffer:
-    def __init__(self, bucket: TokenBucket) -> None:
-        self._bucket = bucket
+    def __init__(self, *, now: Callable[[], float]) -> None:
+        """`now` returns seconds and never goes back."""
+        self._now = now
+        self._bucket = TokenBucket(NOTIFICATION_LIMIT)
         self._buffered: dict[object, bytes] = {}
         self.dropped_count = 0
         """Since the start, those in whose place a newer one stands included."""
@@ -74,7 +47,7 @@ class NotificationBuffer:
     def buffer_if_limited(self, line: bytes) -> bool:
         """Keep the line for later, if it is a notification that need not be handed on now."""
         found = _METHOD.match(line)
-        if found is None or (not self._buffered and self._bucket.try_acquire()):
+        if found is None or (not self._buffered and self._bucket.try_acquire(self._now())):
             return False
         key = _deduplication_key(found[1], line)
         if self._buffered.pop(key, None) is not None:
@@ -87,7 +60,7 @@ class NotificationBuffer:
 
     def pop_due(self) -> Iterator[bytes]:
         """Those whose time has come, in their order."""
-        while self._buffered and self._bucket.try_acquire():
+        while self._buffered and self._bucket.try_acquire(self._now()):
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def pop_all(self) -> Iterator[bytes]:
@@ -97,7 +70,7 @@ class NotificationBuffer:
 
     def wait_seconds(self) -> float | None:
         """Until the next is due; None if none waits."""
-        return self._bucket.wait_seconds() if self._buffered else None
+        return self._bucket.wait_seconds(self._now()) if self._buffered else None
 
 
 def _deduplication_key(method: bytes, line: bytes) -> object:

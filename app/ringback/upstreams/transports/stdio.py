@@ -30,6 +30,7 @@ from mcp_types import (
 )
 
 from ringback.domain import jsontext
+from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
@@ -48,12 +49,7 @@ from ringback.upstreams.transports.message_decoder import (
     decode_messages,
     find_response_id,
 )
-from ringback.upstreams.transports.notification_buffer import (
-    NOTIFICATIONS_BURST,
-    NOTIFICATIONS_PER_SECOND,
-    NotificationBuffer,
-    TokenBucket,
-)
+from ringback.upstreams.transports.notification_buffer import NotificationBuffer
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +61,7 @@ CHILD_REQUESTS_MAX: Final = 256
 """Requests of a child that wait for our answer at once; a call asks one at a time."""
 LATE_RESPONSES_MAX: Final = 1024
 """Requests that were given up, whose late answers are nobody's fault."""
-LINES_PER_SECOND: Final = 20_000
+LINE_LIMIT: Final = RateLimit(per_second=20_000, burst=20_000)
 """Of lines that answer nothing. A child that writes more waits, so that looking at them never takes all of the event loop."""
 LINES_PER_LOOP_TURN: Final = 64
 """Between two turns of everybody else."""
@@ -107,11 +103,9 @@ class _StdioTransport:
         self._to_session, from_child = anyio.create_memory_object_stream[_Inbound](0)
         from_session, self._from_session = anyio.create_memory_object_stream[SessionMessage](0)
         self.streams: Streams = (from_child, from_session)
-        now = asyncio.get_running_loop().time
-        self._notifications = NotificationBuffer(
-            TokenBucket(per_second=NOTIFICATIONS_PER_SECOND, burst=NOTIFICATIONS_BURST, now=now)
-        )
-        self._line_limiter = TokenBucket(per_second=LINES_PER_SECOND, burst=LINES_PER_SECOND, now=now)
+        self._now = asyncio.get_running_loop().time
+        self._notifications = NotificationBuffer(now=self._now)
+        self._line_bucket = TokenBucket(LINE_LIMIT)
         self._open_requests: dict[RequestId, str] = {}
         """Methods of our requests that are open, by their ids."""
         self._late_responses: dict[RequestId, None] = {}
@@ -178,7 +172,7 @@ class _StdioTransport:
             self._faults.increment(Fault.DROPPED)
 
     async def _limit_rate(self) -> None:
-        if (wait := self._line_limiter.reserve()) > 0:
+        if (wait := self._line_bucket.reserve(self._now())) > 0:
             await asyncio.sleep(wait)
 
     async def _handle_oversized(self, line: OversizedLine) -> None:

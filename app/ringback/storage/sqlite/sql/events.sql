@@ -1,16 +1,15 @@
--- name: reserve
+-- name: reserve_seqs
 UPDATE log_heads SET seq = seq + :count WHERE principal = :principal RETURNING seq;
 
--- name: begin
+-- name: begin_log
 INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
 
 -- name: insert
-INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)
-VALUES (:principal, :seq, :id, :name, :call_id, :client_session_id, :correlation_id, :upstream, :tool, :data, :created_at);
+INSERT INTO events {new event};
 
 -- Places in a log follow each other without gaps, so a look that ends at `until` looks at no more than that many events.
 -- name: after
-SELECT * FROM events
+SELECT {event in events} FROM events
 WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:name IS NULL OR name = :name)
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
@@ -20,7 +19,7 @@ ORDER BY seq LIMIT :limit;
 -- The same, along the one call's own index (the plus keeps SQLite from the log's): resuming an old call does not read
 -- everything since.
 -- name: after_of_call
-SELECT * FROM events
+SELECT {event in events} FROM events
 WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND +principal = :principal
     AND (:name IS NULL OR name = :name)
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
@@ -41,5 +40,5 @@ DELETE FROM events WHERE (principal, seq) IN (
 )
 RETURNING principal, seq;
 
--- name: raise_horizon
+-- name: raise_retention_floor
 UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;

@@ -6,7 +6,7 @@ SELECT key_id, lost_at FROM sealing_keys ORDER BY key_id;
 INSERT INTO sealing_keys (key_id) VALUES (:key_id)
 ON CONFLICT (key_id) DO UPDATE SET lost_at = NULL WHERE lost_at IS NOT NULL;
 
--- name: forget
+-- name: remove
 DELETE FROM sealing_keys WHERE key_id = :key_id;
 
 -- name: accept_loss

@@ -10,16 +10,16 @@ PRAGMA synchronous = FULL;
 PRAGMA wal_autocheckpoint = 16000;
 
 -- The default of 2 MB does not hold the upper levels of the indexes of a busy day, and every miss is a read.
--- name: cache_more
+-- name: cache_for_writer
 PRAGMA cache_size = -65536;
 
 -- Readers of lists are several, and what they read is mostly in the operating system's cache: 8 MB for each.
--- name: cache_little
+-- name: cache_for_reader
 PRAGMA cache_size = -8192;
 
 -- What a unit of work or a statement would have to undo is noted in memory. By default it goes to a temporary file after 64 KB,
 -- which is sixteen pages, and so with nearly every unit.
--- name: note_in_memory
+-- name: keep_journals_in_memory
 PRAGMA temp_store = MEMORY;
 
 -- name: check_references
@@ -34,7 +34,7 @@ PRAGMA busy_timeout = 0;
 PRAGMA query_only = ON;
 
 -- The first damage that shows without comparing each index with its table.
--- name: look_for_damage
+-- name: check_integrity
 PRAGMA quick_check (1);
 
 -- name: begin_writing
@@ -46,11 +46,11 @@ BEGIN DEFERRED;
 -- name: commit
 COMMIT;
 
--- name: start_unit
+-- name: savepoint
 SAVEPOINT unit;
 
--- name: undo_unit
+-- name: rollback_to_savepoint
 ROLLBACK TO unit;
 
--- name: end_unit
+-- name: release_savepoint
 RELEASE unit;

@@ -1,8 +1,7 @@
 -- What is left of expired calls.
 
--- name: bury
-INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
-VALUES (:call_id, :principal, :idempotency_key, :request_hash, :expired_at);
+-- name: insert
+INSERT INTO tombstones {new tombstone};
 
 -- name: delete_call
 DELETE FROM calls WHERE id = :call_id;
@@ -12,7 +11,7 @@ DELETE FROM calls WHERE id = :call_id;
 UPDATE webhooks SET expires_at = :expired_at WHERE principal = :principal AND call_id = :call_id AND origin = 'call';
 
 -- name: get
-SELECT * FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
+SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
 
 -- name: remove
 DELETE FROM tombstones WHERE call_id IN (

@@ -1,22 +1,14 @@
 -- name: insert
-INSERT INTO webhooks (
-    id, principal, url, events, upstream, resource_uri, tool, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
-    include_result, "when", ordered, rate_per_second, description, state, origin, created_at, updated_at, expires_at, last_delivery_at,
-    last_error, failing_since, failures, openings, paused_until, missed_from
-) VALUES (
-    :id, :principal, :url, :events, :upstream, :resource_uri, :tool, :call_id, :client_session_id, :correlation_id, :match_correlation, :secrets,
-    :retries, :include_result, :when, :ordered, :rate_per_second, :description, :state, :origin, :created_at, :updated_at, :expires_at,
-    :last_delivery_at, :last_error, :failing_since, :failures, :openings, :paused_until, :missed_from
-);
+INSERT INTO webhooks {new webhook};
 
 -- name: get
-SELECT * FROM webhooks WHERE id = :id;
+SELECT {webhook in webhooks} FROM webhooks WHERE id = :id;
 
 -- name: by_ids
-SELECT webhooks.* FROM json_each(:ids) AS wanted CROSS JOIN webhooks ON webhooks.id = wanted.value;
+SELECT {webhook in webhooks} FROM json_each(:ids) AS wanted CROSS JOIN webhooks ON webhooks.id = wanted.value;
 
 -- name: page
-SELECT * FROM webhooks
+SELECT {webhook in webhooks} FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
@@ -36,7 +28,7 @@ SELECT event_name, fields FROM sets WHERE fields IS NOT NULL;
 
 -- Each of `keys` is an event name, a set of filters and the values that they must have; `place` is its place among them.
 -- name: matching
-SELECT webhooks.*, wanted.key AS place
+SELECT {webhook in webhooks}, wanted.key AS place
 FROM json_each(:keys) AS wanted
 CROSS JOIN webhook_matches ON webhook_matches.principal = :principal AND event_name = wanted.value ->> 0
     AND fields = wanted.value ->> 1 AND match_key = wanted.value ->> 2 AND ends_at > :now
@@ -44,7 +36,7 @@ CROSS JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
 WHERE :catching_up OR NOT EXISTS (SELECT 1 FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id);
 
 -- name: of_calls
-SELECT webhooks.* FROM json_each(:call_ids) AS wanted
+SELECT {webhook in webhooks} FROM json_each(:call_ids) AS wanted
 CROSS JOIN webhooks ON principal = :principal AND call_id = wanted.value AND origin = 'call'
 WHERE state <> 'disabled';
 

@@ -14,9 +14,9 @@ from mcp_types import JSONRPCNotification
 
 from ringback.domain import jsontext
 from ringback.domain.clock import SystemClock
-from ringback.runner.direct_posts import DirectPosts
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.session_dispatcher import SessionDispatcher
+from ringback.upstreams.transports.direct_posts import DirectPosts
 from ringback.upstreams.transports.guarded_http import SESSION_HEADER, GuardedTransport
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport

@@ -1,10 +1,10 @@
 -- Its holder is gone and may have sent it: the attempt stays counted.
--- name: release_lapsed
+-- name: release_expired_leases
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
     SELECT id FROM deliveries WHERE state = 'leased' AND lease_until <= :now LIMIT :limit
 );
 
--- name: release_abandoned
+-- name: release_leases_of_others
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
     SELECT id FROM deliveries INDEXED BY deliveries_leased
     WHERE state = 'leased' AND lease_owner IS NOT :owner LIMIT :limit
@@ -17,32 +17,32 @@ UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
 RETURNING id;
 
 -- name: by_ids
-SELECT whole_deliveries.*
+SELECT {delivery in whole_deliveries}
 FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value;
 
 -- Both step from webhook to webhook along the index of what is held, past the next `scan` of them and no further. Every one that
 -- was visited is a row, so that the last one tells where to go on.
 
--- name: to_release
-WITH RECURSIVE lanes (webhook_id, number) AS (
+-- name: webhooks_to_release
+WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > lanes.webhook_id), number + 1
-    FROM lanes WHERE lanes.webhook_id IS NOT NULL AND number < :scan
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id), number + 1
+    FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT lanes.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
-FROM lanes LEFT JOIN webhooks ON webhooks.id = lanes.webhook_id
-WHERE lanes.webhook_id IS NOT NULL
-ORDER BY lanes.webhook_id;
+SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
+WHERE webhook_ids.webhook_id IS NOT NULL
+ORDER BY webhook_ids.webhook_id;
 
--- name: to_probe
-WITH RECURSIVE lanes (webhook_id, number) AS (
+-- name: webhooks_to_probe
+WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > lanes.webhook_id), number + 1
-    FROM lanes WHERE lanes.webhook_id IS NOT NULL AND number < :scan
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id), number + 1
+    FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT lanes.webhook_id AS id, coalesce(
+SELECT webhook_ids.webhook_id AS id, coalesce(
     webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
     AND NOT EXISTS (
@@ -50,6 +50,6 @@ SELECT lanes.webhook_id AS id, coalesce(
     ),
     false
 ) AS wanted
-FROM lanes LEFT JOIN webhooks ON webhooks.id = lanes.webhook_id
-WHERE lanes.webhook_id IS NOT NULL
-ORDER BY lanes.webhook_id;
+FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
+WHERE webhook_ids.webhook_id IS NOT NULL
+ORDER BY webhook_ids.webhook_id;

@@ -1,0 +1,72 @@
+"""New work passes from the transaction that creates it to the worker that carries it out, without a query of the store.
+
+    producer, in its transaction ── the worker has capacity ──▶ the row is inserted as leased
+                                 └─ it has none, or none is attached ──▶ the row is inserted as queued or pending
+    the transaction commits      ──▶ the worker begins the work, with the values that are still in memory
+    it is rolled back            ──▶ the worker's capacity is free again
+
+Two producers use this: `services.calls` passes new calls to the runner, `notifier.fan_out` passes new deliveries to the
+dispatcher. The lease is an ordinary one: if the process dies, it expires and the work is leased again.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+from ringback.domain.call import Call
+from ringback.domain.delivery import Delivery
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import Webhook
+
+T = TypeVar("T")
+
+
+class PostCommitHandoff(Generic[T]):
+    """Holds the function by which the worker of this process grants leases."""
+
+    def __init__(self) -> None:
+        self.consumer: T | None = None
+        """None while no worker runs: all new work is then inserted as queued or pending."""
+
+    @contextmanager
+    def attach(self, consumer: T) -> Generator[None]:
+        self.consumer = consumer
+        try:
+            yield
+        finally:
+            self.consumer = None
+
+
+class CallLeases(Protocol):
+    """Leases calls within one transaction."""
+
+    async def lease_queued(self, tx: Transaction, upstream: str) -> Sequence[Call]:
+        """Lease as many of the upstream's queued calls as it has capacity for; returns these."""
+        ...
+
+    async def lease_new(self, tx: Transaction, call: Call) -> Call | None:
+        """The new call with its lease, for the caller to insert; None if it must queue behind others or lacks capacity."""
+        ...
+
+
+PrepareCallLeases = Callable[[], CallLeases]
+"""Called before the transaction begins, because the holder counts its lease from before the store grants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryLease:
+    """The lease with which a delivery is inserted if its attempt begins right after the commit."""
+
+    owner: str
+    token: str
+    until: datetime
+    hand_off: Callable[[Delivery], None]
+    """Takes the delivery that the lease is for; called in the same transaction."""
+
+
+GrantDeliveryLease = Callable[[Transaction, Webhook], DeliveryLease | None]
+
+CallHandoff = PostCommitHandoff[PrepareCallLeases]
+DeliveryHandoff = PostCommitHandoff[GrantDeliveryLease]

@@ -1,0 +1,48 @@
+"""`${VARIABLE}` placeholders in the texts of a configuration, and the error that a field of it raises."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
+
+SHOWN_NAME_LENGTH_MAX: Final = 64
+"""Characters of a foreign name that an error shows."""
+FIELD_ERROR: Final = "config_field"
+"""The pydantic type of the errors made here. Errors of other types have pydantic's own words."""
+_PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
+_VARIABLE_PATTERN: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+def make_field_error(problem: str) -> PydanticCustomError:
+    """An error that continues the quoted path of its field: `must be true or false`."""
+    return PydanticCustomError(FIELD_ERROR, "{problem}", {"problem": problem})
+
+
+def expand_placeholders(text: str, info: ValidationInfo) -> str:
+    """Replace placeholders by variables of the environment, which is the validation context.
+
+    Without an environment the text stays as it is: a shell has expanded it.
+    """
+    if "\0" in text:
+        raise make_field_error("holds a NUL character")
+    environment = cast("Mapping[str, str] | None", cast("Any", info.context))
+    if environment is None:
+        return text
+    return _PLACEHOLDER.sub(lambda match: _expand_placeholder(match[1], environment), text)
+
+
+def _expand_placeholder(placeholder: str, environment: Mapping[str, str]) -> str:
+    shown = placeholder[:SHOWN_NAME_LENGTH_MAX]
+    if placeholder.startswith("input:"):
+        raise make_field_error(f"holds ${{{shown}}}, but a service cannot prompt a user; use ${{ENV_VARIABLE}}")
+    if not (match := _VARIABLE_PATTERN.fullmatch(placeholder)):
+        raise make_field_error(f"holds ${{{shown}}}; write ${{NAME}}, ${{env:NAME}} or ${{NAME:-default}}")
+    name, default = match[1], cast("str | None", match[2])
+    value = environment.get(name)
+    if default is not None:
+        return value or default  # as in a shell, the default also replaces an empty value
+    if value is None:
+        raise make_field_error(f"needs the environment variable {name}, which is not set; set it before starting")
+    return value

@@ -1,0 +1,141 @@
+"""What drivers and task adoption see of a session with an upstream. Tests implement these Protocols with scripted sessions."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mcp.shared.dispatcher import ProgressFnT
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ringback.domain.upstreams import ToolInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegotiatedProtocol:
+    """The negotiated protocol of a session. It decides which driver carries a call."""
+
+    protocol_version: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The capabilities of the upstream, in wire form."""
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the protocol is 2026-07-28 or later: each request stands alone. Legacy has a handshake and a session."""
+        return self.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def has_extension(self, extension: str) -> bool:
+        return extension in self.capabilities.get("extensions", {})
+
+
+class NotificationStreamPort(Protocol):
+    """The notifications of a stream that a request opened."""
+
+    async def next_notification(self) -> Mapping[str, Any] | None:
+        """Wait for the parameters of the next notification; None after the end of the stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacySessionId:
+    """Identifies a legacy session, so that any process can rejoin it."""
+
+    session_id: str
+    protocol_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPosition:
+    """The position from which a stream delivers the response to a request: after this event of the request's stream."""
+
+    session: LegacySessionId
+    request_id: str | int
+    event_id: str
+
+
+OnStreamPosition = Callable[[StreamPosition], None]
+OnElicitation = Callable[[str, Mapping[str, Any] | None], None]
+"""Called with the id of an elicitation and its `{method, params}`, or None when the upstream withdraws it."""
+
+
+class LegacySessionPort(Protocol):
+    """A legacy session for drivers that return to it. Requests here never go to another session."""
+
+    @property
+    def session_id(self) -> LegacySessionId | None:
+        """None if the session cannot be rejoined: on a pipe, or with a server without sessions."""
+        ...
+
+    def keep_alive(self) -> AbstractContextManager[None]:
+        """Do not end the session at the upstream, not even after an exception in the block: a driver will rejoin it."""
+        ...
+
+    async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Like `CallSessionPort.send_request`, but cancelling it sends no cancellation: these requests only query a status."""
+        ...
+
+    async def resume_stream(
+        self, position: StreamPosition, *, on_progress: ProgressFnT | None = None
+    ) -> dict[str, Any]:
+        """Read the response to an earlier request; raises `ResponseLost` if a retry can help, else `SessionGone`.
+
+        Only for a rejoined session. Cancelling it sends no cancellation.
+        """
+        ...
+
+    async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification and wait until it has arrived; raises `RequestFailed`."""
+        ...
+
+    def handle_elicitations(self, on_elicitation: OnElicitation) -> AbstractContextManager[None]:
+        """Pass elicitations to the callback. A shared session gets none, because its handshake does not declare elicitation."""
+        ...
+
+    async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
+        """Answer an elicitation, also one of an earlier connection, and wait until it has arrived; raises `RequestFailed`."""
+        ...
+
+
+class CallSessionPort(Protocol):
+    """The session as a driver sees it."""
+
+    @property
+    def protocol(self) -> NegotiatedProtocol: ...
+
+    def get_tool(self, name: str) -> ToolInfo | None:
+        """The tool as the upstream listed it; None if it did not."""
+        ...
+
+    async def send_request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        client_capabilities: Mapping[str, Any] | None = None,
+        on_progress: ProgressFnT | None = None,
+        on_position: OnStreamPosition | None = None,
+    ) -> dict[str, Any]:
+        """Return the raw result; raises `RequestFailed`. Cancelling it sends a cancellation, unless `on_position` was called.
+
+        `client_capabilities` are declared for this request (modern only; legacy declares them in the handshake).
+        `on_position` (legacy only) gets each position from which the response can be read if the connection is lost.
+        """
+        ...
+
+    def open_notification_stream(
+        self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[NotificationStreamPort | None]:
+        """Open a `subscriptions/listen` stream with this filter; None if the upstream does not support all of it.
+
+        A legacy upstream sends notifications for `taskIds` without a request, and they are only hints.
+        """
+        ...
+
+    @property
+    def legacy_session(self) -> LegacySessionPort:
+        """The session that the last request went to (legacy only)."""
+        ...
+
+    def rejoin_session(self, session_id: LegacySessionId) -> AbstractAsyncContextManager[LegacySessionPort]:
+        """Rejoin a session that any process has opened, over a connection of its own."""
+        ...
