@@ -1,9 +1,9 @@
-"""`kill -9` around every step of a call that can be found again upstream, each with real processes and sockets.
+"""`kill -9` around every step of a call with a handle, each with real processes and sockets.
 
-task   start │ dispatch │ …the upstream makes a task… │ keep the handle │ …polling… │ finish
-rounds dispatch │ …the upstream asks… │ park │ …hours… │ answer │ drop the handle │ …the next round… │ finish
+task   start │ dispatch │ …the upstream creates a task… │ store the handle │ …polling… │ finish
+rounds dispatch │ …the upstream requests input… │ park │ …hours… │ answer │ drop the handle │ …the next round… │ finish
 
-Between sending and keeping what came back lies the one window in which nobody can know; everywhere else the call goes on.
+Only between dispatch and the stored handle does a kill make the outcome unknown; at every other step the call continues.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.support.upstreams import HttpServer, serving
 
 DISPATCH = "LeasedCall._write_dispatched"
 KEEP = "LeasedCall._update_call.<locals>"
-"""Of a task: the first change is its handle. Of rounds: the handle is dropped before the next one is sent."""
+"""For a task, the first update stores its handle. For rounds, the handle is dropped before the next round is sent."""
 PARK = "LeasedCall.park_call.<locals>"
 ANSWER = "InputAnswers.answer_input.<locals>"
 FINISH = "CompletionBatcher._record_completions"

@@ -1,4 +1,4 @@
-"""SIGTERM ends the process, whatever the disk and the upstreams do; what was acknowledged is there at the next start."""
+"""SIGTERM ends the process even if disk and upstreams hang; acknowledged calls are present at the next start."""
 
 import asyncio
 import resource
@@ -14,7 +14,7 @@ from tests.support.processes import ServiceProcess, running_process
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, serving
 
 END_SECONDS = 60.0
-"""It takes a second or two; on a busy machine a few more."""
+"""It takes one or two seconds; on a busy machine a few more."""
 
 
 @asynccontextmanager

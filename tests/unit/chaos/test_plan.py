@@ -1,4 +1,4 @@
-"""The steps that a plan can name are steps that there are: a unit of work that was renamed would never be come to."""
+"""Every unit of work that a plan names exists: a renamed one would never be reached."""
 
 import re
 from pathlib import Path
