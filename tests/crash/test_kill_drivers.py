@@ -91,7 +91,7 @@ ROUND_STEPS = [
 @pytest.mark.requirement("R32")
 @pytest.mark.requirement("R35")
 @pytest.mark.parametrize(("unit", "after", "outcome", "effects"), ROUND_STEPS, ids=name_steps(ROUND_STEPS))
-async def test_a_question_outlives_a_kill_and_its_answer_is_never_used_twice(
+async def test_a_request_for_input_survives_a_kill_and_its_answer_is_used_once(
     *, unit: str, after: bool, outcome: str, effects: int, tmp_path: Path
 ) -> None:
     stage = TaskUpstream()
@@ -121,7 +121,7 @@ async def test_a_question_outlives_a_kill_and_its_answer_is_never_used_twice(
 
 
 @pytest.mark.requirement("R35")
-async def test_a_call_that_may_run_twice_is_run_again_and_says_so(tmp_path: Path) -> None:
+async def test_a_call_that_may_run_twice_runs_again_and_counts_its_runs(tmp_path: Path) -> None:
     stage = TaskUpstream()
     async with serving(stage.app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
         spec = make_spec(tmp_path, upstream)

@@ -63,7 +63,7 @@ async def test_a_service_with_a_full_disk_ends_on_sigterm(tmp_path: Path) -> Non
             assert call["outcome"] == "unknown"
 
 
-async def test_a_service_whose_disk_answers_nothing_ends_at_its_deadline_and_says_what_held_it(tmp_path: Path) -> None:
+async def test_a_service_with_a_hanging_disk_exits_at_its_deadline_and_names_the_worker(tmp_path: Path) -> None:
     async with serving_blocked_upstream() as (stage, upstream):
         async with running_process(
             module="tests.crash.stuck_service", folder=str(tmp_path), upstream=upstream
