@@ -70,7 +70,8 @@ class WebhookDeliveries(Protocol):
 
     async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
         """Dead deliveries without a replay, oldest first, without tests. `after` is the `next_position` of the previous
-        page."""
+        page.
+        """
         ...
 
     async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
@@ -145,7 +146,8 @@ class DeliveryMaintenance(Protocol):
 
     async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
         """Make deliveries pending whose lease ran out at or before `now`. The attempt stays counted, because it may have been
-        sent."""
+        sent.
+        """
         ...
 
     async def release_leases_of_others(self, *, owner: str, limit: int) -> int:

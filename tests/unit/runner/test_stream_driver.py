@@ -47,7 +47,9 @@ def make_stream_position(event_id: str) -> StreamPosition:
     return StreamPosition(session=SESSION, request_id="r1", event_id=event_id)
 
 
-async def run(session: ScriptedSession, context: RecordingCallContext, clock: FakeClock | None = None) -> CallCompletion:
+async def run(
+    session: ScriptedSession, context: RecordingCallContext, clock: FakeClock | None = None
+) -> CallCompletion:
     return await StreamDriver(clock=clock or YieldingClock()).run_call(session, context)
 
 
