@@ -187,7 +187,7 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
         CallOutcome.UNKNOWN,
         "middle of the answer",
     ),
-    "another result": (respond_with_result({"tools": []}), CallOutcome.UPSTREAM_ERROR, "no CallToolResult"),
+    "another result": (respond_with_result({"tools": []}), CallOutcome.UPSTREAM_ERROR, "not a CallToolResult"),
     "a question": (
         respond_with_result({"resultType": "input_required", "inputRequests": {}}),
         CallOutcome.UPSTREAM_ERROR,
