@@ -1,39 +1,50 @@
-"""From a change of a call to the POST that tells of it.
+"""The notifier: from the change of a call to the POST at its receivers.
 
-    whoever changes a call ──▶ record ── one transaction: call + events + deliveries ──▶ rings `DUE`, or hands over
-                                 │
-                                 ├ fan_out: a delivery for each webhook that hears the event; body, state, order
-                                 └ body: made once, from the event, the webhook and a resume token; sealed at rest
-    a runner whose call ends ──▶ ends ── the same for all calls that end at about the same time (`batcher`)
+The way of one end. Each step calls the next; only values come back (`LeasedCompletion` in, the finished `Call` out):
 
-                   ┌ claims: what is due, lane by lane ┐
-    dispatcher ◀───┤                                   ├── both ask lanes: slots, breakers, pace
-                   └ post_commit: inserted as leased   ┘
-        │
-        └─▶ sender.post(target, headers, body) ──▶ settler ── one transaction for many ──▶ settlement: delivered | pending
-                                                              again | dead; what that means for webhook, origin and receiver
+    runner.leased_call            the upstream's result is a CallCompletion
+      │ LeasedCompletion
+    completion_batcher            all ends that are submitted while the store is busy share one transaction
+      │
+    recorder.finish_leased_calls  writes calls, results and events            ┐
+      │ EventContext                                                          │ one
+    fan_out                       inserts a delivery for each matching        │ transaction
+      │                           webhook; payload builds the body            │
+      │ DeliveryLease             a free permit: inserted as leased,          │
+    post_commit                   otherwise as pending                        ┘
+      │ after the commit
+    dispatcher                    one attempt; leasing leases pending deliveries when they are due
+      │
+    http.sender                   one signed POST; see the drawing in `notifier.http`
+      │ FinishedAttempt
+    attempts.AttemptRecorder      one transaction for many attempts: deliveries, attempts, webhooks, origin breakers
+      │
+    concurrency_limiter           releases the permit; webhooks that wait for one are leased next
 
-    verifier: challenges the URLs that have to prove that they want callbacks; until then what is for them is held
-    catch_up: creates the deliveries of a webhook with an old cursor, in bounded steps; catch_up_worker runs the steps
-    places: a place in the event log with the mark of its event, so that a place in a lost log is recognised
+`recorder` is a library, not a worker: services, the runner and the janitor call it inside their own transactions, so there is
+no second queue that could diverge from the database. Other events (progress, input requests, webhooks, upstreams) enter at
+`recorder` and go the same way. `batcher` is the mechanism under `completion_batcher` and the recording of attempts.
 
-What stands between an attempt and its socket:
+Where each rule is:
 
-    sender ──▶ http1_sender ──▶ http1_pool ──▶ http1_dialer ──▶ target_guard: judges each address (addresses)
-                                                  │                └─▶ look_ups: cached (address_cache), shared, with
-                                                  ▼                    a permit of the principal (look_up_permits)
-                                 http1_connection, http1_answer            └─▶ resolver: c-ares
+    when to retry, when to give up            domain.retry (schedules), domain.delivery.decide_retry
+    when a webhook is suspended               domain.webhook_health
+    when an origin is paused                  domain.circuit_breaker
+    how many attempts at once, which rate     concurrency_limiter, with domain.rate_limiter
+    which events a webhook gets               domain.webhook.matches_event
+    which URLs are allowed                    http.target (URLs), http.guard (addresses), http.addresses (tables)
+    which URLs are proven                     verification; the verifier sends the challenges
+    how many DNS lookups at once              http.caching_resolver
+    the bytes and headers of a callback       payload
 
-`record` is a library, not a service: services, the runner and the janitor call it inside their own transactions, so there is
-no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: HTTP/1.1
-of our own in production, with the guard where sockets are made; any httpx transport of a user's own otherwise.
+Beside this way: `catch_up` delivers past events to a webhook with an old cursor, `requested_deliveries` inserts tests and
+replays, `log_positions` and `resume_tokens` serve cursors and tokens, and `configured_hosts` resolves the operator's own hosts.
 
-Leases. The store's clock grants a lease of `lease_seconds`; an attempt starts at once and ends within its own deadline, which
-is far shorter. So an attempt cannot outlive its lease unless the process itself stood still, and then `settle` refuses its
-stale token:
+Leases. The store's clock grants a lease of `lease_seconds`. An attempt starts at once and ends within its own, far shorter,
+deadline. So an attempt cannot outlive its lease unless the process itself was suspended; then the recorder refuses its stale
+token:
 
-    lease granted ├── attempt ≤ 10 s ──┤──── margin ────┤ lease_until: somebody else may try, with the same webhook-id
+    lease granted ├── attempt ≤ 10 s ──┤──── margin ────┤ lease_until: another process may send it, under the same webhook-id
 
-What is in memory (permits, post-commit handoffs) may be lost at any moment: everything that matters of it is in the store,
-leased.
+Permits and handoffs are in memory only and may be lost at any time: the store has all deliveries, with their leases.
 """
