@@ -73,7 +73,7 @@ def list_schema_errors(schema: str, value: Any) -> list[str]:
 # -- the document ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_committed_document_is_what_the_code_says() -> None:
+def test_the_committed_document_is_up_to_date() -> None:
     assert render_document() == COMMITTED, "Run scripts/openapi and commit the change."
 
 
@@ -101,9 +101,7 @@ def test_operations_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "operation"), SERVED_OPERATIONS, ids=parameter_name)
-def test_an_operation_says_what_it_does_and_what_can_go_wrong(
-    method: str, path: str, operation: dict[str, Any]
-) -> None:
+def test_every_operation_describes_itself_and_its_errors(method: str, path: str, operation: dict[str, Any]) -> None:
     assert operation["summary"]
     assert operation["description"]
     problems = {
