@@ -1,8 +1,8 @@
 """The fixtures of the fundamentals.
 
 `reports` is an ordinary MCP server with one slow tool. `ringback` is the service in front of it. `alice` is the client of an
-agent with its own API key. `receiver` is the agent's callback receiver: it verifies each callback with the webhook's secret before
-it accepts it.
+agent with its own API key. `receiver` is the agent's callback receiver: it verifies each callback with the webhook's secret
+before it accepts it.
 """
 
 from collections.abc import AsyncGenerator
