@@ -84,7 +84,7 @@ class ColumnTypes:
 class _Column:
     name: str
     path: str
-    """Where the value stands in the record: a field, or a field of an embedded record."""
+    """The attribute of the record: a field, or `field.field` for an embedded record."""
     type: ColumnType
     is_optional: bool
     default: Callable[[], Any]
