@@ -1,5 +1,4 @@
-"""Ports to upstreams, except for running calls: the tool catalog, and what a proxy needs (lists, requests, change
-notifications)."""
+"""Ports to upstreams, except for running calls: the tool catalog, and lists, requests and notifications for proxies."""
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -77,8 +76,7 @@ class ToolCatalog(Protocol):
         ...
 
     def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
-        """Seconds that a tools/call waits for its inline result, as configured for the tool or its upstream; None if not
-        configured."""
+        """Seconds that a tools/call waits for its inline result by configuration; None if not configured."""
         ...
 
     def is_task_only(self, upstream: str, tool: str) -> bool:
