@@ -1,6 +1,6 @@
-"""Pins for pip: the lowest version that pyproject.toml allows of each dependency of Ringback. `scripts/setup` uses them.
+"""Prints pip constraints: the lowest version that pyproject.toml allows of each dependency of Ringback. For `scripts/setup`.
 
-The tools of the tests stay as new as they may be: whoever installs Ringback never meets them.
+Test tools keep their newest versions, because an installation of Ringback does not include them.
 """
 
 import re
@@ -13,10 +13,10 @@ LOWEST: Final = re.compile(r"(?P<name>[\w.-]+)>=(?P<version>[\w.]+)")
 
 
 def lowest(requirement: str) -> str:
-    """`httpx==0.28` for `httpx>=0.28,<1`: a lower bound is a version that exists, so that it can be tested."""
+    """`httpx==0.28` for `httpx>=0.28,<1`. A lower bound must be an existing version."""
     found = LOWEST.match(requirement)
     if found is None:
-        raise SystemExit(f"lowest_versions: {requirement} has no lower bound that it begins with.")
+        raise SystemExit(f"lowest_versions: {requirement} does not begin with a lower bound.")
     return f"{found['name']}=={found['version']}"
 
 

@@ -33,7 +33,7 @@ def anyio_backend() -> str:
 
 SERVICE_TIMEOUTS: Final = {
     "ringback.upstreams.proxy": ["CONNECT_WAIT_SECONDS"],
-    "ringback.upstreams.connection": ["LIST_TIMEOUT_SECONDS"],
+    "ringback.upstreams.catalog.catalog_refresher": ["LIST_TIMEOUT_SECONDS"],
     "ringback.upstreams.catalog.tool_catalog": ["FIRST_LIST_TIMEOUT_SECONDS", "LIST_TOOLS_TIMEOUT_SECONDS"],
     "ringback.cli.doctor_checks": ["CHECK_TIMEOUT_SECONDS"],
 }

@@ -1,7 +1,7 @@
-"""Ringback: the callback service for MCP. Call a tool, hang up, get rung back.
+"""Ringback: the callback service for MCP. A client calls a tool, disconnects, and is called back with the result.
 
     client ──POST /v1/calls──▶ services ──tx: call row──▶ 202 {call, resume_token, webhooks}      (the client may vanish)
-           ──tools/call /mcp─▶                       └──▶ result | question | task | pending result
+           ──tools/call /mcp─▶                       └──▶ result | elicitation | task | pending result
                                             │ wake
     runner ──lease──▶ tx: dispatched_at ──▶ driver ──tools/call──▶ MCP server
                                             │ progress, result
@@ -11,18 +11,42 @@
 
 Three rules carry everything:
 
-1. Commit before you answer. Nothing is acknowledged that a `kill -9` could lose.
-2. One transaction joins result, events and deliveries. No second queue can fall out of step with the database.
-3. Never hold a transaction over the network. Lease (tx), network, record (tx); the record checks the lease's token.
+1. Commit before responding. The service acknowledges nothing that a `kill -9` could lose.
+2. One transaction writes result, events and deliveries. No second queue can disagree with the database.
+3. No transaction spans a network request: lease (tx), request, record (tx); the record checks the lease's token.
 
-Imports point down only; names on one line joined by | are strangers to each other (pyproject.toml holds the contract):
+    cli/          the command line: serve, call, listen, webhooks, deliveries, keys, doctor, mcp
+    extension/    the MCP callback extension for servers that embed Ringback
+    server        the process: signals, sockets, shutdown
+    bootstrap/    the composition root: builds every component from the settings
+    client/       the Python client of the REST API
+    receiver/     verifies and parses callbacks; an ASGI application for them
+    keyring       reads and rotates the encryption keys
+    settings      the RINGBACK_* variables
+    http_server/  uvicorn with limits on requests and connections
+    api/          the REST API: routes, problem documents, OpenAPI
+    mcp_server/   the MCP endpoints, in both eras
+    identity/     API keys and OAuth access tokens
+    storage/      rows and SQL: the SQLite store
+    schemas/      the JSON forms that REST and MCP share
+    runner/       leases calls and drives each to its end
+    upstreams/    the configured MCP servers: connections, sessions, catalogs, subscriptions
+    janitor       removes what has expired; recovers what was abandoned
+    resealing     encrypts stored secrets anew with the newest key
+    supervisor    restarts workers that fail
+    services/     the use cases: calls, webhooks, events, deliveries, replays
+    notifier/     records events, fans them out and delivers them
+    telemetry     logging
+    admission     lets requests that start calls go before background work
+    waits         waiting for the first of several events
+    domain/       values, rules, and the ports that storage implements
+    signing/      signatures, secrets and sealing
+
+Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
 
     __main__  >  main  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings  >  http_server
-      >  api | mcp_server | identity | storage | runner | janitor | resealing | supervisor
-      >  services  >  notifier  >  telemetry | exit_deadline  >  admission | waits  >  domain  >  signing
-
-`http_server` bounds what a peer may send before the application sees a request. `admission` lets requests that start calls go
-before background work. `exit_deadline` ends a process that was told to stop and does not.
+      >  api | mcp_server | identity | storage | runner | janitor | resealing | supervisor  >  upstreams
+      >  schemas  >  services  >  notifier  >  telemetry  >  admission | waits  >  domain  >  signing
 """
 
 __version__ = "0.1.0"

@@ -1,9 +1,10 @@
-"""The process: one application, one HTTP server, and an orderly end.
+"""The process: one application, one HTTP server, and a shutdown in order.
 
-On SIGTERM or SIGINT nothing new is started (503, and readiness turns red) while what runs is drained and recorded; readers are
-answered until the very end. A second signal ends it at once, and so does a deadline after the first, when something does not
-stop: nothing acknowledged is lost by that either. On SIGHUP the
-configuration of the upstreams is read again; what cannot be used changes nothing, and the log says why.
+SIGTERM or SIGINT begins the shutdown. Requests that start work get 503 and readiness fails; running calls and attempts are
+drained and recorded; requests that read are served until the end. A second signal ends the process at once. So does
+`ExitDeadline` when a worker does not stop. Neither loses anything that was acknowledged.
+
+SIGHUP reads the upstreams' configuration again. An invalid configuration changes nothing, and the log says why.
 """
 
 import asyncio
@@ -33,21 +34,31 @@ from ringback.settings import Settings, SettingsError
 from ringback.telemetry import configure_logging
 from ringback.upstreams.registry import UpstreamConfig
 
-# The last resort of a process that was told to stop: it ends at its deadline, whatever still holds it.
-#
-# Each worker bounds its own end. What cannot be bounded from inside (a disk that answers no write, a child process that cannot be
-# killed, an event loop that a bug blocks, a log that nobody reads) is bounded here, from a thread of its own. Nothing
-# acknowledged is lost by that, as nothing is by a `kill -9`: what was acknowledged is on disk, and leases are voided at the next
-# start.
+log = logging.getLogger(__name__)
 
-
-LAST_LOG_SECONDS: Final = 1.0
-"""For the one last line: whatever holds the process may hold its log, too."""
+BACKLOG: Final = 2048
+OPEN_FILES_UNLIMITED: Final = 1_048_576
+"""The assumed limit where the system sets none: Linux's default maximum for a process (fs.nr_open)."""
+LAST_RESPONSES_SECONDS: Final = 5
+"""For responses in progress after the drain, so that a client that stopped reading does not delay the restart."""
+SWITCH_SECONDS: Final = 0.0005
+"""How long a busy event loop keeps the GIL from a waiting thread. A commit takes the GIL several times, and with Python's
+default of 5 ms each time waits that long."""
+EXIT_SECONDS: Final = 30.0
+"""From the end of the drain to the forced exit. The steps that bound themselves take up to 29 s: a challenge (10 s), an
+attempt (10 s), the last responses (5 s), and the termination of an upstream's child process (4 s)."""
+EXIT_LOG_SECONDS: Final = 1.0
+"""For the last log line: the log itself may be blocked."""
 EXIT_CODE: Final = 1
 
 
 class ExitDeadline:
-    """Ends the process `seconds` after `start`, unless the deadline was left before."""
+    """Ends the process `seconds` after `start`, unless the context is left before.
+
+    Every worker bounds its own shutdown. This thread covers what a worker cannot bound: a disk that completes no write, a
+    child process that cannot be killed, a blocked event loop, a log whose pipe is full. Like a `kill -9`, the forced exit loses
+    nothing that was acknowledged: it is on disk, and the next start voids the leases.
+    """
 
     def __init__(self, *, seconds: float, exit_process: Callable[[int], object] = os._exit) -> None:
         self._exit_process = exit_process
@@ -65,14 +76,14 @@ class ExitDeadline:
         self._timer.cancel()
 
     def start(self, running_workers: Callable[[], Collection[str]]) -> None:
-        """`running` names what has not stopped yet; it is called from another thread."""
+        """`running_workers` returns the workers that have not stopped; it is called from another thread."""
         self._running_workers = running_workers
         self._timer.start()
 
     def _expire(self) -> None:
         log_thread = threading.Thread(target=self._log_running_workers, daemon=True)
         log_thread.start()
-        log_thread.join(LAST_LOG_SECONDS)
+        log_thread.join(EXIT_LOG_SECONDS)
         self._exit_process(EXIT_CODE)
 
     def _log_running_workers(self) -> None:
@@ -80,29 +91,12 @@ class ExitDeadline:
         log.error("service.not_stopped", extra={"workers": running, "after_seconds": self._seconds})
 
 
-log = logging.getLogger(__name__)
-
-BACKLOG: Final = 2048
-OPEN_FILES_UNLIMITED: Final = 1_048_576
-"""What counts where the system sets no limit: the most that Linux gives a process by default (fs.nr_open)."""
-LAST_RESPONSES_SECONDS: Final = 5
-"""After everything was drained: what is being answered then may go on for so long, and a reader that has stopped reading holds
-up nobody's restart."""
-
-SWITCH_SECONDS: Final = 0.0005
-"""How long a busy event loop keeps Python's lock from a thread that waits for it. With the usual 5 ms every commit, which gets
-it back several times, waits as often for so long beside a loop that is never idle."""
-EXIT_SECONDS: Final = 30.0
-"""After the drain time the process ends, whatever does not stop. Longer than what bounds itself takes in all: a challenge
-(10 s), then an attempt (10 s), the last answers (5 s), and an upstream's child that is asked to go (4 s)."""
-
-
 class AddressTaken(SettingsError):
-    """Somebody else listens there, perhaps the process that this one replaces."""
+    """Another process listens on the address, perhaps the one that this process replaces."""
 
 
 class UvicornServer(uvicorn.Server):
-    """uvicorn without its own signal handlers: the order in which things stop is the caller's."""
+    """uvicorn without its signal handlers: `_run_application` decides the order of the shutdown."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -117,9 +111,9 @@ def serve(
     environment: Environment | None = None,
     exit_seconds: float = EXIT_SECONDS,
 ) -> None:
-    """Serve until a signal says stop. Blocks; ends the process when it does not stop `exit_seconds` after its drain time.
+    """Serve until SIGTERM or SIGINT. Ends the process when it has not stopped `exit_seconds` after its drain time.
 
-    `reread` tells the upstreams anew, on SIGHUP and when an operator asks.
+    `read_configs` reads the upstreams' configuration again, on SIGHUP and when an operator requests a reload.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     configure_logging(level=settings.log_level, log_format=settings.log_format)
@@ -140,7 +134,7 @@ async def _serve(
     deadline: ExitDeadline,
 ) -> None:
     with _bind_listener(settings) as listener:
-        # A port of 0 has become a real one, which callbacks must name.
+        # The system has replaced port 0 with a free one, and callbacks name that one.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         async with open_application(settings, upstreams, read_configs=read_configs, environment=environment) as app:
             await _run_application(app, settings, listener, upstreams, limits, deadline)
@@ -186,7 +180,7 @@ async def _reload_on_signal(reload_requested: asyncio.Event, app: Application) -
     while True:
         await reload_requested.wait()
         reload_requested.clear()
-        with suppress(RingbackError):  # whoever refused has logged why
+        with suppress(RingbackError):  # the reload has logged the reason
             await app.services.administration.reload_upstreams()
 
 
@@ -201,14 +195,14 @@ def build_http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:
 def build_http_server(
     api: FastAPI, *, limits: HttpLimits | None = None, connections: ConnectionLimiter | None = None
 ) -> UvicornServer:
-    """`connections` for who watches them; else they have these limits, or the default ones."""
+    """`connections` is for tests that inspect the limiter; otherwise one is made with `limits` or the defaults."""
     if connections is None:
         connections = ConnectionLimiter(limits or HttpLimits())
     protocol = partial(BoundedHttpProtocol, connections=connections)
     return UvicornServer(
         uvicorn.Config(
             api,
-            http=cast("Any", protocol),  # uvicorn calls what it is given; it is a class only in its annotation
+            http=cast("Any", protocol),  # uvicorn only calls it, but annotates a class
             ws="none",
             lifespan="off",
             log_config=None,
@@ -220,10 +214,10 @@ def build_http_server(
 
 
 def _raise_open_files_limit() -> int:
-    """How many files may be open from now on. Attempts in flight, clients and upstreams take a socket each.
+    """Raise the soft limit on open files to the hard one, and return it. Every attempt, client and upstream takes a socket.
 
-    The usual soft limit of 1,024 files protects programs that call select(), which this one does not. A socket that cannot be
-    had would look like a receiver that cannot be reached.
+    The usual soft limit of 1,024 protects programs that call select(), which this one does not. At the limit, attempts would
+    fail as if their receivers were unreachable.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,6 +1,6 @@
-"""Settings: read once from RINGBACK_* variables, checked, and handed on in pieces. Only bootstrap and the CLI import them.
+"""Settings, read once from RINGBACK_* variables and checked. Only bootstrap, the CLI, keyring and server import them.
 
-Each field's description is what `.env.example` says of it; a test keeps the two equal.
+`.env.example` repeats each field's description; a test keeps the two equal.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class SettingsError(Exception):
-    """A setting is missing or wrong; the message names it and says what to do, and never shows a secret's value."""
+    """A setting is missing or invalid. The message names it, says what to do, and never contains a secret's value."""
 
 
 class Settings(BaseSettings):
@@ -28,76 +28,75 @@ class Settings(BaseSettings):
 
     database_url: str = Field(
         default="sqlite:///ringback.db",
-        description="Where everything is kept: sqlite:///PATH (a file, made if missing).",
+        description="The database: sqlite:///PATH. The file is created if it is missing.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8090, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(default=8090, ge=0, le=65535, description="Port to listen on; 0 chooses a free one.")
     public_url: str | None = Field(
         default=None,
-        description="How clients and receivers reach this service; goes into callbacks. Default: http://HOST:PORT.",
+        description="URL at which clients and receivers reach this service; callbacks contain it. Default: http://HOST:PORT.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Further Host headers to accept, comma-separated, beside the public URL's and loopback."
+        default=(), description="Host headers to accept besides the public URL's and loopback, comma-separated."
     )
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins of browser pages that may call the API, comma-separated. None by default."
     )
     auth: Literal["keys", "off"] = Field(
-        default="keys", description="'keys': every request needs an API key. 'off': only while listening on loopback."
+        default="keys",
+        description="'keys': every request needs an API key. 'off': none does; allowed on loopback only.",
     )
     oidc_issuer: str | None = Field(
         default=None,
-        description="Issuer whose access tokens are accepted beside API keys: https://…, exactly as in the tokens' iss.",
+        description="Issuer whose access tokens are accepted besides API keys: https://…, exactly as in the tokens' iss.",
     )
     oidc_audience: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description=(
-            "Audiences that access tokens must be for, comma-separated, where the issuer cannot name resources. Default: the "
-            "URL of what is asked, or one above it: the public URL, then /mcp, then /mcp/NAME."
+            "Audiences of accepted access tokens, comma-separated, for issuers that cannot name resources. Default: the URL "
+            "of the requested resource or of one that contains it: the public URL, then /mcp, then /mcp/NAME."
         ),
     )
     oidc_principal_claim: str = Field(
         default="sub",
         min_length=1,
-        description="Claim that names the owner of what a token's bearer makes. Nobody may be able to choose their own.",
+        description="Claim that names the principal. Its value must come from the issuer and not be the user's choice.",
     )
     oidc_scopes: Annotated[tuple[Scope, ...], NoDecode] = Field(
         default=(),
         description=(
-            "What every access token may do, comma-separated (calls, webhooks, read, adopt, admin), for issuers that cannot "
-            "give out scopes of ours. By default its own scopes decide: ringback:calls, ringback:webhooks and so on."
+            "Scopes that every access token has, comma-separated (calls, webhooks, read, adopt, admin), for issuers that "
+            "cannot grant Ringback's scopes. By default the token's scopes decide: ringback:calls, ringback:webhooks and so on."
         ),
     )
     oidc_untyped_tokens: bool = Field(
         default=False,
         description=(
-            "Whether access tokens are accepted whose header says typ JWT, or nothing, as those of Keycloak, Entra ID and "
-            "Auth0's own profile do. They are told from ID tokens by their claims. By default typ must be at+jwt (RFC 9068)."
+            "Accept access tokens whose header has typ JWT or no typ, as those of Keycloak, Entra ID and Auth0's own profile. "
+            "Their claims distinguish them from ID tokens. By default typ must be at+jwt (RFC 9068)."
         ),
     )
     oidc_token_seconds_max: float = Field(
         default=86400,
         gt=0,
-        description="How far in the future the end (exp) of an access token may be; one that lives longer is refused.",
+        description="Longest remaining lifetime (exp) of an accepted access token, in seconds.",
     )
     secret_keys: SecretStr | None = Field(
         default=None,
         description=(
-            "Key ring for encryption at rest and resume tokens: id:base64 of 32 bytes, comma-separated, newest first. "
-            "Default: a key file beside the SQLite database."
+            "Keys for encryption at rest and resume tokens: id:base64 of 32 bytes, comma-separated, newest first. Default: a "
+            "key file beside the SQLite database."
         ),
     )
     signing_keys: SecretStr | None = Field(
         default=None,
-        description="Ed25519 keys, whsk_…, comma-separated, newest first: each adds a v1a signature to callbacks, and its "
-        "public half is published. Make one: ringback keys signing. By default only the webhook's secret signs.",
+        description="Ed25519 keys, whsk_…, comma-separated, newest first. Each adds a v1a signature to callbacks, and its "
+        "public key is published. Generate one: ringback keys signing. By default only the webhook's secret signs.",
     )
-    config: Path | None = Field(
-        default=None, description="A JSON file with mcpServers: the upstreams whose tools can be called."
-    )
+    config: Path | None = Field(default=None, description="A JSON file with mcpServers: the upstreams.")
     callback_private_cidrs: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
-        description="Private ranges that callbacks may go to, comma-separated CIDRs. By default only public addresses.",
+        description="Private networks that may receive callbacks, comma-separated CIDRs. By default only public addresses.",
     )
     callback_http: bool = Field(
         default=False,
@@ -105,87 +104,85 @@ class Settings(BaseSettings):
     )
     verify_callbacks: Literal["mcp", "always"] = Field(
         default="mcp",
-        description="Whose callback URLs must prove that they want callbacks before anything is sent: 'mcp' for MCP "
-        "subscriptions, 'always' for every webhook.",
+        description="Which callback URLs must answer a challenge before anything else is sent: 'mcp' those of MCP "
+        "subscriptions, 'always' those of every webhook.",
     )
     callback_allowlist: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="URL prefixes that need no such proof, comma-separated: https://hooks.example.com/ringback",
+        description="URL prefixes that need no challenge, comma-separated: https://hooks.example.com/ringback",
     )
     connect_patience_seconds: float = Field(
-        default=30.0, gt=0, le=3600, description="How long a call waits for an upstream that cannot be reached."
+        default=30.0, gt=0, le=3600, description="Seconds that a call waits for an unreachable upstream."
     )
     inline_wait_seconds: float = Field(
         default=10.0,
         ge=0,
         le=50,
-        description="How long an MCP client waits for a tool's result before it is told where to find it.",
+        description="Seconds that an MCP client waits for a tool's result before it gets a pending result instead.",
     )
     task_grace_seconds: float = Field(
         default=1.0,
         ge=0,
         le=50,
-        description="The same for a client that takes tasks: what ends sooner is answered without one.",
+        description="The same for a client that accepts tasks. A call that ends sooner is answered without a task.",
     )
     disconnect: Literal["cancel", "keep"] = Field(
         default="cancel",
-        description="'cancel': an MCP client of 2026-07-28 that closes its stream ends the call, as the specification says. "
-        "'keep': calls go on.",
+        description="'cancel': an MCP client of 2026-07-28 that closes its stream cancels the call, as the specification "
+        "says. 'keep': the call continues.",
     )
     drain_seconds: float = Field(
         default=10.0,
         ge=0,
         le=3600,
-        description="How long running calls may go on after SIGTERM before they are cut off.",
+        description="Seconds that running calls may continue after SIGTERM before they are interrupted.",
     )
     result_retention_seconds: float = Field(
         default=7 * 86400,
         gt=0,
-        description="How long a result and its resume tokens live after the end of the call; longer than 4 days, for which "
-        "callbacks are tried.",
+        description="Seconds that a result and its resume tokens are kept after the end of the call. More than 4 days, the "
+        "time over which callbacks are retried.",
     )
     event_retention_seconds: float = Field(
         default=14 * 86400,
         gt=0,
-        description="How long events and finished deliveries are kept; at least as long as results.",
+        description="Seconds that events and finished deliveries are kept. At least as long as results.",
     )
     tombstone_retention_seconds: float = Field(
         default=30 * 86400,
         gt=0,
-        description="How long an idempotency key is remembered after its call; at least as long as events.",
+        description="Seconds that an idempotency key is kept after its call. At least as long as events.",
     )
-    quota_open_calls: int = Field(
-        default=10_000, ge=1, description="Calls of one principal that may be queued or running at once."
-    )
+    quota_open_calls: int = Field(default=10_000, ge=1, description="Queued and running calls of one principal.")
     quota_result_bytes: int = Field(
-        default=1024**3, ge=1, description="Bytes of stored results with which one principal may still start calls."
+        default=1024**3, ge=1, description="Bytes of stored results at which a principal can start no more calls."
     )
-    quota_webhooks: int = Field(default=1_000, ge=1, description="Webhooks that one principal may have registered.")
-    quota_streams: int = Field(default=100, ge=1, description="Event streams that one principal may have open at once.")
+    quota_webhooks: int = Field(default=1_000, ge=1, description="Registered webhooks of one principal.")
+    quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal.")
     quota_starts_per_minute: int = Field(
         default=60_000,
         ge=1,
-        description="Requests of one principal that start work, in a minute: calls, tests, replays.",
+        description="Requests a minute of one principal that start work: calls, tests, replays.",
     )
     connections_max: int | None = Field(
         default=None,
         ge=16,
-        description="Connections that all clients together may have open at once. Default: the limit on open files (ulimit "
-        "-Hn) without half of it, or without 4096 when it is more than 8192.",
+        description="Open connections of all clients together. Default: the limit on open files (ulimit -Hn) minus half of "
+        "it, or minus 4096 if it is above 8192.",
     )
     peer_connections_max: int = Field(
-        default=256, ge=1, description="Connections that one client address may have open at once (IPv6: one /64)."
+        default=256, ge=1, description="Open connections of one client address (IPv6: one /64)."
     )
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
-        description="Reverse proxies, comma-separated CIDRs: RINGBACK_PEER_CONNECTIONS_MAX is not for them, because behind one "
-        "everybody has its address.",
+        description="Reverse proxies, comma-separated CIDRs. RINGBACK_PEER_CONNECTIONS_MAX does not apply to them, because "
+        "all clients behind a proxy share its address.",
     )
     request_bytes_max: int = Field(
-        default=4 * 1024 * 1024, ge=1024, description="The largest request body that is read, in bytes."
+        default=4 * 1024 * 1024, ge=1024, description="Largest accepted request body, in bytes."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="How much is logged: debug, info, warning or error."
+        default="info", description="Lowest logged level: debug, info, warning or error."
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
 
@@ -211,21 +208,21 @@ class Settings(BaseSettings):
     @field_validator("public_url")
     @classmethod
     def _check_public_url(cls, value: str | None) -> str | None:
-        """Clients get it with a path appended, so it is a scheme, a host, and perhaps a port and a path; nothing after that."""
+        """Paths are appended to the URL, so it has no query and no fragment."""
         url = urlsplit(value or "https://unset")
         if url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment:
-            raise ValueError("write it as https://HOST, with a port and a path if there are any.")
+            raise ValueError("write it as https://HOST, optionally with a port and a path.")
         return value
 
     @field_validator("oidc_issuer")
     @classmethod
     def _check_oidc_issuer(cls, value: str | None) -> str | None:
-        """OpenID Connect Discovery 1.0 §2: https, and neither a query nor a fragment; plain http only on this machine."""
+        """OpenID Connect Discovery 1.0 §2: https without query and fragment; plain http on this machine only."""
         url = urlsplit(value or "https://unset")
         trusted = url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname or ""))
         if not trusted or not url.hostname or url.query or url.fragment:
             raise ValueError(
-                "write it as https://HOST, with a port and a path if there are any, as its tokens' iss has it."
+                "write it as https://HOST, optionally with a port and a path, exactly as in its tokens' iss."
             )
         return value
 
@@ -233,8 +230,8 @@ class Settings(BaseSettings):
     def _check_auth(self) -> Self:
         if self.auth == "off" and not is_loopback(self.host):
             raise ValueError(
-                f"auth is off, and the service would listen on {self.host}. Without keys everybody who reaches it owns "
-                "everything. Listen on 127.0.0.1, or leave RINGBACK_AUTH at 'keys' and run: ringback keys create"
+                f"auth is off, and the service would listen on {self.host}. Every client that reaches it would have full "
+                "access. Listen on 127.0.0.1, or set RINGBACK_AUTH=keys and run: ringback keys create"
             )
         return self
 
@@ -242,8 +239,8 @@ class Settings(BaseSettings):
     def _check_public_url_given(self) -> Self:
         if self.public_url is None and is_wildcard_address(self.host):
             raise ValueError(
-                f"RINGBACK_PUBLIC_URL is needed while listening on {self.host}: it goes into callbacks, and requests for any "
-                "other host are refused. Say how clients reach this service, for example https://ringback.example.com"
+                f"RINGBACK_PUBLIC_URL is required while listening on {self.host}: callbacks contain it, and requests for "
+                "other hosts are rejected. Set the URL that clients use, for example https://ringback.example.com"
             )
         return self
 
@@ -254,7 +251,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Settings from the environment and `.env`, with what the command line says on top; None means not said."""
+    """Settings from the environment and `.env`. Overrides come from the command line; None means not given."""
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as problem:

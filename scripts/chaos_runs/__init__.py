@@ -1,14 +1,14 @@
-"""Chaos: a whole Ringback of real processes, killed and frozen by a plan, and a checker that believes nobody.
+"""Chaos runs: a whole Ringback of real processes, killed and frozen by a seeded plan, and a checker of its promises.
 
-    scripts/chaos ─▶ __main__ ─▶ run ─┬─▶ plan          a seed becomes calls, lives and blows; the same seed, the same plan
-                                      ├─▶ actors        processes that are started again whenever they have died
+    scripts/chaos ─▶ __main__ ─▶ run ─┬─▶ plan          turns a seed into calls, service runs and faults
+                                      ├─▶ processes     starts each process, and restarts it when it has died
                                       │     service         Ringback, which kills or stops itself at a unit of work
                                       │     upstreams       HTTP servers of both protocol eras; stdio_upstream is the third
-                                      │     receiver        takes callbacks; durable before it answers
+                                      │     receiver        stores each callback before it responds
                                       ├─▶ agent         starts, reads, cancels and answers calls, and repeats its requests
-                                      └─▶ history ─▶ checker    what everybody saw ─▶ what must never happen
+                                      └─▶ observations ─▶ checker    everything observed ─▶ violations
 
-Each tool start and each callback is a line in a file (`ledger`), written through to the disk before anybody is answered; so
-what is checked is what really happened, whoever was killed afterwards. What a seed decides is the plan: which calls, when, and
-which process dies at which step or moment. How the processes interleave is the machine's, and differs from run to run.
+Upstreams and receiver write each tool start and each callback to a file (`journal`) and sync it before they respond, so the
+checker sees everything that happened, even if the process was killed afterwards. The seed determines the calls, their times,
+and the step or moment at which each process dies. The interleaving of the processes differs from run to run.
 """

@@ -19,7 +19,7 @@ SEED_BITS: Final = 32
 
 def main() -> int:
     options = _options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as after Ctrl-C, no process is left behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all child processes, as Ctrl-C does
     began = time.monotonic()
     told: Counter[str] = Counter({"runs": 0, "calls": 0, **{str(rule): 0 for rule in Rule}, "kills": 0, "stops": 0})
     for seed in range(options.seed, options.seed + options.runs):
@@ -32,7 +32,7 @@ def main() -> int:
         for violation in found:
             print_progress(f"seed {seed}: VIOLATION of {violation.rule}: {violation.description}")
         if found:
-            print_progress(f"the same plan again: scripts/chaos --seed {seed}")
+            print_progress(f"to repeat this plan: scripts/chaos --seed {seed}")
     report: dict[str, Any] = {**told, "seed": options.seed, "seconds": round(time.monotonic() - began, 1)}
     print(json.dumps(report) if options.json else "\n".join(f"{name:<22}{value}" for name, value in report.items()))
     return 1 if any(told[rule] for rule in Rule) else 0
@@ -51,20 +51,16 @@ def _counts(done: ChaosResult, found: list[Violation]) -> dict[str, int]:
 
 
 def count_outcomes(done: ChaosResult) -> str:
-    """How the calls ended, which shows whether the plan reached them at all."""
+    """The number of calls by outcome."""
     ends = Counter(str(call.last and call.last.outcome) for call in done.history.acknowledged)
     return ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common())
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/chaos")
-    parser.add_argument("--runs", type=int, default=1, help="each with the next seed (1)")
-    parser.add_argument(
-        "--store", choices=["sqlite"], default="sqlite", help="where the service keeps its calls (sqlite)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=None, help="of the first run; the same seed, the same plan (a random one)"
-    )
+    parser.add_argument("--runs", type=int, default=1, help="number of runs, with consecutive seeds (1)")
+    parser.add_argument("--store", choices=["sqlite"], default="sqlite", help="the service's store (sqlite)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the first run (random)")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     options = parser.parse_args()
     if options.seed is None:

@@ -1,4 +1,4 @@
-"""The agent: starts calls and repeats what was not answered, reads them, answers their questions, cancels some."""
+"""The agent: starts, reads, answers and cancels calls, and repeats requests without a response."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from tests.support.task_upstream import ACCEPTED_ANSWER
 
 RETRY_SECONDS: Final = 0.05
 WAIT_SECONDS: Final = 1.0
-"""A long poll that outlives a frozen service by little."""
+"""A long poll, a little longer than a freeze of the service."""
 REQUEST_SECONDS: Final = 20.0
 SERVICE_UNAVAILABLE: Final = 503
 CALL_ENDED: Final = 409
 
 
 class Agent:
-    """Asks until it is answered: a transport error or 503 is no answer. What is refused is noted as a surprise."""
+    """Repeats each request after a transport error or 503. Records other errors as surprises."""
 
     def __init__(self, http: httpx.AsyncClient, *, callback_url: str) -> None:
         self._http = http
@@ -28,12 +28,12 @@ class Agent:
         self._webhooks: set[str] = set()
 
     async def register(self) -> None:
-        """A webhook that hears every end."""
+        """Register a webhook for the ends of all calls."""
         registered = await self._request("POST", "/v1/webhooks", json={"url": self._callback_url})
         self._webhooks.add(registered["id"])
 
     async def run_call(self, planned: PlannedCall, call: ObservedCall) -> None:
-        """One call, from its start to its end, as the plan says."""
+        """Run one planned call from its start to its end."""
         await asyncio.sleep(planned.at_seconds)
         await self._start(planned, call)
         async with asyncio.TaskGroup() as group:
@@ -42,7 +42,7 @@ class Agent:
                 group.create_task(self._start(planned, call))
             if planned.cancel_seconds is not None:
                 group.create_task(self._cancel(call, planned.cancel_seconds))
-        await self._start(planned, call)  # also long after its end a key is the same call's
+        await self._start(planned, call)  # after the call's end, too, its key returns the same call
 
     async def read_call(self, call: ObservedCall, *, wait_seconds: float = 0) -> dict[str, Any]:
         told = await self._request("GET", f"/v1/calls/{call.ids[0]}", params={"wait_seconds": wait_seconds})
@@ -50,7 +50,7 @@ class Agent:
         return told
 
     async def count_logged_ends(self) -> list[str]:
-        """The call of every `call.finished`, in the log's order."""
+        """The call id of every `call.finished`, in the order of the log."""
         ends: list[str] = []
         page: dict[str, Any] = {"cursor": None, "has_more": True}
         while page["has_more"]:
@@ -100,5 +100,5 @@ class Agent:
             if answer.is_success or answer.status_code == accept:
                 return answer.json()
             if answer.status_code != SERVICE_UNAVAILABLE:
-                self.surprises.append(f"{method} {path} was answered {answer.status_code}: {answer.text[:300]}")
+                self.surprises.append(f"{method} {path} got {answer.status_code}: {answer.text[:300]}")
             await asyncio.sleep(RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""What must never happen, looked for in a history. Pure: it is tested with forged ones."""
+"""Finds violations of Ringback's promises in observations. Pure: its tests pass forged observations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,19 +11,18 @@ from scripts.chaos_runs.observations import Observations, ObservedCall, Observed
 
 class Rule(StrEnum):
     LOST_CALLS = "lost_calls"
-    """Acknowledged, and not final after everything had time to settle."""
+    """A call was acknowledged, and is not final after the settling time."""
     LOST_EVENTS = "lost_events"
-    """A terminal event that is not in the log, or did not reach a webhook that was to be rung."""
+    """A terminal event is not in the log, or did not reach one of its webhooks."""
     UNSAFE_SECOND_STARTS = "unsafe_second_starts"
     BACKWARD_STEPS = "backward_steps"
-    """A final status that changed, or a count of runs that fell."""
+    """A final status changed, or the count of runs decreased."""
     SPLIT_KEYS = "split_keys"
-    """An idempotency key that stands for two calls."""
+    """An idempotency key returned two calls."""
     SECOND_EVENTS = "second_events"
-    """Two ends of one call: two events in the log, two webhook-ids at one webhook, or one webhook-id with two bodies."""
+    """A call ended twice: two events in the log, two webhook-ids at one webhook, or two bodies with one webhook-id."""
     FALSE_OUTCOMES = "untruths"
-    """A result of a tool that never started, `rejected` of one that did, a start that was not counted, a callback that tells
-    another end."""
+    """A result without a start of the tool, `rejected` with one, an uncounted start, or a callback with a different end."""
     UNEXPECTED_RESPONSES = "surprises"
 
 
@@ -44,7 +43,7 @@ def find_violations(history: Observations) -> Iterator[Violation]:
 
 
 def count_duplicates(history: Observations) -> int:
-    """Callbacks that came again with the webhook-id of before: at least once is what was promised."""
+    """Callbacks repeated with the same webhook-id. Allowed: delivery is at least once."""
     return len(history.callbacks) - len({(heard.webhook, heard.message_id) for heard in history.callbacks})
 
 
@@ -75,9 +74,9 @@ def check_starts(call: ObservedCall, history: Observations) -> Iterator[Violatio
 def check_outcome(call: ObservedCall, last: ObservedStatus, starts: Counter[int]) -> Iterator[Violation]:
     about = f"{call.key} ({call.kind}) is {last}, and was started {dict(starts)} times by round"
     if last.outcome in {"result", "tool_error"} and not starts[0]:
-        yield Violation(Rule.FALSE_OUTCOMES, f"{about}: a result of nothing")
+        yield Violation(Rule.FALSE_OUTCOMES, f"{about}: a result without a start")
     if last.outcome == "rejected" and starts[0]:
-        yield Violation(Rule.FALSE_OUTCOMES, f"{about}: it did reach its upstream")
+        yield Violation(Rule.FALSE_OUTCOMES, f"{about}: it reached its upstream")
     if starts[0] > last.runs:
         yield Violation(Rule.FALSE_OUTCOMES, f"{about}: a start was not counted")
 
@@ -94,7 +93,7 @@ def check_events(call: ObservedCall, history: Observations) -> Iterator[Violatio
         if not heard:
             yield Violation(Rule.LOST_EVENTS, f"the end of {call.key} ({call_id}) did not reach {webhook}")
         if len({each.message_id for each in heard}) > 1 or any(each.body != heard[0].body for each in heard):
-            yield Violation(Rule.SECOND_EVENTS, f"{webhook} was told two ends of {call.key} ({call_id})")
+            yield Violation(Rule.SECOND_EVENTS, f"{webhook} received two ends of {call.key} ({call_id})")
         told = {(each.body["data"]["status"], each.body["data"]["outcome"]) for each in heard}
         if call.last is not None and told - {(call.last.status, call.last.outcome)}:
             yield Violation(Rule.FALSE_OUTCOMES, f"{webhook} was told {told} of {call.key}, which is {call.last}")

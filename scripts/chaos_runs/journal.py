@@ -1,4 +1,7 @@
-"""Lines of JSON that outlive the process that wrote them. Standard library only: the stdio upstream starts in no time."""
+"""A file of JSON lines that survives the death of its writer.
+
+It imports only the standard library, so that the stdio upstream starts quickly.
+"""
 
 import json
 import os
@@ -8,7 +11,7 @@ from typing import Any
 
 
 class Journal:
-    """One file, appended to by any number of processes: each line is one write, and durable when `note` returns."""
+    """One file for any number of writing processes. Each line is one write, and durable when the method returns."""
 
     def __init__(self, path: Path | str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -19,7 +22,7 @@ class Journal:
 
 
 def entries(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole line; one that its writer died in is nobody's."""
+    """All complete lines. A line is incomplete if its writer died."""
     if path.exists():
         for line in path.read_bytes().split(b"\n")[:-1]:
             yield json.loads(line)

@@ -1,4 +1,4 @@
-"""What everybody saw of one run: the agent, the upstreams, the receiver, and the service's own log."""
+"""The observations of one run, by the agent, the upstreams, the receiver, and the service's event log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ FINAL = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class ObservedStatus:
-    """A call at one look."""
+    """A call as one response showed it."""
 
     status: str
     outcome: str | None
@@ -22,17 +22,17 @@ class ObservedStatus:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedCall:
-    """A call by its idempotency key, as the agent knows it."""
+    """The agent's observations of one idempotency key."""
 
     key: str
     kind: str
     unsafe: bool
     ids: list[str] = field(default_factory=list[str])
-    """Of every acknowledgement."""
+    """The call id in every acknowledgement."""
     webhooks: set[str] = field(default_factory=set[str])
-    """Who will be rung, by the acknowledgement."""
+    """The webhooks that the acknowledgement names."""
     statuses: list[ObservedStatus] = field(default_factory=list[ObservedStatus])
-    """In the order in which the answers came; one reader, so that order is time."""
+    """In the order of the responses. One reader polls, so this is the order in time."""
 
     @property
     def last(self) -> ObservedStatus | None:
@@ -41,7 +41,7 @@ class ObservedCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolStart:
-    """A request to run a tool, as its upstream saw it. Round 1 of a call that was asked something is no second start."""
+    """A request to run a tool, recorded by its upstream. Round 1, after an elicitation, is not a second start."""
 
     key: str
     round: int
@@ -49,7 +49,7 @@ class ToolStart:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCallback:
-    """A callback, as the receiver kept it."""
+    """A callback, recorded by the receiver."""
 
     message_id: str
     webhook: str
@@ -57,7 +57,7 @@ class ReceivedCallback:
 
     @property
     def is_end_event(self) -> str | None:
-        """The call whose end this is."""
+        """The id of the ended call."""
         return self.body["data"]["call_id"] if self.body["name"] == "call.finished" else None
 
 
@@ -67,9 +67,9 @@ class Observations:
     starts: Sequence[ToolStart] = ()
     callbacks: Sequence[ReceivedCallback] = ()
     logged_events: Sequence[str] = ()
-    """The call of each `call.finished` in the event log."""
+    """The call id of each `call.finished` in the event log."""
     unexpected_responses: list[str] = field(default_factory=list[str])
-    """Answers that nobody should get."""
+    """Unexpected error responses."""
 
     @property
     def acknowledged(self) -> list[ObservedCall]:

@@ -1,4 +1,4 @@
-"""What a seed decides: which calls are started when, and who is killed or stopped at which step or moment. Pure."""
+"""The plan of a seed: when each call starts, and at which step or moment each process is killed or stopped. Pure."""
 
 import random
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """Upstream and tool of a call; each is run by another driver."""
+    """Upstream and tool of a call. Each uses a different driver."""
 
     STDIO = "stdio/echo"
     HTTP = "modern/echo"
@@ -46,37 +46,37 @@ UNITS: Final = (
     "AttemptRecorder.record_attempts",
     "Janitor._recover_calls_of_others",
 )
-"""The durable steps of a call's way, by the beginning of the name of each unit of work."""
+"""The durable steps of a call: prefixes of the qualified names of units of work."""
 
 CALLS: Final = 24
 RUN_SECONDS: Final = 2.0
-"""All calls are started within it; with starting again after each kill, a run takes a few seconds."""
+"""All calls start within this time. With the restarts after kills, a run takes a few seconds."""
 STEP_SECONDS: Final = 2.0
-"""A life that has not come to its step by then never will, and ends without."""
+"""A service run that has not reached its step by then ends without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillPoint:
-    """A moment in the service's life: just before, or just after, a unit of work is done for the n-th time."""
+    """A step of a service run: just before or just after the n-th execution of a unit of work."""
 
     unit: str
     after: bool
     nth: int
     stops: bool
-    """Whether the service is stopped there, or killed."""
+    """True: SIGTERM. False: SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRun:
-    """One life of the service: it ends at its step, or else after so many seconds."""
+    """One process of the service. It ends at its step, or after `lifetime_seconds` if it has none."""
 
     step: KillPoint | None
-    downtime_seconds: float
+    lifetime_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultInjection:
-    """From outside: SIGSTOP and, later, SIGCONT; or `kill -9`, and a new start later."""
+    """A signal from outside: SIGSTOP and later SIGCONT, or SIGKILL and later a restart."""
 
     target: Target
     kills: bool
@@ -92,13 +92,13 @@ class PlannedCall:
     at_seconds: float
     work_seconds: float
     answer_seconds: float
-    """How long whoever is asked thinks about it."""
+    """How long the agent waits before it answers a request for input."""
     cancel_seconds: float | None
-    """After it was acknowledged."""
+    """From the acknowledgement to the cancellation."""
     repeats: int
-    """How often the start is sent again with its key, as by a client that lost the answer."""
+    """How often the start is repeated with its key, as by a client that lost the response."""
     callback: bool
-    """Whether it has a webhook of its own, beside the one that hears all."""
+    """Whether the call has its own callback, besides the webhook for all calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,18 +138,18 @@ def make_service_run(chance: random.Random) -> ServiceRun:
         unit=chance.choice(UNITS),
         after=chance.random() < 0.5,  # noqa: PLR2004 - as often before as after
         nth=chance.choice((1, 1, 2, 3, 5)),
-        stops=chance.random() < 0.2,  # noqa: PLR2004 - seldom: most that is found is found by death
+        stops=chance.random() < 0.2,  # noqa: PLR2004 - seldom: kills find most faults
     )
-    if chance.random() < 0.25:  # noqa: PLR2004 - a quarter of the lives end at no step
-        return ServiceRun(step=None, downtime_seconds=chance.uniform(0.4, 1.6))
-    return ServiceRun(step=step, downtime_seconds=STEP_SECONDS)
+    if chance.random() < 0.25:  # noqa: PLR2004 - a quarter of the service runs end at no step
+        return ServiceRun(step=None, lifetime_seconds=chance.uniform(0.4, 1.6))
+    return ServiceRun(step=step, lifetime_seconds=STEP_SECONDS)
 
 
 def make_fault(chance: random.Random) -> FaultInjection:
     target = chance.choice(list(Target))
     return FaultInjection(
         target=target,
-        kills=target is not Target.SERVICE and chance.random() < 0.6,  # noqa: PLR2004 - the service's lives end anyway
+        kills=target is not Target.SERVICE and chance.random() < 0.6,  # noqa: PLR2004 - service runs end by themselves
         at_seconds=chance.uniform(0.2, RUN_SECONDS),
         freeze_seconds=chance.uniform(0.05, 0.6),
     )

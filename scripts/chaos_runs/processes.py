@@ -1,7 +1,7 @@
-"""Processes that are started again whenever they have died, and what is done to them meanwhile.
+"""Processes that are restarted when they have died, and the faults injected into them.
 
-Each is forked from a server that has imported everything once (`multiprocessing`'s forkserver), which saves a second for every
-start. It is a process like any other: its own memory, sockets, locks and death.
+Each process is forked from `multiprocessing`'s forkserver, which has imported everything once. That saves a second for every
+start.
 """
 
 import asyncio
@@ -23,36 +23,36 @@ from ringback.waits import wait_first
 from scripts.chaos_runs.plan import ServiceRun
 
 START_SECONDS: Final = 60.0
-"""Half a second on a free machine; only one that starts nothing any more takes this long."""
+"""For a start, which takes half a second on an idle machine."""
 POLL_SECONDS: Final = 0.02
 FREEZE_SECONDS: Final = 0.3
-"""For so long at most a service that stops itself stays stopped."""
+"""The longest stop of a service that stops itself."""
 _FORK_SERVER: Final = multiprocessing.get_context("forkserver")
 _FORK_SERVER.set_forkserver_preload(["scripts.chaos_runs.service", "scripts.chaos_runs.receiver"])
 
-LAST_LOG_LINES: Final = 2000
-"""Characters of a log, for whoever has to find out."""
+LOG_CHARACTERS_QUOTED: Final = 2000
+"""Characters of a log that an error message quotes."""
 
 Spec = dict[str, Any]
-"""What `main` or another function of a module is called with."""
+"""The arguments of the process's entry function."""
 
 
 class UnexpectedExit(Exception):
-    """A process that nobody killed is gone: the run says nothing, and whoever reads its last words much."""
+    """A process exited without a kill, so the run is invalid."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ManagedProcess:
-    """A process, again and again: `entry` is `module:function`."""
+    """A process that is restarted whenever it dies. `entry` is `module:function`."""
 
     name: str
     entry: str
     spec: Spec
     folder: Path
     start_specs: list[tuple[ServiceRun, Spec]] = field(default_factory=list[tuple[ServiceRun, Spec]])
-    """The first lives, and what is different in each; after them it lives on."""
+    """The first runs, with the arguments of each. The run after them does not end."""
     downtime_seconds: float = 0.0
-    """Before it is started again."""
+    """Before a restart."""
     kills: int = 0
     process: ForkServerProcess | None = None
 
@@ -69,7 +69,7 @@ class ManagedProcess:
         return f"http://127.0.0.1:{self.port}"
 
     async def keep_running(self) -> None:
-        """Live until cancelled; raises `EndedByItself`."""
+        """Keep the process running until cancelled; raises `UnexpectedExit`."""
         for life, different in self.start_specs:
             await self._run_once(self.spec | different, life)
         while True:
@@ -77,11 +77,11 @@ class ManagedProcess:
 
     async def wait_until_listening(self) -> None:
         async with asyncio.timeout(START_SECONDS):
-            while not _listens(self.port):  # noqa: ASYNC110 - another process rings no bell
+            while not _listens(self.port):  # noqa: ASYNC110 - another process cannot set an event
                 await asyncio.sleep(POLL_SECONDS)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Raise a signal, if it is alive just now."""
+        """Send a signal, if the process is alive."""
         if self.process is not None and self.process.pid is not None and self.process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
@@ -97,8 +97,10 @@ class ManagedProcess:
             process.kill()
             process.join()
         if process.exitcode != -signal.SIGKILL:
-            last_words = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_LOG_LINES:]
-            raise UnexpectedExit(f"{self.name} ended with exit code {process.exitcode}. Its last words: {last_words}")
+            last_words = self.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS_QUOTED:]
+            raise UnexpectedExit(
+                f"{self.name} ended with exit code {process.exitcode}. Its log ends with: {last_words}"
+            )
         self.kills += 1
         await asyncio.sleep(self.downtime_seconds)
 
@@ -106,7 +108,7 @@ class ManagedProcess:
         if life is None:
             await gone.wait()
             return
-        ends_at = asyncio.get_running_loop().time() + life.downtime_seconds
+        ends_at = asyncio.get_running_loop().time() + life.lifetime_seconds
         while not gone.is_set() and (left := ends_at - asyncio.get_running_loop().time()) > 0:
             await wait_first(gone.wait(), timeout_seconds=min(left, FREEZE_SECONDS))
             if life.step is not None and life.step.stops:
@@ -115,7 +117,7 @@ class ManagedProcess:
 
 @contextmanager
 def notify_exit(process: ForkServerProcess) -> Generator[asyncio.Event]:
-    """Set when the process is no more."""
+    """Set when the process has ended."""
     gone = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -150,12 +152,12 @@ def free_port() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ManagedChild:
-    """A process that the service started, by the file in which it keeps its number, locked, as long as it lives."""
+    """A child process of the service, found by its PID file, which it locks while it lives."""
 
     pid_file: Path
 
     def send_signal(self, number: signal.Signals) -> bool:
-        """Raise a signal; whether there was anybody to raise it against."""
+        """Send a signal. Returns whether the process was alive."""
         if not self.pid_file.exists():
             return False
         with self.pid_file.open("r+", encoding="ascii") as file:

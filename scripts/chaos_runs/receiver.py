@@ -1,4 +1,4 @@
-"""The receiver of all callbacks, as a process: each is in its file, and the file on the disk, before it is acknowledged."""
+"""The receiver of all callbacks, as a process. It writes each callback to its file and syncs it before it responds."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.support.upstreams import Receive, Scope, Send, send_response
 
 
 def main(*, port: int, ledger: Path, forgets: bool) -> None:
-    """One that `forgets` acknowledges what it did not keep: it shows that the checker looks."""
+    """With `forgets` it acknowledges without storing, which the checker must detect."""
     kept = Journal(ledger)
 
     async def receive_callback(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""One run: the plan is carried out, everything has time to settle, and what everybody saw is put together."""
+"""One run: executes the plan, waits for everything to settle, and collects the observations."""
 
 import asyncio
 import signal
@@ -19,8 +19,8 @@ from scripts.chaos_runs.processes import ManagedChild, ManagedProcess, free_port
 from scripts.chaos_runs.service import KILLED, STOPPED
 
 SETTLE_SECONDS: Final = 60.0
-"""From the last blow until every call has ended and rung. It takes one or two; a callback that failed is sent again after six,
-a lease that nobody prolongs any more lasts thirty."""
+"""From the last fault until every call has ended and all callbacks have arrived: usually one or two seconds. A failed callback
+is repeated after six; the lease of a dead process expires after thirty."""
 POLL_SECONDS: Final = 0.05
 STDIO_SCRIPT: Final = Path(__file__).with_name("stdio_upstream.py")
 
@@ -31,11 +31,11 @@ class ChaosResult:
     kills: int
     stops: int
     steps: int
-    """Of these, at a step of the plan; the others were at a moment."""
+    """The kills and stops at a step of the plan; the others happened at a moment."""
 
 
 async def run_chaos(plan: Plan, *, settle_seconds: float = SETTLE_SECONDS, forgets: bool = False) -> ChaosResult:
-    """Carry out one plan in a folder of its own. `forgets`: the receiver keeps nothing, so that the checker must complain."""
+    """Execute one plan in its own folder. With `forgets` the receiver stores nothing, which the checker must detect."""
     with TemporaryDirectory(prefix="ringback-chaos-") as folder:
         stage = ChaosEnvironment(Path(folder), plan, forgets=forgets)
         async with asyncio.TaskGroup() as group:
@@ -89,32 +89,32 @@ class ChaosEnvironment:
         )
 
     async def _carry_out(self, agent: Agent, settle_seconds: float) -> None:
-        """The calls, and the blows beside them; a call that has not ended by then is left as it is."""
-        seeing = [agent.run_call(*pair) for pair in zip(self._plan.calls, self._calls, strict=True)]
-        last_blow = max((blow.at_seconds + blow.freeze_seconds for blow in self._plan.faults), default=0.0)
+        """Run the calls and inject the faults."""
+        call_runs = [agent.run_call(*pair) for pair in zip(self._plan.calls, self._calls, strict=True)]
+        last_fault_at = max((fault.at_seconds + fault.freeze_seconds for fault in self._plan.faults), default=0.0)
         async with asyncio.TaskGroup() as group:
-            blows = [group.create_task(self.inject_fault(blow)) for blow in self._plan.faults]
-            calls = [group.create_task(each) for each in seeing]
-            await asyncio.wait([*calls, *blows], timeout=last_blow + settle_seconds)
+            faults = [group.create_task(self.inject_fault(fault)) for fault in self._plan.faults]
+            calls = [group.create_task(each) for each in call_runs]
+            await asyncio.wait([*calls, *faults], timeout=last_fault_at + settle_seconds)
             for task in calls:
                 task.cancel()
 
-    async def inject_fault(self, blow: FaultInjection) -> None:
-        await asyncio.sleep(blow.at_seconds)
-        actor = self._by_target.get(blow.target)
+    async def inject_fault(self, fault: FaultInjection) -> None:
+        await asyncio.sleep(fault.at_seconds)
+        actor = self._by_target.get(fault.target)
         victim = actor or self._child
-        if blow.kills:
+        if fault.kills:
             if actor is not None:
-                actor.downtime_seconds = blow.freeze_seconds
+                actor.downtime_seconds = fault.freeze_seconds
             self._child_kills += bool(victim.send_signal(signal.SIGKILL)) and actor is None
             return
         self._stops += 1
         victim.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(blow.freeze_seconds)
+        await asyncio.sleep(fault.freeze_seconds)
         victim.send_signal(signal.SIGCONT)
 
     async def collect_observations(self, agent: Agent, settle_seconds: float) -> Observations:
-        """What there is at the end: every acknowledged call looked at once more, after all that could come has come."""
+        """Collect the observations, with a last read of every acknowledged call after everything has settled."""
         acknowledged = [call for call in self._calls if call.ids]
         for call in acknowledged:
             await agent.read_call(call)
@@ -151,5 +151,5 @@ def _entry(name: str) -> str:
 async def wait_until(reached: Callable[[], Awaitable[bool]], seconds: float) -> None:
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + seconds
-    while not await reached() and loop.time() < ends_at:  # noqa: ASYNC110 - other processes ring no bell
+    while not await reached() and loop.time() < ends_at:  # noqa: ASYNC110 - other processes cannot set an event
         await asyncio.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Ringback as a process that kills or stops itself at a step of the plan. Nothing of this is known to the product."""
+"""Ringback as a process that kills or stops itself at a step of the plan, by a wrapper around the store."""
 
 import os
 import signal
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 STOPPED: Final = b"chaos.stopped\n"
 KILLED: Final = b"chaos.killed\n"
-"""The last words in the log of a service that has come to its step."""
+"""The last line in the log of a service that has reached its step."""
 
 
 class KillPointStore:
-    """A store that counts one unit of work, and raises a signal against its own process when the time has come."""
+    """A store that counts executions of one unit of work, and sends its own process a signal at the n-th."""
 
     def __init__(self, store: Store, step: KillPoint) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class KillPointStore:
         value = await self._store.write(work)
         if (
             here and self._step.after and value != [] and getattr(value, "leased", True) != []
-        ):  # an empty lease is no step
+        ):  # an empty lease does not count
             self._count()
         return value
 

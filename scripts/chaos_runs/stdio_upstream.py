@@ -1,8 +1,8 @@
-"""An MCP server over stdio, without an SDK: it starts in milliseconds, and there is one more kind of server in the test.
+"""An MCP server over stdio, without an SDK, so that it starts in milliseconds.
 
     python stdio_upstream.py LEDGER PID_FILE
 
-Its one tool `echo` notes that it starts, works for `seconds`, and answers; any number of them run at once.
+Its only tool `echo` records its start, works for `seconds`, and responds. Calls run concurrently.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # it runs as a script, from anywhere
+sys.path.insert(0, str(Path(__file__).parents[2]))  # it runs as a script, from any folder
 from scripts.chaos_runs.journal import Journal
 
 PROTOCOL_VERSION = "2025-11-25"
@@ -65,7 +65,7 @@ def _answer_to(message: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     with Path(sys.argv[2]).open("a+", encoding="ascii") as held:
-        # Held as long as this process lives: whoever wants to kill it sees that the number is still its own.
+        # Locked while this process lives, so that a killer knows that the PID has not been reused.
         fcntl.flock(held, fcntl.LOCK_EX)
         held.truncate(0)
         held.write(str(os.getpid()))

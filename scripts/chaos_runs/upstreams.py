@@ -1,4 +1,4 @@
-"""The HTTP upstreams, as processes: the stages of the tests, whose tools end by themselves and note every start durably."""
+"""The HTTP upstreams, as processes: those of the tests, with tools that end by themselves and record every start durably."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.support.upstreams import App, Context
 
 
 class ModernChaosUpstream(TaskUpstream):
-    """2026-07-28: `echo` answers, `work` becomes a task, `confirm` asks one question first."""
+    """2026-07-28: `echo` responds at once, `work` becomes a task, `confirm` requests input first."""
 
     def __init__(self, ledger: Journal) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class ModernChaosUpstream(TaskUpstream):
         return types.CallToolResult.model_validate(task_stage.text_result(arguments["key"]))
 
     def _task(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        # Named for its call: a server that has forgotten its tasks must not give another's under an old name.
+        # The id contains the call's key, so that a restarted server does not reuse an old task's id.
         task = task_stage.UpstreamTask(f"task-{arguments['key']}-{id(arguments)}", self)
         self.tasks[task.id] = task
         asyncio.get_running_loop().call_later(arguments["seconds"], _complete, task, arguments["key"])
@@ -53,7 +53,7 @@ def _complete(task: task_stage.UpstreamTask, text: str) -> None:
 
 
 class LegacyChaosUpstream(LegacyUpstream):
-    """2025-11-25, with sessions and kept events: `work` answers on a stream that can be resumed, `long` is a task."""
+    """2025-11-25, with sessions and an event store: `work` responds on a resumable stream, `long` is a task."""
 
     def __init__(self, ledger: Journal) -> None:
         super().__init__()

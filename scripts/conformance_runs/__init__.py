@@ -1,4 +1,4 @@
-"""The official conformance suite against Ringback: `scripts/conformance`.
+"""Runs the official conformance suite against Ringback: `scripts/conformance`.
 
     __main__ ─┬─ suite          npm package and Node, pinned; runs a revision's scenarios and reads their checks
               ├─ verdict        which checks passed, failed, were skipped, and which may fail, each with its reason
@@ -6,6 +6,6 @@
                                                                                 ├─ fixture_tools   as the suite names them
                                                                                 └─ fixture_tasks   tasks, in memory
 
-The suite judges a server by certain tools, prompts and resources, which the fixture has. What fails through Ringback and passes
-directly (`--direct`) is Ringback's.
+The suite expects certain tools, prompts and resources, which the fixture has. A check that fails through Ringback and passes
+directly (`--direct`) is Ringback's fault.
 """

@@ -26,8 +26,8 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/conformance")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--direct", action="store_true", help="judge the fixture itself, without Ringback before it")
-    parser.add_argument("--revision", action="append", choices=REVISIONS, help="only this one; may be repeated")
+    parser.add_argument("--direct", action="store_true", help="run against the fixture, without Ringback")
+    parser.add_argument("--revision", action="append", choices=REVISIONS, help="only this revision; may be repeated")
     return parser.parse_args()
 
 
@@ -49,7 +49,7 @@ def _readable(verdict: Verdict) -> str:
         f"{check.status.lower()}: {check.revision} {check.scenario}: {check.id}: {check.message}"
         for check in [*verdict.notes, *verdict.unexpected]
     ]
-    lines += [f"expected to fail, and does not: {' '.join(key)}" for key in verdict.stale]
+    lines += [f"expected to fail, but passes: {' '.join(key)}" for key in verdict.stale]
     for reason in dict.fromkeys(EXPECTED_FAILURES.values()):
         scenarios = ", ".join(f"{key[0]} {key[1]}" for key, why in EXPECTED_FAILURES.items() if why == reason)
         lines.append(f"expected to fail: {scenarios}. {reason}")

@@ -1,4 +1,4 @@
-"""The server that the suite expects, on the SDK: `python -m scripts.conformance_runs.fixture PORT`."""
+"""The server that the suite expects, built on the SDK: `python -m scripts.conformance_runs.fixture PORT`."""
 
 import sys
 from collections.abc import Sequence

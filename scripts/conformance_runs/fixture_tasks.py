@@ -1,4 +1,7 @@
-"""The tasks extension (SEP-2663) in memory, and the tools of the suite's tasks scenarios."""
+"""The tasks extension (SEP-2663) in memory, and the tools of the suite's tasks scenarios.
+
+It shares no code with the service or with `tests.support.task_upstream`, so that an error there does not hide itself here.
+"""
 
 import asyncio
 import secrets
@@ -30,7 +33,7 @@ TASKS: Final = "io.modelcontextprotocol/tasks"
 HEADER_MISMATCH: Final = -32020
 POLL_MILLISECONDS: Final = 100
 FAILS_AFTER_SECONDS: Final = 1.0
-"""What the suite says of failing_job."""
+"""As the suite expects of failing_job."""
 
 
 class TaskParams(RequestParams):
@@ -51,13 +54,13 @@ class FixtureTask:
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def request_input(self, questions: Mapping[str, Json]) -> Json:
-        """Wait until all of it is answered."""
+        """Wait until all requests are answered."""
         self.state = {"status": "input_required", "inputRequests": dict(questions)}
         await self.answered.wait()
         return self.input_responses
 
     def accept_answers(self, responses: Json) -> None:
-        """Take what is asked; what is left stays asked."""
+        """Store the answers to open requests; the others stay open."""
         questions = self.state.get("inputRequests", {})
         self.input_responses |= {key: response for key, response in responses.items() if key in questions}
         rest = {key: request for key, request in questions.items() if key not in self.input_responses}
@@ -69,7 +72,7 @@ class FixtureTask:
 
 
 Work = Callable[[FixtureTask, Json], Awaitable[types.CallToolResult]]
-"""What a tool does as a task, from its arguments."""
+"""A tool's work as a task, with its arguments."""
 
 
 async def compute(_task: FixtureTask, arguments: Json) -> types.CallToolResult:

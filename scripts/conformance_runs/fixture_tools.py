@@ -1,6 +1,6 @@
-"""The tools that the suite's core scenarios call, by the names and with the answers that it expects.
+"""The tools of the suite's core scenarios, with the names and results that it expects.
 
-Tools that want to sample or to list roots are not here: Ringback never declares either to an upstream.
+Tools that sample or list roots are missing: Ringback never declares these capabilities to an upstream.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Run = Callable[[Context, types.CallToolRequestParams], Awaitable[Any]]
 PNG: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV: Final = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 STEP_SECONDS: Final = 0.05
-"""Between two notifications, as the suite asks for."""
+"""Between two notifications, as the suite requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class FixtureTool:
     properties: Mapping[str, Any] = field(default_factory=dict[str, Any])
     required: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
-    """The whole inputSchema, where properties are not enough to say it."""
+    """The whole inputSchema, if it has more than properties."""
 
     def listed(self, name: str) -> types.Tool:
         schema: Json = {"type": "object", "properties": dict(self.properties)}
@@ -47,7 +47,7 @@ def text(told: str) -> types.CallToolResult:
 
 
 def content(*blocks: Json, **rest: Any) -> Run:
-    """A tool that always answers with these blocks."""
+    """A tool that always returns these blocks."""
     result = types.CallToolResult.model_validate({"content": list(blocks), **rest})
 
     async def run(_context: Context, _params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -60,7 +60,7 @@ def is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-# -- asking ----------------------------------------------------------------------------------------------------------------
+# -- elicitation -----------------------------------------------------------------------------------------------------------
 
 
 def question(message: str, properties: Json, *, required: bool = True) -> Json:
@@ -80,7 +80,7 @@ def read_answers(params: types.CallToolRequestParams) -> dict[str, Json]:
 
 
 def eliciting(make: Callable[[Json], Json]) -> Run:
-    """A tool that asks one question, in either era, and tells the answer."""
+    """A tool with one elicitation, in either era, that returns the answer."""
 
     async def run(context: Context, params: types.CallToolRequestParams) -> Any:
         request = make(params.arguments or {})
@@ -112,7 +112,7 @@ async def greet_with_elicitation(_context: Context, params: types.CallToolReques
 
 
 async def confirm(_context: Context, params: types.CallToolRequestParams) -> Any:
-    """Answers only to the state that it gave."""
+    """Accepts only the state that it sent."""
     if params.request_state is None or "confirm" not in read_answers(params):
         return make_input_required({"confirm": CONFIRM_QUESTION}, state="confirming")
     return text(f"state-ok: {params.request_state}")
@@ -161,12 +161,12 @@ USER_QUESTION: Final[Json] = {
 }
 
 
-# -- telling ---------------------------------------------------------------------------------------------------------------
+# -- notifications ---------------------------------------------------------------------------------------------------------
 
 
 async def logging(context: Context, _params: types.CallToolRequestParams) -> types.CallToolResult:
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        # Deprecated with 2026-07-28, and still what its scenarios of logging are about.
+        # Deprecated with 2026-07-28, but its logging scenarios still test it.
         send = context.session.send_log_message  # pyright: ignore[reportDeprecated] - see above
         await send("info", line, "fixture", related_request_id=context.request_id)
         await asyncio.sleep(STEP_SECONDS)
@@ -194,7 +194,7 @@ async def region(_context: Context, params: types.CallToolRequestParams) -> type
 
 
 class ListChangeTools:
-    """Tools that change what the fixture lists; whoever listens is told."""
+    """Tools that change the fixture's lists and notify subscribers."""
 
     def __init__(self, bus: SubscriptionBus) -> None:
         self._bus = bus
@@ -216,7 +216,7 @@ class ListChangeTools:
         return text("There is one prompt more.")
 
 
-# -- all of them -----------------------------------------------------------------------------------------------------------
+# -- the list of tools ------------------------------------------------------------------------------------------------------
 
 IMAGE: Final[Json] = {"type": "image", "data": PNG, "mimeType": "image/png"}
 JSON_SCHEMA: Final[Json] = {

@@ -1,4 +1,4 @@
-"""The fixture, and a Ringback before it, as processes that end with the run."""
+"""The fixture and Ringback as processes that end with the run."""
 
 import contextlib
 import json
@@ -17,9 +17,9 @@ from typing import Final
 from scripts.conformance_runs.suite import SuiteFailed
 
 START_SECONDS: Final = 60.0
-"""A Python process that imports everything takes two seconds; on two busy cores a few more."""
+"""For a start, which takes two seconds on an idle machine."""
 TASK_ONLY: Final = ("failing_job", "test_tool_with_task")
-"""What the suite wants to be refused to clients without tasks. No server can tell that of its tools in 2026-07-28."""
+"""Tools that the suite requires to fail for clients without tasks. A 2026-07-28 server cannot declare that of a tool."""
 _LISTENING: Final = re.compile(r"service\.listening .*url=(\S+)")
 
 
@@ -35,7 +35,7 @@ def fixture() -> Generator[str]:
 
 @contextlib.contextmanager
 def ringback(upstream_url: str) -> Generator[str]:
-    """The URL of a Ringback's endpoint for this upstream. Settings are as they come, but that it asks for no keys."""
+    """The URL of Ringback's endpoint for this upstream. Default settings, with authentication off."""
     with tempfile.TemporaryDirectory(prefix="conformance-ringback-") as name:
         folder = Path(name)
         tools = {tool: {"task_only": True} for tool in TASK_ONLY}

@@ -1,4 +1,4 @@
-"""The suite itself: an npm package that needs Node 22, both from the npm registry, both pinned to an exact version."""
+"""Installs and runs the suite: an npm package and Node 22, both from the npm registry with exact versions."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 SUITE: Final = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-"""The latest that knows 2026-07-28 and the tasks extension; `latest` on npm (0.1.16) knows neither."""
+"""The newest version with 2026-07-28 and the tasks extension; `latest` on npm (0.1.16) has neither."""
 NODE: Final = "node@22.23.3"
 """The suite needs fs.globSync, which Node has from 22 on."""
 INSTALL_SECONDS: Final = 600.0
 RUN_SECONDS: Final = 600.0
-"""For one revision; it takes some twenty."""
+"""For one revision, which takes about 20 s."""
 SCENARIO_MILLISECONDS: Final = 60_000
-"""Twice the suite's own limit: two busy cores are slower than its authors' machines."""
+"""Twice the suite's own limit, for machines with two busy cores."""
 
 STAMP_PARTS: Final = 6
-"""Of a results folder's name behind the scenario: 2026-11-20T22-04-57-418Z."""
+"""The end of a results folder's name, after the scenario: 2026-11-20T22-04-57-418Z."""
 REVISIONS: Final = ("2026-07-28", "2025-11-25")
 BUILD: Final = Path(__file__).resolve().parents[2] / "build"
 
@@ -41,7 +41,7 @@ class Check:
 
 
 def install() -> Path:
-    """The folder with both packages; made once for each pair of versions."""
+    """The folder with both packages, installed once for each pair of versions."""
     folder = BUILD / f"conformance-{SUITE.rpartition('@')[2]}-{NODE.replace('@', '')}"
     if not folder.exists():
         npm = shutil.which("npm")
@@ -55,7 +55,7 @@ def install() -> Path:
 
 
 def run(installed: Path, url: str, revision: str) -> Sequence[Check]:
-    """Every scenario of the revision, the ones that it does not score included (tasks are an extension)."""
+    """Run all scenarios of the revision, also those that it does not score (tasks are an extension)."""
     commands = installed / "node_modules" / ".bin"
     with tempfile.TemporaryDirectory(prefix="conformance-results-") as results:
         command = [str(commands / "node"), str(commands / "conformance"), "server", "--url", url]
@@ -67,7 +67,7 @@ def run(installed: Path, url: str, revision: str) -> Sequence[Check]:
             for raw in json.loads((folder / "checks.json").read_text())
         ]
     if not checks:
-        raise SuiteFailed(f"the suite judged nothing: {said[-500:]}")
+        raise SuiteFailed(f"the suite ran no check: {said[-500:]}")
     return checks
 
 

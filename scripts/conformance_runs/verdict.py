@@ -1,4 +1,4 @@
-"""What the checks come to, by group, and the few that may fail, each with its reason."""
+"""The results of the checks by group, and the expected failures with their reasons."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import Any, Final
 from scripts.conformance_runs.suite import Check
 
 _SAMPLES: Final = (
-    "The fixture has no tool that samples or lists roots: Ringback never declares either to an upstream, because nobody may be "
-    "there any more who could answer."
+    "The fixture has no tool that samples or lists roots: Ringback never declares these capabilities to an upstream, "
+    "because the client may have disconnected."
 )
 
 Key = tuple[str, str, str]
@@ -21,12 +21,12 @@ EXPECTED_FAILURES: Final[Mapping[Key, str]] = {
     ("2026-07-28", "input-required-result-multiple-input-requests", "sep-2322-multiple-inputs-incomplete"): _SAMPLES,
     ("2026-07-28", "input-required-result-capability-check", "sep-2322-respect-client-capabilities"): _SAMPLES,
 }
-"""What fails for a reason. One that does not is a mistake in this list."""
+"""Expected failures. An entry whose check passes is an error in this list."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Counts of checks; a scenario that the suite stubs is skipped."""
+    """Counts of checks. A scenario that the suite only stubs counts as skipped."""
 
     scenarios: set[str] = field(default_factory=set[str])
     passed: int = 0
@@ -34,7 +34,7 @@ class Group:
     expected: int = 0
     skipped: int = 0
     warnings: int = 0
-    """What the specification recommends and does not demand."""
+    """Recommendations of the specification that are not met."""
 
     def to_json(self) -> dict[str, int]:
         return {
@@ -51,11 +51,11 @@ class Group:
 class Verdict:
     groups: Mapping[str, Group]
     unexpected: Sequence[Check]
-    """Failed without a reason."""
+    """Unexpected failures."""
     stale: Sequence[Key]
-    """Expected to fail, and did not."""
+    """Expected failures that passed."""
     notes: Sequence[Check]
-    """Warnings, and what was skipped."""
+    """Warnings and skipped checks."""
 
     @property
     def is_good(self) -> bool:
@@ -98,7 +98,7 @@ def judge_checks(checks: Iterable[Check]) -> Verdict:
                 group.warnings += 1
                 notes.append(check)
             case _:
-                pass  # INFO tells, and judges nothing
+                pass  # INFO is not a result
     stale = [key for key in EXPECTED_FAILURES if key[0] in revisions and key not in failed]
     return Verdict(groups, unexpected, stale, notes)
 

@@ -9,7 +9,7 @@ from yarl import URL
 
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.notifier.http.addresses import NAT64_NETWORK, find_forbidden_range
-from ringback.notifier.http.guard import Target, parse_target
+from ringback.notifier.http.target import Target, parse_target
 from tests.support.resolvers import LOOPBACK_POLICY, PUBLIC_POLICY
 from tests.support.ssrf import ALLOWED_URLS, BLOCKED_URLS
 

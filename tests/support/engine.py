@@ -1,12 +1,10 @@
-"""The parts behind the API over a real store, and their two edges in a test's hands.
+"""Runner, notifier and janitor over a real store, with scripted tools and receivers.
 
-Tools do as they are told, and callbacks are answered as a test says:
-
-    engine = Engine(store, clock)
-    tool = Holding()
-    await engine.queue(a_call())
-    async with engine.running(ScriptedUpstreams(tool)):
-        await tool.until_inside(1)
+engine = Engine(store, clock)
+tool = Holding()
+await engine.queue(a_call())
+async with engine.running(ScriptedUpstreams(tool)):
+    await tool.until_inside(1)
 """
 
 import asyncio
@@ -18,7 +16,7 @@ import httpx
 
 from ringback.admission import AdmissionGate
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Progress, completion_from_result
-from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock import Clock, SystemClock, seconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
@@ -37,12 +35,13 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
-from ringback.runner.drivers import BoundDriverPort, CallContext
+from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
 from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
+from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
 from tests.support.resolvers import PUBLIC_POLICY
@@ -55,11 +54,20 @@ PUBLIC_URL: Final = "https://ringback.example"
 COMPLETED_RESULT: Final = completion_from_result(RESULT, is_error=False)
 
 
+Sessions = CallSessionProvider | UpstreamRegistry
+
+
+def bind_drivers(sessions: Sessions) -> CallSessionProvider:
+    if isinstance(sessions, UpstreamRegistry):
+        return BoundDriverProvider(sessions, clock=SystemClock())
+    return sessions
+
+
 async def wait_until(reached: Callable[[], Awaitable[bool]]) -> None:
-    """Look again and again, for what nobody rings a bell for."""
+    """Poll until the condition holds, for changes without a notification."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not await reached():  # noqa: ASYNC110 - the store's rows ring no bell
-            await asyncio.sleep(0.002)  # leaves the core to whoever is waited for
+        while not await reached():  # noqa: ASYNC110 - rows of the store set no event
+            await asyncio.sleep(0.002)  # leaves the core to the awaited tasks
 
 
 # -- upstreams --------------------------------------------------------------------------------------------------------------
@@ -69,12 +77,12 @@ Tool = Callable[[Call, OnProgress], Awaitable[CallCompletion]]
 
 
 async def complete_at_once(call: Call, on_progress: OnProgress) -> CallCompletion:
-    """A tool that answers at once."""
+    """A tool that returns at once."""
     return COMPLETED_RESULT
 
 
 class BlockingTool:
-    """A tool that keeps its callers until it is let go, and knows who was called off."""
+    """A tool that waits until the test releases it, and records cancelled calls."""
 
     def __init__(self) -> None:
         self.inside: list[Call] = []
@@ -150,12 +158,12 @@ class ScriptedUpstreams:
         return CANCELLED_COMPLETION
 
 
-# -- the parts --------------------------------------------------------------------------------------------------------------
+# -- the components ---------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def running_dispatcher(dispatcher: Dispatcher) -> AsyncGenerator[asyncio.Event]:
-    """A dispatcher at work, which takes what is born from now on; the event stops it, and so does the end."""
+    """A running dispatcher, which accepts new deliveries after their commit. The event or the end of the context stops it."""
     stop = asyncio.Event()
     work = asyncio.create_task(dispatcher.run(stop))
     await asyncio.sleep(0)  # its first step
@@ -181,9 +189,7 @@ class Engine:
     def make_recorder(self, bodies: PayloadBuilder) -> Recorder:
         return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
 
-    def make_execution(
-        self, call: Call, sessions: CallSessionProvider, *, halt: ShutdownSignal | None = None
-    ) -> CallExecution:
+    def make_execution(self, call: Call, sessions: Sessions, *, halt: ShutdownSignal | None = None) -> CallExecution:
         return CallExecution(
             call,
             trusted_until=self.clock.monotonic() + LEASE_SECONDS,
@@ -191,18 +197,18 @@ class Engine:
             clock=self.clock,
             recorder=self.recorder,
             completion_batcher=CompletionBatcher(store=self.store, recorder=self.recorder),
-            sessions=sessions,
+            sessions=bind_drivers(sessions),
             shutdown=halt or ShutdownSignal(),
             notification_hub=self.notification_hub,
         )
 
-    def make_runner(self, sessions: CallSessionProvider, *, recorder: Recorder | None = None, **config: Any) -> Runner:
+    def make_runner(self, sessions: Sessions, *, recorder: Recorder | None = None, **config: Any) -> Runner:
         return Runner(
             store=self.store,
             clock=self.clock,
             ids=self.ids,
             recorder=recorder or self.recorder,
-            sessions=sessions,
+            sessions=bind_drivers(sessions),
             notification_hub=self.notification_hub,
             post_commit=self.post_commit,
             admission=AdmissionGate(),
@@ -210,8 +216,8 @@ class Engine:
         )
 
     @asynccontextmanager
-    async def running_runner(self, sessions: CallSessionProvider, **config: Any) -> AsyncGenerator[asyncio.Event]:
-        """A runner at work; the event stops it, and so does the end."""
+    async def running_runner(self, sessions: Sessions, **config: Any) -> AsyncGenerator[asyncio.Event]:
+        """A running runner. The event or the end of the context stops it."""
         stop = asyncio.Event()
         work = asyncio.create_task(self.make_runner(sessions, **config).run(stop))
         try:
@@ -228,7 +234,7 @@ class Engine:
         admission: AdmissionGate | None = None,
         **config: Any,
     ) -> Dispatcher:
-        """A dispatcher whose POSTs are answered by a function of a test's. There is no jitter."""
+        """A dispatcher whose POSTs are answered by the test's function, without jitter."""
         return Dispatcher(
             store=self.store,
             clock=self.clock,
@@ -245,7 +251,7 @@ class Engine:
         return Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=JanitorConfig(**config))
 
     async def run_recovery(self, janitor: Janitor | None = None) -> None:
-        """As the next process does that serves the store: whatever was leased is void, and all chores are done to their end."""
+        """Do what the next process of the service does: void all leases and run all maintenance tasks to their end."""
         janitor = janitor or self.make_janitor(exclusive_owner="the next process")
         while await janitor.run_once():
             pass
@@ -253,7 +259,7 @@ class Engine:
     def make_catch_up_worker(self) -> CatchUpWorker:
         return CatchUpWorker(store=self.store, catch_ups=self.recorder.catch_ups, clock=self.clock)
 
-    # -- what is there --
+    # -- stored data --
 
     async def insert_calls(self, *calls: Call) -> None:
         async def insert(tx: Transaction) -> None:
@@ -286,14 +292,14 @@ class Engine:
         return leased[0]
 
     async def finish_call(self, call: Call, ending: CallCompletion = COMPLETED_RESULT) -> Call:
-        """Store a call that has just ended, with its event and the deliveries of it."""
+        """Store a call that has just ended, with its event and deliveries."""
         await self.insert_calls(call)
         ended = await self.store.write(lambda tx: self.recorder.finish_call(tx, call, ending, lease_token=None))
         assert ended is not None
         return ended
 
     async def cancel_call(self, call: Call) -> None:
-        """End a call that was not dispatched, as whoever asks for its cancellation does."""
+        """End a queued call, as a cancellation does."""
         await self.store.write(lambda tx: self.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None))
 
     async def insert_deliveries(self, *deliveries: Delivery) -> None:
@@ -336,7 +342,7 @@ class Engine:
         return await self.store.read(lambda tx: tx.deliveries.list_attempts(delivery.id))
 
     async def wait_until_final(self, *calls: Call) -> list[Call]:
-        """The calls at their end."""
+        """Wait until the calls end, and return them."""
         async with asyncio.timeout(WAIT_SECONDS):
             return [await self._wait_until_final(call) for call in calls]
 

@@ -1,4 +1,4 @@
-"""With what each statement of sql/ is asked where its work is counted (tests/unit/storage/test_bounded_work.py)."""
+"""Parameters of every statement in sql/, for the test that counts its work (tests/unit/storage/test_statement_work.py)."""
 
 from typing import Any, Final
 
@@ -6,7 +6,7 @@ from ringback.domain import jsontext
 from tests.support.filled_database import FUTURE, NOW, PAST
 
 FEW_ROWS, MANY_ROWS = 1_000, 100_000
-"""How many rows the two stores have that are compared."""
+"""The numbers of rows of the two compared stores."""
 
 COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "principal": "alice",
@@ -31,7 +31,7 @@ NO_CALLS: Final = jsontext.dumps(["call_-2", "call_none"]).decode()
 SEALING_KEYS: Final = jsontext.dumps(
     [["call.finished", 0, ""], ["call.finished", 25, "busy\x1fcrowd\x1fcrowd\x1f"], ["call.finished", 1, "none\x1f"]]
 ).decode()
-"""What a webhook may listen for: everything (wh_rare), what only the crowd does that has expired, and what nobody does."""
+"""Webhook filters: everything (wh_rare), only events of expired filler rows, and events that do not occur."""
 NO_DELIVERIES: Final = jsontext.dumps(["dlv_wh_rare-pending", "dlv_none"]).decode()
 A_CALL: Final = {
     "id": "call_new",
@@ -101,9 +101,9 @@ A_DELIVERY: Final = {
 
 PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "call_deliveries": {
-        "supersede": [{"call_ids": '["call_rare", "call_over", "call_none"]'}],
-        "waits": [{"call_id": "call_rare"}, {"call_id": "call_talkative"}, {"call_id": "call_over"}],
-        "spare": [{"call_id": "call_rare"}, {"call_id": "call_over"}],
+        "cancel_superseded_progress": [{"call_ids": '["call_rare", "call_over", "call_none"]'}],
+        "has_unsent": [{"call_id": "call_rare"}, {"call_id": "call_talkative"}, {"call_id": "call_over"}],
+        "cancel_detached": [{"call_id": "call_rare"}, {"call_id": "call_over"}],
     },
     "call_queue": {
         "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
@@ -112,11 +112,11 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
         "by_ids": [{"ids": NO_CALLS}],
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
-        "lapsed": [{}],
-        "overdue": [{}],
-        "abandoned": [{"owner": "me"}],
+        "lease_expired": [{}],
+        "past_deadline": [{}],
+        "leased_by_others": [{"owner": "me"}],
         "expired": [{}],
-        "of_task": [{"upstream": "busy", "task_id": "none"}],
+        "by_task": [{"upstream": "busy", "task_id": "none"}],
     },
     "calls": {
         "insert": [A_CALL],
@@ -140,14 +140,14 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "catalog": {
         "all": [{}],
-        "put": [{"upstream": "busy", "part": "tools", "body": "[]", "fetched_at": NOW}],
-        "keep_only": [{"upstreams": '["busy"]'}],
+        "save_part": [{"upstream": "busy", "part": "tools", "body": "[]", "fetched_at": NOW}],
+        "remove_other_upstreams": [{"upstreams": '["busy"]'}],
     },
     "catch_ups": {
         "get": [{"webhook_id": "wh_rare"}],
         "next": [{}, {"after": "bob"}],
-        "put": [{"webhook_id": "wh_rare", "seq": 1, "delivered": 0}],
-        "end": [{"webhook_id": "wh_rare"}],
+        "save": [{"webhook_id": "wh_rare", "seq": 1, "delivered": 0}],
+        "remove": [{"webhook_id": "wh_rare"}],
     },
     "commit_count": {
         "get": [{}],
@@ -171,47 +171,47 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "attempts": [{"delivery_id": "dlv_wh_rare-delivered"}],
         "remove": [{}],
     },
-    "delivery_lanes": {
-        "latest": [CROWD_PARAMETERS | {"event_ids": '["evt_4", "evt_none"]'}],
+    "webhook_deliveries": {
+        "latest_by_event": [CROWD_PARAMETERS | {"event_ids": '["evt_4", "evt_none"]'}],
         "dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
         "end_of_dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
-        "release": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
-        "hold": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
-        "held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
-        "cancel": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
+        "release_held": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "hold_pending": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "count_held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "cancel_open": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
     },
     "delivery_queue": {
-        "due_front": [{}],
-        "due_lanes": [{}],
+        "oldest_due": [{}],
+        "due_webhooks": [{}],
         "due": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "due_in_order": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "due_without_key": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "lease": [{"ids": NO_DELIVERIES, "owner": "me", "token": "t", "until": FUTURE}],
         "by_ids": [{"ids": NO_DELIVERIES}],
-        "settle": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
-        "log": [
+        "apply_updates": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
+        "insert_attempt": [
             {"delivery_id": "dlv_wh_rare-leased", "id": "att", "number": 1, "started_at": 1, "duration_ms": 1}
             | {"category": "ok", "status_code": 200, "excerpt": None}
         ],
         "give_up": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "next_due": [{}],
     },
-    "delivery_upkeep": {
-        "release_lapsed": [{}],
-        "release_abandoned": [{"owner": "me"}],
+    "delivery_maintenance": {
+        "release_expired_leases": [{}],
+        "release_leases_of_others": [{"owner": "me"}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
-        "to_release": [{}, {"after": "wh_y"}],
-        "to_probe": [{}, {"after": "wh_y"}],
+        "webhooks_to_release": [{}, {"after": "wh_y"}],
+        "webhooks_to_probe": [{}, {"after": "wh_y"}],
     },
-    "event_places": {
+    "event_log": {
         "head": [{}],
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
     "events": {
-        "reserve": [{"count": 1}],
-        "begin": [{"principal": "carol", "count": 1}],
+        "reserve_seqs": [{"count": 1}],
+        "begin_log": [{"principal": "carol", "count": 1}],
         "insert": [
             {
                 "id": "evt_new",
@@ -231,13 +231,13 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "owner_of_call": [{"call_id": "call_talkative"}],
         "end_of_call_scan": [{"call_id": "call_talkative", "seq": 0}, {"call_id": "call_rare", "seq": 0}],
         "remove": [{"older_than": PAST}],
-        "raise_horizon": [{"seq": 1}],
+        "raise_retention_floor": [{"seq": 1}],
     },
-    "joined_names": {
+    "tool_aliases": {
         "all": [{}],
         "insert": [{"kind": "tool", "name": "n", "upstream": "busy", "original": "o"}],
     },
-    "keys": {
+    "api_keys": {
         "insert": [
             {"id": "key_new", "name": "k", "hash": "hash-new", "prefix": "p", "scopes": "[]", "upstreams": None}
             | {"created_at": NOW, "revoked_at": None}
@@ -246,17 +246,17 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "all": [{}],
         "revoke": [{"id": "key_1"}],
     },
-    "origins": {
+    "origin_breakers": {
         "breakers": [{"origins": '["https://crowd.example:1"]'}],
         "save": [{"origin": "https://new.example", "failures": 1, "openings": 0, "paused_until": None}],
-        "forget": [{"origin": "https://crowd.example:1"}],
+        "close": [{"origin": "https://crowd.example:1"}],
         "remove": [{}],
     },
     "scheduling_time": {
-        "last": [{}],
-        "keep": [{}],
+        "load": [{}],
+        "save": [{}],
     },
-    "sealed": {
+    "sealed_values": {
         "count webhooks.secrets": [{}],
         "count bodies.body": [{}],
         "webhooks.secrets": [{}],
@@ -267,12 +267,12 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "sealing_keys": {
         "all": [{}],
         "add": [{"key_id": "k"}, {"key_id": "new"}],
-        "forget": [{"key_id": "k"}],
+        "remove": [{"key_id": "k"}],
         "accept_loss": [{"key_id": "k"}],
         "sealed_by": [{"prefix": b"\x01\x01k"}, {"prefix": b"\x01\x01x"}],
     },
     "tombstones": {
-        "bury": [
+        "insert": [
             {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW},
         ],
         "delete_call": [{"call_id": "call_rare"}],
@@ -281,33 +281,33 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "remove": [{}],
     },
     "usage": {
-        "of": [{"principal": "carol"}, {}],
-        "webhooks": [{"principal": "carol"}, {}],
+        "usage": [{"principal": "carol"}, {}],
+        "count_webhooks": [{"principal": "carol"}, {}],
         "calls_by_status": [{}],
         "open_deliveries": [{}],
-        "events": [{}],
+        "count_events": [{}],
     },
     "verification": {
-        "put": [
+        "save_challenge": [
             {"webhook_id": "wh_rare", "url": "https://rare.example/", "origin": "https://rare.example"}
             | {"attempts": 0, "due_at": NOW, "token": None}
         ],
-        "get": [{"webhook_id": "wh_rare"}],
-        "due": [{}],
+        "get_challenge": [{"webhook_id": "wh_rare"}],
+        "due_challenges": [{}],
         "next_due": [{}],
-        "drop": [{"webhook_id": "wh_rare"}],
-        "asked_of_origin": [
+        "remove_challenge": [{"webhook_id": "wh_rare"}],
+        "recent_of_origin": [
             {"key": "https://rare.example", "since": NOW},
             {"key": "https://crowd.example", "since": NOW},
         ],
-        "asked_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
-        "note": [{"origin": "https://rare.example"}],
-        "forget": [{"older_than": PAST - 1}],
+        "recent_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
+        "record_sent": [{"origin": "https://rare.example"}],
+        "remove_sent": [{"older_than": PAST - 1}],
         "proven_at": [{"url": "https://crowd.example/1"}],
-        "save": [{"url": "https://rare.example/"}],
-        "remove": [{}],
+        "save_proof": [{"url": "https://rare.example/"}],
+        "remove_proofs": [{}],
     },
-    "watches": {
+    "change_subscriptions": {
         "all": [{}],
     },
     "webhooks": {
@@ -332,17 +332,17 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "file": [{}],
     },
 }
-"""With what each statement is asked: so that it finds at most a few rows, while the crowd stands beside them. A statement with
-`scan` looks at so many rows of the crowd, and no more."""
+"""Each statement's parameters, with which it finds a few rows among the filler rows. A statement with `scan` visits that many
+filler rows at most."""
 
 FULL_SCAN_STATEMENTS: Final = {
     "catalog.all": "a few rows an upstream, read at start",
-    "catalog.keep_only": "a few rows an upstream, once at start",
-    "joined_names.all": "the few names that are too long or have odd characters",
-    "keys.all": "an operator's list of keys",
+    "catalog.remove_other_upstreams": "a few rows an upstream, once at start",
+    "tool_aliases.all": "the few names that are too long or have odd characters",
+    "api_keys.all": "an operator's list of keys",
     "sealing_keys.sealed_by": "once at start for a key that left the ring, up to the first row that it sealed",
     "usage.calls_by_status": "five rows a principal, for metrics, in a thread of the pool",
     "usage.open_deliveries": "counts every row, for metrics, in a thread of the pool",
-    "usage.events": "a row a principal, for metrics, in a thread of the pool",
+    "usage.count_events": "a row a principal, for metrics, in a thread of the pool",
 }
-"""Statements that find all that they read."""
+"""Statements that return all rows that they read."""

@@ -1,5 +1,6 @@
-"""The API, put together."""
+"""Assembles the API."""
 
+import json
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -36,7 +37,7 @@ from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app"]
 
 CORS_MAX_AGE_SECONDS: Final = 600
-"""How long a browser may remember a preflight: the least that the common ones allow as a maximum."""
+"""How long a browser may cache a preflight: the smallest maximum of the common browsers."""
 
 MCP_PATHS: Final = ("/mcp", "/mcp/{upstream}")
 
@@ -57,10 +58,24 @@ _DESCRIPTION: Final = (
 )
 
 
+ENUM_COMPONENT_NAMES: Final = {
+    "AttemptCategory": "Category",
+    "CallOutcome": "Outcome",
+    "CallStatus": "Status",
+    "DeliveryCondition": "When",
+    "DeliveryKind": "Kind",
+    "RetryProfile": "Profile",
+    "WebhookOrigin": "Origin",
+}
+"""Component names of these enums in the OpenAPI document. They stay when a class is renamed, for generated clients."""
+
+
 class _RingbackApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """The document, with what FastAPI has no place for: problems, and examples that keep their nulls."""
-        document = super().openapi()
+        """Add what FastAPI cannot express: stable names of enums, problem documents, and examples with nulls."""
+        if self.openapi_schema is None:
+            self.openapi_schema = _with_stable_enum_names(super().openapi())
+        document = self.openapi_schema
         schemas = document["components"]["schemas"]
         schemas["Problem"] = PROBLEM_SCHEMA
         for name, shown in EXAMPLES_BY_SCHEMA.items():
@@ -68,10 +83,20 @@ class _RingbackApi(FastAPI):
         return document
 
 
-def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:
-    """The API over these services, as an ASGI application without a lifespan: who makes the services ends them too.
+def _with_stable_enum_names(document: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(document)
+    for class_name, name in ENUM_COMPONENT_NAMES.items():
+        text = text.replace(f'"#/components/schemas/{class_name}"', f'"#/components/schemas/{name}"')
+        text = text.replace(f'"{class_name}": {{', f'"{name}": {{').replace(
+            f'"title": "{class_name}"', f'"title": "{name}"'
+        )
+    return json.loads(text)
 
-    With `mcp`, MCP clients are served behind the same door.
+
+def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:
+    """The API over these services. It has no lifespan: the code that creates the services also closes them.
+
+    With `mcp`, the same application serves MCP clients.
     """
     app = create_documented_app()
     if mcp is not None:
@@ -97,7 +122,7 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
 
 
 def create_documented_app() -> FastAPI:
-    """The API's operations with nothing behind them: enough to tell what there is."""
+    """The operations without services, for the OpenAPI document."""
     app = _RingbackApi(
         title="Ringback",
         version=__version__,
@@ -106,7 +131,7 @@ def create_documented_app() -> FastAPI:
         license_info={"name": "MIT", "identifier": "MIT"},
         servers=[{"url": "http://127.0.0.1:8090", "description": "Where `ringback serve` listens by default."}],
         openapi_url=None,  # `create_app` serves it
-        docs_url=None,  # both pages load their scripts from a content delivery network
+        docs_url=None,  # both pages would load scripts from a content delivery network
         redoc_url=None,
         redirect_slashes=False,
         webhooks=openapi_webhooks.router,

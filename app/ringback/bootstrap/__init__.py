@@ -1,4 +1,4 @@
-"""The composition root: makes every part and hands each what it needs. Nothing else knows how the parts are made.
+"""The composition root: builds every component and passes it its dependencies. No other package constructs them.
 
 settings ──▶ key ring ──▶ store ──▶ recorder ──▶ services ──▶ api
                             │          │
@@ -6,14 +6,14 @@ settings ──▶ key ring ──▶ store ──▶ recorder ──▶ service
                          sender ──▶ dispatcher ├──▶ supervisor
                                      janitor ─┘
 
-world        what is taken from outside: clock, chance, egress, a wrap around the store
-policies     settings, as the values that the parts take
-keys         the key ring, and whether it opens what is stored
-parts        what everybody shares
-services     the use cases
-workers      what runs behind them
-doors        who comes in, and where
-application  all of it, opened and closed
+environment    clock, randomness, resolvers, egress and a store wrapper, replaceable by tests and embedders
+configuration  converts the settings to the values that components take
+key_ring       loads the key ring and checks that it decrypts the stored data
+components     the objects that services and workers share
+services       the use cases
+workers        the background workers
+entrypoints    authentication, REST and the MCP endpoints
+application    opens and closes a whole service
 """
 
 from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store

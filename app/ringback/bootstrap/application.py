@@ -1,4 +1,4 @@
-"""A whole service, opened and closed."""
+"""Opens and closes a whole service."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -31,7 +31,7 @@ from ringback.upstreams.registry import UpstreamConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A service that is ready to run: the HTTP application, and the work behind it."""
+    """A service that is ready to run: the HTTP application and its workers."""
 
     api: FastAPI
     services: Services
@@ -41,7 +41,7 @@ class Application:
     mcp: McpServer
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set: then nothing new is taken, what runs is drained, and what is left is written down."""
+        """Run the workers until `stop` is set. Then they start nothing new, drain what runs, and record the rest."""
 
         async def close_when_stopped() -> None:
             await stop.wait()
@@ -61,10 +61,10 @@ async def open_application(
     read_configs: ReadConfigs | None = None,
     environment: Environment | None = None,
 ) -> AsyncGenerator[Application]:
-    """A whole service over its own store; everything it opened is closed at the end.
+    """A whole service over its own store, closed at the end of the context.
 
-    `reread` is asked when the upstreams are to be configured anew; without it they stay as they are.
-    Raises storage's error when another process serves the same SQLite file.
+    `read_configs` supplies the upstreams' configuration for a reload; without it a reload changes nothing.
+    Raises `StoreUnavailable` when another process serves the same SQLite file.
     """
     retention = build_retention(settings)
     async with open_components(
@@ -108,16 +108,16 @@ async def open_application(
 
 @asynccontextmanager
 async def open_api_keys(settings: Settings) -> AsyncGenerator[ApiKeys]:
-    """The API keys of a service's database, also while the service runs."""
-    world = Environment()
+    """The API keys of a service's database. The service may run meanwhile."""
+    environment = Environment()
     async with open_shared_store(settings) as store:
-        yield ApiKeys(store=store, ids=IdGenerator(world.clock, random_bytes=world.random_bytes))
+        yield ApiKeys(store=store, ids=IdGenerator(environment.clock, random_bytes=environment.random_bytes))
 
 
 @asynccontextmanager
 async def open_shared_store(settings: Settings) -> AsyncGenerator[Store]:
-    """A service's store, also while the service runs: for tools that look, or write a row."""
-    world = Environment()
-    sealer = build_sealer(await load_service_key_ring(settings, world), world)
-    async with open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=False) as store:
+    """A service's store, for commands that read it or write a row. The service may run meanwhile."""
+    environment = Environment()
+    sealer = build_sealer(await load_service_key_ring(settings, environment), environment)
+    async with open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=False) as store:
         yield store

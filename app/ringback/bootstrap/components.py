@@ -1,4 +1,4 @@
-"""What services and workers share: the store, the upstreams, the recorder, the sender."""
+"""The objects that services and workers share: the store, the upstreams, the recorder, the sender."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -33,23 +33,23 @@ from ringback.storage.open import open_store, sqlite_path
 from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry, UpstreamReloader
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream
 
-RESUME_TOKEN_AUDIENCE: Final = "ringback"  # noqa: S105 - a name, and no secret
-"""Of resume tokens. Not the public URL: a service that moves must still read the tokens that it gave out."""
+RESUME_TOKEN_AUDIENCE: Final = "ringback"  # noqa: S105 - a name, not a secret
+"""Not the public URL: a service whose URL changes must still accept its earlier tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """What services and workers share."""
+    """The objects that services and workers share."""
 
     environment: Environment
     store: Store
     upstreams: UpstreamRegistry
     change_stream: ChangeStream
-    """What they tell unasked, from before they were opened."""
+    """Change notifications of the upstreams. It subscribes before they are opened, so that none is missed."""
     configuration: UpstreamConfiguration
     ids: IdGenerator
     owner: str
-    """Names this process in leases."""
+    """Identifies this process in leases."""
     resume_tokens: CallResumeTokens
     recorder: Recorder
     post_commit: CallHandoff
@@ -59,7 +59,7 @@ class Components:
     quotas: QuotaEnforcer
     sealer: Sealer
     key_count: int
-    """In the key ring."""
+    """Keys in the key ring. With more than one, `Resealer` runs."""
 
 
 @asynccontextmanager
@@ -77,7 +77,7 @@ async def open_components(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
         result_retention_seconds=retention.result_seconds,
     )
-    bodies = PayloadBuilder(tokens=tokens, public_url=settings.base_url)
+    payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     sender = (
         HttpxSender(environment.egress, clock=environment.clock)
@@ -113,7 +113,7 @@ async def open_components(
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=Recorder(ids=ids, payloads=bodies, result_retention_seconds=retention.result_seconds),
+            recorder=Recorder(ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
@@ -129,5 +129,5 @@ def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:
 
 
 def child_records_folder(database: Path) -> Path:
-    """Where the child processes of the service that serves this database are written down."""
+    """The folder that records the upstreams' child processes, so that the next start can end orphans."""
     return database.with_name(f"{database.name}-children")

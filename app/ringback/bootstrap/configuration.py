@@ -1,11 +1,11 @@
-"""Settings, as the values that the parts take."""
+"""Converts the settings to the values that components take."""
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.domain.protected_resource import ProtectedResource
 from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
-from ringback.notifier.http.guard import TargetPolicy
+from ringback.notifier.http.target import TargetPolicy
 from ringback.services.quotas import Quotas
 from ringback.settings import Settings, SettingsError
 
@@ -49,7 +49,7 @@ def build_token_policy(settings: Settings) -> AccessTokenPolicy:
 def build_protected_resource(settings: Settings) -> ProtectedResource | None:
     if settings.auth == "off" or settings.oidc_issuer is None:
         return None
-    # An issuer that cannot give out our scopes refuses a client that asks for them.
+    # An issuer that cannot grant Ringback's scopes rejects a client that requests them.
     scopes = () if settings.oidc_scopes else sorted(DEFAULT_SCOPES)
     return ProtectedResource(public_url=settings.base_url, issuer=settings.oidc_issuer, scopes=scopes)
 

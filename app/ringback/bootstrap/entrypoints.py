@@ -1,4 +1,4 @@
-"""Who is let in, and where: authentication, REST, the MCP endpoints."""
+"""The entry points: authentication, REST, the MCP endpoints."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a whole service takes from outside."""
+"""The external dependencies of a service."""
 
 import os
 import random
@@ -13,26 +13,22 @@ from ringback.notifier.http.resolver import Resolver
 from ringback.upstreams.registry import UpstreamConfig
 
 ReadConfigs = Callable[[], Sequence[UpstreamConfig]]
-"""Reads the configuration of the upstreams; raises `ConfigError`."""
-
-
-def _unwrapped(store: Store) -> Store:
-    return store
+"""Reads the upstreams' configuration; raises `ConfigError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a whole service takes from outside, so that a test, a simulation or an embedder can bring its own."""
+    """The external dependencies of a service. Tests, simulations and embedders replace them."""
 
     clock: Clock = field(default_factory=SystemClock)
     random_fraction: Callable[[], float] = random.SystemRandom().random
     """Uniform in [0, 1), for jitter."""
     random_bytes: Callable[[int], bytes] = os.urandom
     resolver: Resolver | None = None
-    """Looks up the hosts of callbacks, instead of the machine's name servers."""
+    """Resolves the hosts of callbacks, instead of the system's resolver."""
     host_resolver: Resolver | None = None
-    """Looks up the hosts of upstreams and of the token issuer, instead of the machine's name servers."""
+    """Resolves the hosts of upstreams and of the token issuer, instead of the system's resolver."""
     egress: httpx.AsyncBaseTransport | None = None
-    """Callbacks go out through it instead of our own guarded sender."""
-    wrap_store: Callable[[Store], Store] = _unwrapped
-    """Put around the store, to watch it or to fail at a chosen moment."""
+    """Sends callbacks, instead of Ringback's guarded HTTP sender."""
+    wrap_store: Callable[[Store], Store] = lambda store: store
+    """Wraps the store, for tests that observe it or make it fail."""

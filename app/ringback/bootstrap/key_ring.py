@@ -1,4 +1,4 @@
-"""The key ring of a service, which must be the one that its database was written with."""
+"""Loads a service's key ring and checks that it decrypts the stored data."""
 
 import os
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from ringback.storage.open import open_store, sqlite_path
 
 
 async def load_service_key_ring(settings: Settings, environment: Environment) -> KeyRing:
-    """The ring from the settings or the key file. A key file is made only where no earlier one is missed.
+    """The key ring from the settings or the key file. Creates the key file unless the database needs an earlier one.
 
-    Raises `StoreUnavailable` when the database holds what only the missing key file opens.
+    Raises `StoreUnavailable` when the key file is missing and the database holds data encrypted with its keys.
     """
     file = missing_key_file(settings)
     if file is not None and sqlite_path(settings.database_url).exists():
@@ -30,19 +30,19 @@ async def load_service_key_ring(settings: Settings, environment: Environment) ->
 
 
 async def require_key_ring(store: Store, ring: KeyRing, settings: Settings) -> None:
-    """Raise `StoreUnavailable` unless the ring opens all that is stored."""
+    """Raise `StoreUnavailable` unless the ring has every key that encrypted stored data."""
     source = key_ring_source(settings)
     await store.write(lambda tx: register_current_key(tx, ring.keys.keys(), current=ring.current_id, source=source))
 
 
 async def accept_restore(settings: Settings) -> None:
-    """Take the database as it is, although commits are missing. Raises `StoreUnavailable` while a service has it open."""
+    """Accept a database whose last commits are missing. Raises `StoreUnavailable` while a service has it open."""
     async with open_store_without_keys(settings, Environment(), exclusive=True, accept_missing_commits=True):
         pass
 
 
 async def accept_lost_keys(settings: Settings) -> Sequence[str]:
-    """Let the service start without the keys that are missing; their ids."""
+    """Let the service start without the missing keys. Returns their ids."""
     key_ids = () if missing_key_file(settings) else load_key_ring(settings, random_bytes=os.urandom).keys.keys()
     async with open_store_without_keys(settings, Environment()) as store:
         return await store.write(lambda tx: sealing_keys.accept_lost_keys(tx, key_ids))
@@ -51,7 +51,7 @@ async def accept_lost_keys(settings: Settings) -> Sequence[str]:
 def open_store_without_keys(
     settings: Settings, environment: Environment, *, exclusive: bool = False, accept_missing_commits: bool = False
 ) -> AbstractAsyncContextManager[Store]:
-    """The store for questions that need no key: whatever is sealed stays closed."""
+    """The store for work that needs no key. It cannot decrypt anything."""
     sealer = AesGcmSealer({"none": os.urandom(KEY_BYTES)}, current="none", random_bytes=environment.random_bytes)
     return open_store(
         settings.database_url,

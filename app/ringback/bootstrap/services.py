@@ -1,4 +1,4 @@
-"""The use cases."""
+"""Builds the use cases."""
 
 from ringback.api.app import Services
 from ringback.bootstrap.components import Components
@@ -24,11 +24,11 @@ from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
 
 
-def _build_verification(parts: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
+def _build_verification(components: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
     try:
         return WebhookVerification(
-            store=parts.store,
-            clock=parts.environment.clock,
+            store=components.store,
+            clock=components.environment.clock,
             lifecycle=lifecycle,
             targets=build_target_policy(settings),
             policy=VerificationPolicy(mode=settings.verify_callbacks, allowlist=settings.callback_allowlist),
@@ -38,31 +38,31 @@ def _build_verification(parts: Components, settings: Settings, lifecycle: Lifecy
 
 
 def _build_registrations(
-    parts: Components, lifecycle: Lifecycle, verification: WebhookVerification
+    components: Components, lifecycle: Lifecycle, verification: WebhookVerification
 ) -> WebhookRegistrations:
     return WebhookRegistrations(
-        store=parts.store,
-        clock=parts.environment.clock,
-        ids=parts.ids,
-        recorder=parts.recorder,
-        guard=parts.target_guard,
-        quotas=parts.quotas,
+        store=components.store,
+        clock=components.environment.clock,
+        ids=components.ids,
+        recorder=components.recorder,
+        guard=components.target_guard,
+        quotas=components.quotas,
         lifecycle=lifecycle,
         verification=verification,
-        catalog=parts.upstreams.tool_catalog,
+        catalog=components.upstreams.tool_catalog,
     )
 
 
-def _build_webhooks(parts: Components, lifecycle: Lifecycle, verification: WebhookVerification) -> Webhooks:
+def _build_webhooks(components: Components, lifecycle: Lifecycle, verification: WebhookVerification) -> Webhooks:
     return Webhooks(
-        store=parts.store,
-        ids=parts.ids,
-        requested_deliveries=RequestedDeliveries(ids=parts.ids),
-        guard=parts.target_guard,
-        quotas=parts.quotas,
+        store=components.store,
+        ids=components.ids,
+        requested_deliveries=RequestedDeliveries(ids=components.ids),
+        guard=components.target_guard,
+        quotas=components.quotas,
         lifecycle=lifecycle,
         verification=verification,
-        catalog=parts.upstreams.tool_catalog,
+        catalog=components.upstreams.tool_catalog,
     )
 
 

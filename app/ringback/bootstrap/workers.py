@@ -1,4 +1,4 @@
-"""The work behind the doors, each to be kept up by the supervisor."""
+"""Builds the background workers that the supervisor runs."""
 
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy

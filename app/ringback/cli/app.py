@@ -1,4 +1,4 @@
-"""The root of the command line."""
+"""The root command. It imports a command's module only when that command runs."""
 
 import importlib
 from collections.abc import Mapping
@@ -24,32 +24,32 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "mcp": _CommandEntry(
         "ringback.cli.mcp",
         "mcp",
-        "Speak MCP on standard input and output, for clients that start a command.",
+        "Serve MCP on standard input and output, for clients that start a command.",
         needs_server=True,
     ),
-    "keys": _CommandEntry("ringback.cli.keys", "app", "API keys: who may use the service.", needs_server=True),
+    "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
     "listen": _CommandEntry(
         "ringback.cli.listen", "listen", "Receive callbacks, verify them and print them, until interrupted."
     ),
-    "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Webhooks: which URLs are called back, and for what."),
-    "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "Deliveries: what was sent, and what came of it."),
+    "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Manage webhooks."),
+    "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "List and repeat deliveries."),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",
-        "Look at the settings, the database, the keys, the upstreams and the service.",
+        "Check the settings, the database, the keys, the upstreams and the service.",
         needs_server=True,
     ),
 }
-"""The commands in the order of the help, with the module that defines each. The help texts stand here as well, because
-importing the modules for them took 2.7 s of CPU."""
+"""The commands in the order of the help, with the module that defines each. The help texts are repeated here, because importing
+all modules takes 2.7 s of CPU."""
 
 SERVER_HINT: Final = """Error: `ringback {command}` needs the service, which is not installed here. Install it:
     pip install "ringback[server]\""""
 
 
 class LazyCommandGroup(TyperGroup):
-    """Imports a command's module when the command is run, so that a client's command does not import the service."""
+    """Imports a command's module when the command runs, so that client commands do not import the service."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -62,7 +62,7 @@ class LazyCommandGroup(TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that the arguments name, imported now: typer calls this once it is about to run the command."""
+        """Import the command that the arguments name. Typer calls this just before it runs the command."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else _import_command(name, COMMANDS[name]), rest
 
@@ -84,7 +84,7 @@ def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGrou
     return cast("TyperCommand", typer.main.get_command(single))
 
 
-# A traceback is for whoever repairs a bug: it is printed as Python prints it, and never with the values of variables.
+# Typer's own traceback prints the values of variables, which may be secrets; Python's does not.
 app = typer.Typer(
     name="ringback", cls=LazyCommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
@@ -102,4 +102,4 @@ def ringback(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """The callback service for MCP: call a tool, hang up, get rung back."""
+    """The callback service for MCP: start a tool call, disconnect, and get its result by callback."""

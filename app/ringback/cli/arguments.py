@@ -1,7 +1,7 @@
-"""`--arg name=value` as a tool's arguments.
+"""Parses `--arg name=value` into a tool's arguments.
 
-A value is JSON when it is valid JSON, else a string: `--arg count=3` is a number, `--arg path=.` a string. Where the tool's
-inputSchema says that it wants a string, it gets one: `--arg message=3` is then "3".
+A valid JSON value is parsed, any other value is a string: `--arg count=3` is a number, `--arg path=.` a string. If the tool's
+inputSchema requires a string, the value stays one: `--arg message=3` is then "3".
 """
 
 import json
@@ -14,7 +14,7 @@ import typer
 def parse_arguments(
     pairs: Sequence[str], *, json_arguments: str | None, input_schema: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The arguments; what `pairs` say goes over what `json_arguments` says."""
+    """The arguments. Those in `pairs` override those in `json_arguments`."""
     arguments = {} if json_arguments is None else _parse_object(json_arguments)
     for pair in pairs:
         name, separator, text = pair.partition("=")
@@ -49,7 +49,7 @@ def _load_json(text: str) -> Any:
 
 
 def _reject_constant(name: str) -> NoReturn:
-    """Python reads NaN and Infinity, which are not JSON."""
+    """Python's parser accepts NaN and Infinity, which are not JSON."""
     raise ValueError(name)
 
 
@@ -62,7 +62,7 @@ def _takes_string(input_schema: Mapping[str, Any], name: str) -> bool:
 
 
 def _is_string_schema(schema: Any) -> bool:
-    """Whether a property's schema takes strings, and nothing else but null."""
+    """Whether a property's schema accepts only strings and null."""
     match schema:
         case {"type": "string"}:
             return True

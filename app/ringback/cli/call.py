@@ -1,4 +1,4 @@
-"""`ringback call`: start a call, and with --wait show its progress and its result."""
+"""`ringback call`: starts a call; with --wait it shows the progress and prints the result."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,31 +21,33 @@ from ringback.cli.output import (
 from ringback.client import Call, CallbackOptions, Problem, RingbackClient, Started
 
 INITIAL_WAIT_SECONDS: Final = 1.0
-"""What ends within it is printed without a progress bar."""
+"""A call that ends within this time is printed without a progress bar."""
 POLL_INTERVAL_SECONDS: Final = 0.5
-"""Between two looks at the progress, which the service writes down once a second at most."""
+"""Between two requests for the progress. The service records progress at most once a second."""
 
 
 @exit_on_errors()
 def call(
-    upstream: Annotated[str, typer.Argument(help="The upstream, as the service names it.")],
-    tool: Annotated[str, typer.Argument(help="Its tool.")],
+    upstream: Annotated[str, typer.Argument(help="The name of the upstream.")],
+    tool: Annotated[str, typer.Argument(help="The name of its tool.")],
     *,
     arg: Annotated[
         list[str] | None,
-        typer.Option("--arg", metavar="NAME=VALUE", help="An argument; JSON where the tool takes it. May be repeated."),
+        typer.Option("--arg", metavar="NAME=VALUE", help="An argument: JSON, or a string. May be repeated."),
     ] = None,
     json_args: Annotated[
         str | None, typer.Option("--json-args", metavar="JSON", help="All arguments as one JSON object.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the call ends, and print the result.")] = False,
     session: Annotated[str | None, typer.Option("--session", help="Your client_session_id.")] = None,
     correlation: Annotated[str | None, typer.Option("--correlation", help="Your correlation_id.")] = None,
-    callback: Annotated[str | None, typer.Option("--callback", metavar="URL", help="Ring this URL at the end.")] = None,
+    callback: Annotated[
+        str | None, typer.Option("--callback", metavar="URL", help="Send a callback to this URL.")
+    ] = None,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Start a call of a tool. It runs to its end whatever becomes of this command."""
+    """Start a call of a tool. The call continues if this command is interrupted."""
 
     async def run() -> int:
         async with create_client(url, api_key) as client:
@@ -69,7 +71,7 @@ def call(
 
 
 async def _input_schema(client: RingbackClient, upstream: str, tool: str) -> Mapping[str, Any] | None:
-    """The tool's inputSchema; None where it cannot be had, for the start of the call tells why in better words."""
+    """The tool's inputSchema, or None if it cannot be read: starting the call then fails with a clearer message."""
     try:
         tools = await client.tools(upstream)
     except Problem:
@@ -90,7 +92,7 @@ def _show_started(started: Started) -> None:
 
 
 async def _show_outcome(client: RingbackClient, started: Started) -> int:
-    """Print the result on standard output, or on standard error why there is none; the exit code."""
+    """Print the result on standard output, or the reason for its absence on standard error. Returns the exit code."""
     if started.callback_secret:
         print_message(f"callback_secret: {started.callback_secret}")
     call = started.call if started.call.final else await _follow_call(client, started.call)
@@ -102,8 +104,8 @@ async def _show_outcome(client: RingbackClient, started: Started) -> int:
 
 
 async def _follow_call(client: RingbackClient, call: Call) -> Call:
-    """Look at the call until it ends, with a bar on standard error if that is a terminal."""
-    print_message(f"{call.id} runs, and goes on if you interrupt this.")
+    """Poll the call until it ends, with a progress bar if standard error is a terminal."""
+    print_message(f"{call.id} is running. It continues if you interrupt this command.")
     console = Console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -134,7 +136,7 @@ def _outcome_detail(call: Call) -> str:
 
 
 def _show_result(result: Mapping[str, Any]) -> None:
-    """Text as text; everything else as the JSON that it is."""
+    """Print text blocks as text, and everything else as JSON."""
     content: Any = result.get("content")
     if not isinstance(content, list) or not content:
         print_json(result)

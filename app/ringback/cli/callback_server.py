@@ -1,7 +1,7 @@
-"""The HTTP/1.1 server of `ringback listen`: one ASGI receiver, on asyncio and httptools, one request a connection.
+"""The HTTP/1.1 server of `ringback listen`: an ASGI receiver on asyncio and httptools, one request for each connection.
 
-A web server would do as well, but the client's install has none, and a receiver of callbacks needs no more than this. The
-receiver bounds the body; this bounds the head, the time of a request, and the number of connections.
+The base install has no web server. `ReceiverApp` limits the body; this server limits the headers, the time of a request, and
+the number of connections.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ import httptools
 from ringback.receiver.app import BODY_BYTES_MAX, Message, ReceiverApp
 
 HEAD_BYTES_MAX: Final = 65_536
-"""The request line and headers of a callback have less than 4 KiB; the service's own limit for requests is the same."""
+"""A callback's request line and headers have less than 4 KiB. The service's limit for requests is the same as this."""
 REQUEST_SECONDS: Final = 30.0
 """From the connection to the response. Ringback gives an attempt 10 s; other senders give up to 30 s."""
 CONNECTIONS_MAX: Final = 128
-"""Further connections are closed at once; their senders try again."""
+"""Further connections are closed at once; their senders retry."""
 READ_BYTES: Final = 65_536
 
 OnRefused = Callable[[bytes], None]
@@ -31,7 +31,7 @@ OnRefused = Callable[[bytes], None]
 async def serve_receiver(
     receiver: ReceiverApp, listener: socket.socket, *, on_refused: OnRefused
 ) -> AsyncGenerator[None]:
-    """Serve while the context is open. At its end no connection is accepted, and the requests in progress are answered."""
+    """Serve while the context is open. At its end, accept no more connections and answer the requests in progress."""
     connections: set[asyncio.Task[None]] = set()
 
     async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,7 +71,7 @@ async def _serve_request(
 
 
 async def _read_request(request: "_Request", reader: asyncio.StreamReader) -> HTTPStatus | None:
-    """Read until the request is complete, the peer has closed, or a bound is reached; the status of a refusal."""
+    """Read until the request is complete or the peer has closed. Returns a status if the request is rejected."""
     parser = httptools.HttpRequestParser(request)
     read_bytes = 0
     while not request.is_complete and (chunk := await reader.read(READ_BYTES)):
@@ -87,7 +87,7 @@ async def _read_request(request: "_Request", reader: asyncio.StreamReader) -> HT
 
 
 class _Request:
-    """What httptools reads of one request. A body that is too large counts as complete: the receiver then answers 413."""
+    """One request, filled by httptools. A body that is too large counts as complete: the receiver responds with 413."""
 
     def __init__(self) -> None:
         self.method = ""
@@ -113,7 +113,7 @@ class _Request:
 
 
 class _Response:
-    """What the receiver sends, as one HTTP/1.1 response that closes the connection."""
+    """The receiver's response, encoded as one HTTP/1.1 response that closes the connection."""
 
     def __init__(self) -> None:
         self.status = int(HTTPStatus.INTERNAL_SERVER_ERROR)

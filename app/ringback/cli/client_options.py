@@ -1,4 +1,4 @@
-"""How the client commands reach a Ringback: where it is, and the key to it."""
+"""The options --url and --api-key of the client commands."""
 
 from typing import Annotated, Final
 
@@ -8,10 +8,10 @@ from ringback.client import RingbackClient
 
 URL_DEFAULT: Final = "http://127.0.0.1:8090"
 
-Url = Annotated[str, typer.Option("--url", envvar="RINGBACK_URL", help="Where Ringback is.")]
+Url = Annotated[str, typer.Option("--url", envvar="RINGBACK_URL", help="The URL of the service.")]
 ApiKey = Annotated[
     str | None,
-    typer.Option("--api-key", envvar="RINGBACK_API_KEY", help="Your API key, unless authentication is off there."),
+    typer.Option("--api-key", envvar="RINGBACK_API_KEY", help="Your API key. Not needed if authentication is off."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`ringback deliveries`: what was sent to whom, and what came of it; through the REST API."""
+"""`ringback deliveries`: lists, shows and repeats deliveries through the REST API."""
 
 from itertools import count
 from typing import Annotated, Final
@@ -11,7 +11,7 @@ from ringback.cli.output import AsJson, create_console, exit_on_errors, print_js
 from ringback.cli.webhooks import run_with_client
 from ringback.client import Delivery, RingbackClient
 
-app = typer.Typer(no_args_is_help=True, help="Deliveries: what was sent, and what came of it.")
+app = typer.Typer(no_args_is_help=True, help="List and repeat deliveries.")
 
 LIST_LIMIT_DEFAULT: Final = 50
 _COLUMNS: Final = ("id", "state", "webhook_id", "call_id", "generation", "attempt_count", "last_category", "created_at")
@@ -24,11 +24,11 @@ DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The deliver
 def list_deliveries(
     *,
     state: Annotated[
-        str | None, typer.Option("--state", help="held, pending, leased, delivered, dead, cancelled.")
+        str | None, typer.Option("--state", help="held, pending, leased, delivered, dead or cancelled.")
     ] = None,
-    webhook: Annotated[str | None, typer.Option("--webhook", help="Only those to this webhook.")] = None,
-    call: Annotated[str | None, typer.Option("--call", help="Only those about this call.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = LIST_LIMIT_DEFAULT,
+    webhook: Annotated[str | None, typer.Option("--webhook", help="Only deliveries to this webhook.")] = None,
+    call: Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of deliveries.")] = LIST_LIMIT_DEFAULT,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -58,14 +58,14 @@ def list_deliveries(
 @app.command("show")
 @exit_on_errors()
 def show_delivery(delivery_id: DeliveryId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Show a delivery with every attempt, as JSON. Its body is for the receiver only."""
+    """Show a delivery with every attempt, as JSON. It does not contain the body."""
     print_json(run_with_client(url, api_key, lambda client: client.delivery(delivery_id)).model_dump())
 
 
 @app.command()
 @exit_on_errors()
 def redeliver(delivery_id: DeliveryId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Send a delivery again, under the same webhook-id."""
+    """Send a delivery again, with the same webhook-id."""
     delivery = run_with_client(url, api_key, lambda client: client.redeliver(delivery_id))
     print_output(delivery.id)
-    print_message(f"{delivery.state}. See what comes of it: ringback deliveries show {delivery.id}")
+    print_message(f"{delivery.state}. See the outcome: ringback deliveries show {delivery.id}")

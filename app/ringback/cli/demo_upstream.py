@@ -1,6 +1,6 @@
-"""The upstream behind `serve --dev`: an MCP server on stdio with one tool that really works for some seconds.
+"""The upstream behind `serve --dev`: an MCP server on stdio with one tool that computes for some seconds.
 
-Run by Ringback as `python -m ringback.cli.demo_upstream`; it is an ordinary MCP server and knows nothing of Ringback.
+Ringback starts it as `python -m ringback.cli.demo_upstream`. It is an ordinary MCP server and uses nothing of Ringback.
 """
 
 from itertools import pairwise
@@ -13,7 +13,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 LIMIT_DEFAULT: Final = 4_000_000
-"""About five seconds of work on one core of 2024; slow enough to watch, short enough to wait for."""
+"""About five seconds of work on one core of 2024: long enough to see progress, short enough to wait for."""
 LIMIT_MAX: Final = 100_000_000
 SEGMENTS: Final = 50
 
@@ -25,7 +25,7 @@ async def count_primes(
     context: Context,
     below: Annotated[int, Field(ge=0, le=LIMIT_MAX, description="Count the primes below this number.")] = LIMIT_DEFAULT,
 ) -> int:
-    """Count prime numbers the slow way, by trial division, and tell the progress."""
+    """Count prime numbers slowly, by trial division, and report progress."""
     divisors = [number for number in range(2, isqrt(below) + 1) if is_prime(number)]
     edges = [below * step // SEGMENTS for step in range(SEGMENTS + 1)]
     found = 0
@@ -36,7 +36,7 @@ async def count_primes(
 
 
 def count_between(start: int, end: int, divisors: list[int]) -> int:
-    """How many primes there are from `start` to before `end`; `divisors` are the primes up to the root of `end`."""
+    """The number of primes in [start, end). `divisors` are the primes up to the square root of `end`."""
     return sum(1 for number in range(max(start, 2), end) if _has_no_divisor(number, divisors))
 
 

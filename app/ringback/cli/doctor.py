@@ -1,4 +1,4 @@
-"""`ringback doctor`: looks at everything that could be wrong, and says what to do about what is."""
+"""`ringback doctor`: checks the installation, and says how to repair each fault."""
 
 import asyncio
 import ssl
@@ -15,7 +15,8 @@ from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
-from ringback.notifier.http.guard import TargetGuard, TargetPolicy
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.target import TargetPolicy
 from ringback.settings import Settings, SettingsError, load_settings
 from ringback.upstreams.config import ConfigError
 
@@ -30,23 +31,23 @@ def doctor(
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", envvar="RINGBACK_URL", help="Where the service is. Default: as the settings say."),
+        typer.Option("--url", envvar="RINGBACK_URL", help="The URL of the service. Default: from the settings."),
     ] = None,
     callbacks: Annotated[
-        bool, typer.Option("--callbacks", help="Also connect to the receivers of your webhooks; needs --api-key.")
+        bool, typer.Option("--callbacks", help="Also connect to the receivers of your webhooks. Needs --api-key.")
     ] = False,
     restored: Annotated[
         bool,
-        typer.Option("--accept-restore", help="Take the database as it is, although its last commits are missing."),
+        typer.Option("--accept-restore", help="Accept a database whose last commits are missing."),
     ] = False,
     lost_keys: Annotated[
         bool,
-        typer.Option("--accept-lost-keys", help="Let the service start without the keys that are missing."),
+        typer.Option("--accept-lost-keys", help="Let the service start without the missing keys."),
     ] = False,
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at the settings, the database, the keys, the upstreams and the service. Exits with 1 when something is wrong."""
+    """Check the settings, the database, the keys, the upstreams and the service. Exits with 1 if a check fails."""
     try:
         settings = load_settings(database_url=database, config=config)
     except SettingsError as problem:
@@ -60,12 +61,12 @@ def doctor(
 
 
 async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool) -> list[Finding]:
-    """What an operator accepts is written down before anything is looked at."""
+    """Record what the operator accepts, before the checks."""
     findings: list[Finding] = []
     try:
         if restored:
             await accept_restore(settings)
-            findings.append(Finding("restore", True, "the database is complete as it is from now on"))
+            findings.append(Finding("restore", True, "accepted: the missing commits are not reported again"))
         if lost_keys:
             names = ", ".join(await accept_lost_keys(settings)) or "none is missing"
             findings.append(Finding("lost keys", True, f"accepted: {names}"))
@@ -79,7 +80,7 @@ async def _run_checks(
 ) -> list[Finding]:
     clock = SystemClock()
     service_url = (url or settings.base_url).rstrip("/")
-    findings = [Finding("settings", True, "they hold together"), *await checks.check_database(settings)]
+    findings = [Finding("settings", True, "they are valid"), *await checks.check_database(settings)]
     try:
         upstreams = load_configured_upstreams(settings, options, dev=False)
     except (ConfigError, OSError) as problem:

@@ -1,4 +1,4 @@
-"""What `ringback doctor` looks at. Each check tells what it found, and where something is wrong, what to do about it."""
+"""The checks of `ringback doctor`. Each finding of a fault says how to repair it."""
 
 import asyncio
 import os
@@ -23,8 +23,9 @@ from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.guard import BlockedAddress, Target, TargetGuard, parse_target
+from ringback.notifier.http.guard import BlockedAddress, TargetGuard
 from ringback.notifier.http.resolver import UnresolvedHost
+from ringback.notifier.http.target import Target, parse_target
 from ringback.resealing import count_sealed_by_key
 from ringback.runner.drivers import predict_driver_name
 from ringback.settings import Settings, SettingsError
@@ -33,9 +34,9 @@ from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry
 
 CHECK_TIMEOUT_SECONDS: Final = 5.0
 CLOCK_SKEW_SECONDS_MAX: Final = 60.0
-"""A fifth of what a signature's timestamp may be off (300 s): the rest is for the way."""
+"""A fifth of the 300 s by which a signature's timestamp may differ; network and retries use the rest."""
 CERTIFICATE_DAYS_MIN: Final = 7
-"""An automatic renewal that works has happened long before (30 days are usual)."""
+"""Automatic renewal usually happens 30 days before the end."""
 _DAY: Final = 86_400
 
 
@@ -46,11 +47,11 @@ class Finding:
     detail: str
 
 
-# -- what is on this machine -----------------------------------------------------------------------------------------------
+# -- on this machine -------------------------------------------------------------------------------------------------------
 
 
 async def check_database(settings: Settings) -> list[Finding]:
-    """Whether it opens and can be written, and whether the keys are those that it was written with."""
+    """Whether the database opens and is writable, and whether the key ring has the keys that encrypted it."""
     try:
         path = sqlite_path(settings.database_url)
     except StoreUnavailable as problem:
@@ -65,7 +66,7 @@ async def check_database(settings: Settings) -> list[Finding]:
             files = await _check_files(settings)
             await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
-                Finding("database", True, f"{path} opens and can be written"),
+                Finding("database", True, f"{path} opens and is writable"),
                 *files,
                 key,
                 *await _check_store(store, settings),
@@ -75,14 +76,14 @@ async def check_database(settings: Settings) -> list[Finding]:
 
 
 async def _check_files(settings: Settings) -> list[Finding]:
-    """Whether the file is whole, and whether it holds every commit that its service had made."""
+    """Whether the file is undamaged, and whether it has every commit that the service acknowledged."""
     found = await asyncio.to_thread(check_integrity, settings.database_url, clock=SystemClock())
     if found.damage is not None:
         return [
             Finding(
                 "database file",
                 False,
-                f"It is damaged ({found.damage}). Stop the service and restore a backup, or recover what is readable: "
+                f"It is damaged ({found.damage}). Stop the service and restore a backup, or recover the readable part: "
                 "sqlite3 DATABASE .recover",
             )
         ]
@@ -92,19 +93,19 @@ async def _check_files(settings: Settings) -> list[Finding]:
                 "database file",
                 False,
                 f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash, or an older "
-                "backup was restored. If the loss is meant, stop the service and run: ringback doctor --accept-restore",
+                "backup was restored. To accept the loss, stop the service and run: ringback doctor --accept-restore",
             )
         ]
-    looked = "it is whole" if found.is_complete else "no damage in what could be read in ten seconds"
-    return [Finding("database file", True, looked)]
+    detail = "it is undamaged" if found.is_complete else "no damage in the part that was read in ten seconds"
+    return [Finding("database file", True, detail)]
 
 
 def _missing_database(path: Path) -> Finding:
     folder = path.absolute().parent
     if folder.is_dir() and os.access(folder, os.W_OK):
-        return Finding("database", True, f"{path} is not there yet; `ringback serve` makes it")
+        return Finding("database", True, f"{path} does not exist yet; `ringback serve` creates it")
     return Finding(
-        "database", False, f"{path} cannot be made: make the folder {folder}, and let this user write there."
+        "database", False, f"{path} cannot be created: create the folder {folder}, and give this user write access."
     )
 
 
@@ -114,7 +115,7 @@ def _check_key_ring(settings: Settings, database: Path) -> Finding:
         return Finding(
             "key ring",
             False,
-            f"{file} is missing, and with it what reads the secrets in the database. Restore it. If it is lost for good: "
+            f"{file} is missing, so the secrets in the database cannot be decrypted. Restore the file. If it is lost: "
             "ringback doctor --accept-lost-keys",
         )
     try:
@@ -122,7 +123,7 @@ def _check_key_ring(settings: Settings, database: Path) -> Finding:
     except SettingsError as problem:
         return Finding("key ring", False, str(problem))
     if settings.secret_keys is None and file.stat().st_mode & 0o077:
-        return Finding("key ring", False, f"Others may read {file}. Run: chmod 600 {file}")
+        return Finding("key ring", False, f"Other users can read {file}. Run: chmod 600 {file}")
     return Finding("key ring", True, f"'{ring.current_id}' is the current key of {len(ring.keys)}")
 
 
@@ -135,7 +136,7 @@ async def _check_store(store: Store, settings: Settings) -> list[Finding]:
     if not keys and settings.oidc_issuer is None:
         return [
             sealed,
-            Finding("API keys", False, "There is none, so nobody gets in. Run: ringback keys create PRINCIPAL"),
+            Finding("API keys", False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"),
         ]
     return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
 
@@ -151,17 +152,17 @@ async def _check_sealed(store: Store, settings: Settings) -> Finding:
         return Finding(
             "sealed data",
             False,
-            f"{lost} secrets and callbacks were sealed with keys that are not in the key ring: {', '.join(missing)}. "
-            "Put back the keys they were made with. If they are lost for good: ringback doctor --accept-lost-keys",
+            f"{lost} secrets and callbacks were encrypted with keys that are not in the key ring: {', '.join(missing)}. "
+            "Restore these keys. If they are lost: ringback doctor --accept-lost-keys",
         )
-    return Finding("sealed data", True, "the key ring opens it")
+    return Finding("sealed data", True, "the key ring decrypts it")
 
 
 async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
-    """Whether each can be reached and lists its tools. Those on stdio are started for it, beside the service's own."""
+    """Whether each upstream is reachable and lists its tools. Starts stdio upstreams, besides the service's own."""
     if not configs:
         return [
-            Finding("upstreams", False, "There is none, so nothing can be called. Name them: RINGBACK_CONFIG, --config")
+            Finding("upstreams", False, "There is none, so there is no tool to call. Set RINGBACK_CONFIG or --config.")
         ]
     upstreams = UpstreamRegistry(
         configs,
@@ -183,86 +184,84 @@ async def _check_upstream(upstreams: UpstreamRegistry, name: str, ends_at: float
             (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
             if info.state != "failing" and clock.monotonic() < ends_at:
                 continue
-            last, advice = info.last_error or "it does not answer", info.advice or "Run it by hand to see why."
-            return Finding(about, False, f"It cannot be reached: {last}. {advice}")
+            last, advice = info.last_error or "it does not respond", info.advice or "Run it by hand to see why."
+            return Finding(about, False, f"It is unreachable: {last}. {advice}")
         return Finding(about, True, f"{len(tools)} tools")
 
 
-# -- what is reached over the network --------------------------------------------------------------------------------------
+# -- over the network ------------------------------------------------------------------------------------------------------
 
 
 async def check_issuer(settings: Settings) -> list[Finding]:
-    """Whether access tokens could be checked: the issuer publishes keys for it."""
+    """Whether the issuer publishes the keys that verify access tokens."""
     if settings.oidc_issuer is None or settings.auth == "off":
         return []
     async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer")) as http:
         try:
             keys = await fetch_issuer_keys(http, settings.oidc_issuer)
         except IssuerDocumentError as problem:
-            told = f"{settings.oidc_issuer} cannot be used, so only API keys get in: {problem}"
-            return [Finding("token issuer", False, f"{told} RINGBACK_OIDC_ISSUER must be what its tokens say in iss.")]
+            detail = f"{settings.oidc_issuer} is unusable, so only API keys are accepted: {problem}"
+            return [Finding("token issuer", False, f"{detail} RINGBACK_OIDC_ISSUER must equal its tokens' iss.")]
     return [Finding("token issuer", True, f"{settings.oidc_issuer} publishes {len(keys.keys)} keys")]
 
 
 async def check_service(url: str, *, clock: Clock) -> list[Finding]:
-    """Whether the service answers and takes work, and whether its clock and this one agree."""
+    """Whether the service responds and accepts work, and whether its clock agrees with this machine's."""
     try:
-        answer = await _get_url(f"{url}/readyz")
+        response = await _get_url(f"{url}/readyz")
     except httpx.HTTPError:
-        return [Finding("service", False, f"Nobody answers at {url}. Start it: ringback serve")]
-    return [_judge_readiness(url, answer), _check_clock(answer, clock)]
+        return [Finding("service", False, f"No server responds at {url}. Start it: ringback serve")]
+    return [_check_readiness(url, response), _check_clock(response, clock)]
 
 
-def _judge_readiness(url: str, answer: httpx.Response) -> Finding:
-    if not answer.is_success:
-        return Finding("service", False, f"{url} answers, and is not ready: {_problem_detail(answer)}")
-    if degraded := _degraded(answer):
+def _check_readiness(url: str, response: httpx.Response) -> Finding:
+    if not response.is_success:
+        return Finding("service", False, f"{url} responds but is not ready: {_problem_detail(response)}")
+    if degraded := _degraded_endpoints(response):
         return Finding(
-            "service", False, f"{url} takes work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
+            "service", False, f"{url} accepts work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
         )
-    return Finding("service", True, f"{url} answers and takes work")
+    return Finding("service", True, f"{url} responds and accepts work")
 
 
-def _check_clock(answer: httpx.Response, clock: Clock) -> Finding:
+def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
     try:
-        there = parsedate_to_datetime(answer.headers.get("date", ""))
+        there = parsedate_to_datetime(response.headers.get("date", ""))
     except ValueError:
-        return Finding(
-            "clock", False, "The service tells no time. Is there a proxy in between that takes the Date header away?"
-        )
+        return Finding("clock", False, "The response has no Date header. Does a proxy remove it?")
     skew = (there - clock.wall_time()).total_seconds()
     if abs(skew) > CLOCK_SKEW_SECONDS_MAX:
         return Finding(
             "clock",
             False,
-            f"The service's clock is {skew:+.0f} s from this one. Set both by NTP: signatures carry the time.",
+            f"The service's clock is {skew:+.0f} s from this one. Synchronise both by NTP: signatures contain the time.",
         )
-    return Finding("clock", True, "the service's and this one agree")
+    return Finding("clock", True, "the service's clock agrees with this machine's")
 
 
 async def check_public_url(settings: Settings) -> Finding:
-    """Whether the URL that goes into callbacks leads to a Ringback, as seen from here."""
+    """Whether the URL in callbacks leads to a Ringback from this machine."""
     if settings.public_url is None:
-        return Finding("public URL", True, f"none is set; callbacks name {settings.base_url}")
+        return Finding("public URL", True, f"none is set; callbacks contain {settings.base_url}")
     try:
-        answer = await _get_url(f"{settings.base_url}/healthz")
+        response = await _get_url(f"{settings.base_url}/healthz")
     except httpx.HTTPError as problem:
         return Finding(
             "public URL",
             False,
-            f"{settings.base_url} cannot be reached ({type(problem).__name__}). Check DNS and the proxy.",
+            f"{settings.base_url} is unreachable ({type(problem).__name__}). Check DNS and the proxy.",
         )
-    if not answer.is_success or "ok" not in answer.text:
+    if not response.is_success or "ok" not in response.text:
         return Finding(
             "public URL",
             False,
-            f"{settings.base_url} answers {answer.status_code}, and not as Ringback. Check the proxy.",
+            f"{settings.base_url} responds with {response.status_code}, and not as Ringback. Check the proxy.",
         )
     return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
 
 
 class CallbackCheck:
-    """Whether the receivers of your webhooks can be reached, by TLS where it is https. Nothing is sent to them."""
+    """Whether the receivers of your webhooks are reachable, and for https whether TLS works. Sends no request."""
 
     def __init__(self, guard: TargetGuard, *, clock: Clock, tls: ssl.SSLContext) -> None:
         self._guard = guard
@@ -270,7 +269,7 @@ class CallbackCheck:
         self._tls = tls
 
     async def run_checks(self, client: RingbackClient) -> list[Finding]:
-        """One finding for each origin, however many webhooks go there."""
+        """One finding for each origin of a webhook URL."""
         targets: dict[str, Target | str] = {}
         try:
             async for webhook in client.webhooks():
@@ -291,13 +290,15 @@ class CallbackCheck:
             async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 return Finding(about, *await self._connect_to_target(target))
         except BlockedAddress as blocked:
-            return Finding(about, False, f"Its address may not be called back ({blocked.special_range}).")
+            return Finding(about, False, f"Its address may not receive callbacks ({blocked.special_range}).")
         except UnresolvedHost as problem:
-            return Finding(about, False, f"Its name cannot be looked up: {problem}. Check DNS.")
+            return Finding(about, False, f"Its name cannot be resolved: {problem}. Check DNS.")
         except ssl.SSLError as problem:
             return Finding(about, False, f"TLS fails: {problem.reason or problem}. Check its certificate.")
         except (OSError, TimeoutError):
-            return Finding(about, False, "Nobody answers there. Is the receiver running, and is its port open?")
+            return Finding(
+                about, False, "No server accepts connections there. Is the receiver running, and its port open?"
+            )
 
     async def _connect_to_target(self, target: Target) -> tuple[bool, str]:
         address, *_ = await self._guard.resolve_host(target.host)
@@ -311,11 +312,11 @@ class CallbackCheck:
         certificate = writer.get_extra_info("peercert")
         writer.transport.abort()
         if certificate is None:
-            return True, "it can be reached"
+            return True, "it is reachable"
         days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - self._clock.wall_time().timestamp()) / _DAY
         if days < CERTIFICATE_DAYS_MIN:
-            return False, f"Its certificate ends in {days:.0f} days. Renew it."
-        return True, f"it can be reached; its certificate is good for {days:.0f} days"
+            return False, f"Its certificate expires in {days:.0f} days. Renew it."
+        return True, f"it is reachable; its certificate expires in {days:.0f} days"
 
 
 async def _get_url(url: str) -> httpx.Response:
@@ -323,16 +324,16 @@ async def _get_url(url: str) -> httpx.Response:
         return await http.get(url)
 
 
-def _degraded(answer: httpx.Response) -> str:
-    """The parts of a ready service that failed, comma-separated; empty for a service that is older than the list."""
+def _degraded_endpoints(response: httpx.Response) -> str:
+    """The failed endpoints of a ready service, comma-separated; empty if the service is too old to list them."""
     try:
-        return ", ".join(str(part) for part in answer.json()["degraded"])
+        return ", ".join(str(name) for name in response.json()["degraded"])
     except (ValueError, KeyError, TypeError):
         return ""
 
 
-def _problem_detail(answer: httpx.Response) -> str:
+def _problem_detail(response: httpx.Response) -> str:
     try:
-        return str(answer.json()["detail"])
+        return str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        return f"it says {answer.status_code}. Is this a Ringback?"
+        return f"HTTP {response.status_code}. Is this a Ringback?"

@@ -1,4 +1,4 @@
-"""`ringback keys`: API keys, straight in the database of a service, whether it runs or not, and the service's own keys."""
+"""`ringback keys`: API keys, in the service's database whether the service runs or not, and the service's own keys."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from ringback.signing.sealing import KeyRing
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="API keys: who may use the service.")
+app = typer.Typer(no_args_is_help=True, help="Manage API keys and the service's own keys.")
 
 Database = Annotated[
     str | None,
@@ -33,20 +33,20 @@ Database = Annotated[
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
 def create(
-    principal: Annotated[str, typer.Argument(help="Whose key it is. Keys of one principal see the same calls.")],
-    name: Annotated[str, typer.Option("--name", help="What the key is for, so that you can tell keys apart.")] = "",
+    principal: Annotated[str, typer.Argument(help="The owner of the key. All keys of a principal see the same calls.")],
+    name: Annotated[str, typer.Option("--name", help="A label for the list of keys.")] = "",
     scope: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help="What it may do. May be repeated. Default: calls, webhooks and read."),
+        typer.Option("--scope", help="A scope of the key. May be repeated. Default: calls, webhooks and read."),
     ] = None,
     upstream: Annotated[
         list[str] | None,
-        typer.Option("--upstream", help="An upstream that it may use. May be repeated. Default: all."),
+        typer.Option("--upstream", help="An upstream that the key may use. May be repeated. Default: all."),
     ] = None,
     as_json: AsJson = False,
     database: Database = None,
 ) -> None:
-    """Create a key and print it, this once."""
+    """Create a key and print it. It cannot be printed again."""
     scopes = frozenset(scope) if scope else DEFAULT_SCOPES
     upstreams = frozenset(upstream) if upstream else None
     key, text = _run_with_api_keys(
@@ -57,14 +57,14 @@ def create(
         return
     print_output(text)
     print_message(
-        f"{key.id} of {key.principal}, for {', '.join(sorted(key.scopes))}. It is not shown again; keep it safe."
+        f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}. It is not shown again; store it safely."
     )
 
 
 @app.command("list")
 @exit_on_errors(*SERVICE_ERRORS)
 def list_keys(as_json: AsJson = False, database: Database = None) -> None:
-    """List all keys, by what they begin with."""
+    """List all keys by their prefixes."""
     keys = _run_with_api_keys(database, lambda keys: keys.list_keys())
     if as_json:
         print_json([_key_to_json(key) for key in keys])
@@ -81,7 +81,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
     database: Database = None,
 ) -> None:
-    """Revoke a key: from its next request on, it is unknown."""
+    """Revoke a key. Its next request gets 401."""
     _run_with_api_keys(database, lambda keys: keys.revoke_key(key_id))
     print_message(f"{key_id} is revoked.")
 
@@ -89,16 +89,16 @@ def revoke(
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
 def rotate(database: Database = None) -> None:
-    """Put a new key into the key file. From its next start on the service seals with it, also what older keys sealed."""
+    """Add a new key to the key file. After a restart the service encrypts with it, and re-encrypts all stored secrets."""
     key_id = rotate_key_file(load_settings(database_url=database), random_bytes=os.urandom)
     print_output(key_id)
-    print_message("Restart the service. See how far it is, and which keys may be dropped: ringback keys sealed")
+    print_message("Restart the service. See its progress, and which keys are no longer needed: ringback keys sealed")
 
 
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
 def sealed(as_json: AsJson = False, database: Database = None) -> None:
-    """Show which key sealed how much: an old key may be dropped when it sealed nothing that is still there."""
+    """Show how many stored values each key encrypted. A key that encrypted none may be removed."""
     settings = load_settings(database_url=database)
     ring = load_key_ring(settings, random_bytes=os.urandom)
     counts = asyncio.run(_count_sealed(settings))
@@ -112,8 +112,8 @@ def sealed(as_json: AsJson = False, database: Database = None) -> None:
         table.add_row(row.key, row.role, str(row.sealed))
     create_console().print(table)
     print_message(
-        "An old key that sealed nothing may be dropped once the resume tokens are gone that it signed: they live as long as "
-        "results are kept."
+        "An old key with 0 sealed values may be removed once its resume tokens have expired: they live as long as results are "
+        "kept."
     )
 
 
@@ -136,15 +136,15 @@ async def _count_sealed(settings: Settings) -> Mapping[str, int]:
 
 @app.command("signing")
 def generate_signing_key() -> None:
-    """Make a key for RINGBACK_SIGNING_KEYS: Ed25519 signatures of callbacks, for receivers without a secret."""
+    """Generate a key for RINGBACK_SIGNING_KEYS: Ed25519 signatures of callbacks, for receivers without a secret."""
     key = ed25519.generate_signing_key(os.urandom(ed25519.SEED_BYTES))
     print_output(key)
-    print_message(f"Receivers verify with its public half: {ed25519.parse_signing_key(key).public_key}")
+    print_message(f"Receivers verify with its public key: {ed25519.parse_signing_key(key).public_key}")
 
 
 @app.command("ring")
 def generate_ring_key() -> None:
-    """Make a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens."""
+    """Generate a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens."""
     print_output(sealing.generate_key_ring_entry(os.urandom(sealing.KEY_BYTES)))
 
 

@@ -1,4 +1,4 @@
-"""`ringback listen`: a receiver on this machine that verifies callbacks and prints them."""
+"""`ringback listen`: a receiver on this machine that verifies and prints callbacks."""
 
 import asyncio
 import os
@@ -22,23 +22,23 @@ HOST: Final = "127.0.0.1"
 
 @exit_on_errors()
 def listen(
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 chooses a free one.")],
     secret: Annotated[
-        str | None, typer.Option("--secret", metavar="WHSEC", help="The signing secret, whsec_…, of the webhook.")
+        str | None, typer.Option("--secret", metavar="WHSEC", help="The webhook's signing secret, whsec_….")
     ] = None,
     url: Annotated[
         str | None,
         typer.Option(
             "--url",
             envvar="RINGBACK_URL",
-            help="A Ringback to register with. It must allow callbacks to this machine, as `serve --dev` does.",
+            help="A service to register with. It must allow callbacks to this machine, as `serve --dev` does.",
         ),
     ] = None,
     api_key: ApiKey = None,
 ) -> None:
     """Receive callbacks, verify them and print them, until interrupted.
 
-    With --url it registers a webhook for all your calls, and removes it at the end.
+    With --url the command registers a webhook for all your calls, and removes it at the end.
     """
     if secret is None and url is None:
         raise typer.BadParameter("give --secret, or --url of a Ringback to register with")
@@ -61,7 +61,7 @@ async def _listen(port: int, secret: str, *, client: RingbackClient | None) -> N
 
 
 def _parse_or_generate_secret(secret: str | None) -> str:
-    """The secret that was given, or a new one; whoever registers tells it to the service."""
+    """The given secret, or a new one. A registration sends it to the service."""
     if secret is None:
         return secrets.generate_secret(os.urandom(secrets.SECRET_BYTES))
     try:
@@ -83,7 +83,7 @@ def _bind_socket(port: int) -> Generator[socket.socket]:
 
 @asynccontextmanager
 async def _registered_webhook(client: RingbackClient | None, address: str, secret: str) -> AsyncGenerator[None]:
-    """With a client, a webhook for as long as this lasts."""
+    """Register a webhook for the duration of the context, if there is a client."""
     if client is None:
         yield
         return
@@ -104,8 +104,8 @@ async def _remove_webhook(client: RingbackClient, webhook_id: str) -> None:
 
 
 def _print_refusal(body: bytes) -> None:
-    """A wrong secret would be hard to find otherwise."""
-    print_message(f"Refused a request: {body.decode()}")
+    """Print why a request was rejected: the usual reason is a wrong secret."""
+    print_message(f"Rejected a request: {body.decode()}")
 
 
 async def _print_callback(callback: Callback) -> None:
@@ -116,7 +116,7 @@ async def _print_callback(callback: Callback) -> None:
 
 
 def _describe_callback(data: Any) -> str:
-    """What the callback is about: `git/git_log completed (result)`, or nothing for a test."""
+    """The callback's call: `git/git_log completed (result)`; empty for a test."""
     if "call_id" not in data:
         return ""
     outcome = f" ({data['outcome']})" if data.get("outcome") else ""
@@ -126,6 +126,8 @@ def _describe_callback(data: Any) -> str:
 async def _print_notice(notice: Gap | Terminated) -> None:
     match notice:
         case Gap():
-            print_message("Some callbacks were given up while this did not listen. Poll for them: GET /v1/events")
+            print_message(
+                "Some callbacks were given up while this receiver was down. Read their events: GET /v1/events"
+            )
         case Terminated():
             print_message(f"The subscription has ended: {notice.message}")

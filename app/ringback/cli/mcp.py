@@ -1,7 +1,7 @@
 """`ringback mcp`: the MCP endpoints of a running service, over standard input and output.
 
-For clients that only start commands. It is a pipe, not a second service: what a call needs to survive is all on the other side,
-so this process may be killed at any time, and many of them may run beside each other.
+It is for clients that only start commands. It forwards messages and stores nothing: calls live in the service, so this process
+may be killed at any time, and many may run at once.
 """
 
 import asyncio
@@ -26,13 +26,15 @@ def mcp(
     url: Url = URL_DEFAULT,
     upstream: Annotated[
         str | None,
-        typer.Option("--upstream", metavar="NAME", help="Only this upstream, with its tools' own names. Default: all."),
+        typer.Option(
+            "--upstream", metavar="NAME", help="Only this upstream, with its original tool names. Default: all."
+        ),
     ] = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Speak MCP on standard input and output, for clients that start a command. `ringback serve` runs elsewhere."""
+    """Serve MCP on standard input and output, for clients that start a command. Needs a running `ringback serve`."""
     endpoint = _build_endpoint_url(url, upstream)
-    # Reading standard input cannot be interrupted from within Python, and here nothing has to be put in order.
+    # Python cannot interrupt a read of standard input, and this process has nothing to clean up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     asyncio.run(run_bridge(endpoint, api_key=api_key or None))
 
@@ -45,5 +47,5 @@ def _build_endpoint_url(url: str, upstream: str | None) -> str:
     if base.scheme not in {"http", "https"} or not base.host:
         raise typer.BadParameter("write it as http://HOST:PORT or https://HOST", param_hint="--url")
     if upstream is not None and not _UPSTREAM_NAME_PATTERN.fullmatch(upstream):
-        raise typer.BadParameter("upstreams have names of lower-case letters, digits and '-'", param_hint="--upstream")
+        raise typer.BadParameter("names have lower-case letters, digits and '-'", param_hint="--upstream")
     return f"{url.rstrip('/')}/mcp" + (f"/{upstream}" if upstream else "")

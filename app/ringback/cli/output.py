@@ -1,4 +1,4 @@
-"""What is printed, and how a command ends when something was to be expected to go wrong."""
+"""Printing, and the exit codes of expected errors."""
 
 import json
 import sys
@@ -16,28 +16,28 @@ from ringback.client import ClientError
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 EXIT_NO_RESULT: Final = 1
-"""Exit code: the call ended in another way than with a result."""
+"""Exit code: the call ended without a result."""
 EXIT_NOT_DONE: Final = 2
-"""Exit code: it could not be asked. The same as for a usage error."""
+"""Exit code: the request failed. The same as for a usage error."""
 TRY_AGAIN: Final = 75
-"""Exit code: the service could not start for a reason that may pass by itself. `EX_TEMPFAIL` of sysexits.h."""
+"""Exit code: the service could not start for a temporary reason. `EX_TEMPFAIL` of sysexits.h."""
 
 NON_TTY_WIDTH: Final = 200
-"""Columns of a table that goes into a file or a pipe: wide enough that no id is cut."""
+"""Columns of a table that is written to a file or a pipe: enough that no id is cut."""
 
 
 def create_console() -> Console:
-    """The console for answers. Made when it is needed, so that it writes to what standard output is by then."""
+    """A console on the current standard output, which tests replace."""
     return Console(width=None if sys.stdout.isatty() else NON_TTY_WIDTH)
 
 
 def print_message(message: str) -> None:
-    """Say something beside the answer."""
+    """Print to standard error."""
     typer.echo(strip_control_characters(message), err=True)
 
 
 def print_output(text: str) -> None:
-    """Print an answer."""
+    """Print to standard output."""
     typer.echo(strip_control_characters(text))
 
 
@@ -51,7 +51,7 @@ def exit_with_error(message: str, *, exit_code: int = EXIT_NOT_DONE) -> NoReturn
 
 
 def strip_control_characters(text: str) -> str:
-    """The text without control characters: what upstreams and callbacks say must not steer somebody's terminal."""
+    """The text without control characters, so that texts of upstreams and callbacks cannot control the terminal."""
     return "".join(
         character if character in "\n\t" or unicodedata.category(character) != "Cc" else "\N{REPLACEMENT CHARACTER}"
         for character in text
@@ -62,7 +62,7 @@ def strip_control_characters(text: str) -> str:
 def exit_on_errors(
     *expected: type[Exception], exit_code: Callable[[Exception], int] = lambda _: EXIT_NOT_DONE
 ) -> Generator[None]:
-    """Around a command, also as its decorator: the client's errors and these end it with one message, and an exit code."""
+    """A decorator of commands: the client's errors and the expected ones become one message and an exit code."""
     try:
         yield
     except (ClientError, *expected) as error:

@@ -1,4 +1,4 @@
-"""`ringback serve`: run the service."""
+"""`ringback serve`: runs the service."""
 
 import os
 import shlex
@@ -24,7 +24,7 @@ ConfigFile = Annotated[
 ]
 UpstreamOption = Annotated[
     list[str] | None,
-    typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="One more upstream. May be repeated."),
+    typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="A further upstream. May be repeated."),
 ]
 
 LOOPBACK_NETWORKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -32,7 +32,7 @@ DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.d
 
 
 def exit_code_of_start(error: Exception) -> int:
-    """Whether a supervisor such as systemd should start the service again: not if an operator has to act first."""
+    """`TRY_AGAIN` if a supervisor such as systemd should restart the service; not if an operator has to act first."""
     is_passing = isinstance(error, StoreUnavailable) and not error.needs_operator
     return TRY_AGAIN if is_passing or isinstance(error, server.AddressTaken) else EXIT_NOT_DONE
 
@@ -43,15 +43,15 @@ def serve(
         bool,
         typer.Option(
             "--dev",
-            help="For this machine only: no API keys, callbacks to loopback over http, and a slow demo upstream when none "
-            "is named. Everything else is as in production.",
+            help="For this machine only: no API keys, callbacks to loopback over http, and a slow demo upstream if none is "
+            "configured. Everything else is as in production.",
         ),
     ] = False,
     config: ConfigFile = None,
     upstream: UpstreamOption = None,
     database: Annotated[
         str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="Where everything is kept."),
+        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The database."),
     ] = None,
     host: Annotated[str | None, typer.Option("--host", envvar="RINGBACK_HOST", help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option("--port", envvar="RINGBACK_PORT", help="Port to listen on.")] = None,
@@ -77,7 +77,7 @@ def serve(
 
 
 def _load_development_settings(options: dict[str, Any]) -> Settings:
-    """The same settings, without keys and with callbacks to this machine."""
+    """The settings without authentication and with callbacks to this machine."""
     ranges = load_settings(**options, auth="off").callback_private_cidrs
     return load_settings(
         **options, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK_NETWORKS)
@@ -85,11 +85,11 @@ def _load_development_settings(options: dict[str, Any]) -> Settings:
 
 
 def load_configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamConfig]:
-    """The upstreams of the configuration file and of the command line; for development, the demo if there are none."""
+    """The upstreams of the configuration file and of the command line. With `dev` and no upstream, the demo upstream."""
     upstreams = [parse_upstream_option(option) for option in options]
     if settings.config is not None:
         upstreams += load_upstreams(settings.config, os.environ)
     if dev and not upstreams:
-        print_message("No upstream is named, so there is a demo. Try it: ringback call demo count_primes --wait")
+        print_message("No upstream is configured; a demo is used. Try it: ringback call demo count_primes --wait")
         upstreams.append(parse_upstream_option(DEMO_UPSTREAM))
     return upstreams

@@ -1,4 +1,4 @@
-"""The errors of the service that end a command with one message. Only commands that need the extra `server` import this."""
+"""The service's errors that end a command with one message. Only commands that need the extra `server` import this."""
 
 from typing import Final
 

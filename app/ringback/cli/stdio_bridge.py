@@ -1,10 +1,10 @@
-"""The SDK's stdio transport joined to its HTTP transport, message by message, in both eras.
+"""Connects the SDK's stdio transport to its HTTP transport, in both eras.
 
-    client ──line──▶ stdio_server ──▶ Headers.outgoing ──▶ streamable_http_client ──POST──▶ Ringback
-           ◀──line──              ◀── Headers.incoming ◀──
+    client ──line──▶ stdio_server ──▶ RequestHeaders.add_headers ─────────▶ streamable_http_client ──POST──▶ Ringback
+           ◀──line──              ◀── RequestHeaders.learn_from_response ◀──
 
-Params and results pass as they are. What an HTTP client adds in headers is made from what is in the messages (MCP 2026-07-28,
-Streamable HTTP, Request Metadata): the protocol version, the method, what is named, and arguments that a tool wants there.
+Params and results are unchanged. The bridge derives the headers of HTTP from the messages (MCP 2026-07-28, Streamable HTTP,
+Request Metadata): the protocol version, the method, the name, and the arguments that a tool expects in headers.
 """
 
 import asyncio
@@ -46,67 +46,67 @@ from ringback.domain import jsontext
 from ringback.waits import wait_first
 
 RESPONSE_BYTES_MAX: Final = 17 * 1024 * 1024
-"""One event of the service's: the largest result that it keeps (16 MiB), and the JSON-RPC around it."""
+"""The largest event of the service: the largest stored result (16 MiB) and the JSON-RPC around it."""
 CONNECT_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 60.0
 SESSION_END_TIMEOUT_SECONDS: Final = 5.0
-"""For ending the session: a service that does not answer holds up nobody's exit."""
+"""For ending the session, so that a service that does not respond does not delay the exit."""
 LAST_RESPONSES_SECONDS: Final = 1.0
-"""For answers under way when standard input ends, so that a line in a pipe gets its answer too. Clients that close it give us
-two seconds to exit."""
+"""For pending responses when standard input ends, so that the last line of a pipe gets its response. Clients that close
+standard input allow two seconds for the exit."""
 DETAIL_LENGTH_MAX: Final = 500
 
 SESSION_HEADER: Final = "mcp-session-id"
 _TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 _NAME_PARAM_BY_METHOD: Final[Mapping[str, str]] = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
-"""The param that goes into `Mcp-Name`, by method; those of tasks are named by their extension, not by the SDK."""
+"""The param that goes into `Mcp-Name`, by method. The tasks extension defines those of tasks, not the SDK."""
 
 
 async def run_bridge(endpoint: str, *, api_key: str | None) -> None:
-    """Carry messages until standard input ends, and what is answered right after."""
-    headers = {"user-agent": f"ringback-mcp/{__version__}", "accept-encoding": "identity"}
+    """Forward messages until standard input ends, then responses for up to `LAST_RESPONSES_SECONDS`."""
+    default_headers = {"user-agent": f"ringback-mcp/{__version__}", "accept-encoding": "identity"}
     if api_key:
-        headers["authorization"] = f"Bearer {api_key}"
-    # No read timeout: a tool may be silent for as long as it runs, and the client decides when to give up.
+        default_headers["authorization"] = f"Bearer {api_key}"
+    # No read timeout: a tool may be silent for as long as it runs, and the client decides when to stop waiting.
     timeout = httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=None, pool=None)
     async with AsyncExitStack() as stack:
         from_client, to_client = await stack.enter_async_context(stdio_server())
-        stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when nobody can send to it any more
+        stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when its last sender is closed
         http = await stack.enter_async_context(
             httpx2.AsyncClient(
-                transport=JsonRpcErrorTransport(endpoint), headers=headers, timeout=timeout, trust_env=False
+                transport=JsonRpcErrorTransport(endpoint), headers=default_headers, timeout=timeout, trust_env=False
             )
         )
         from_service, to_service = await stack.enter_async_context(
             streamable_http_client(endpoint, http_client=http, max_sse_event_size=RESPONSE_BYTES_MAX)
         )
-        carried, unanswered = RequestHeaders(), PendingRequests()
+        headers, pending = RequestHeaders(), PendingRequests()
 
-        async def answer() -> None:
+        async def forward_responses() -> None:
             async for message in from_service:
                 if isinstance(message, SessionMessage):
-                    carried.learn_from_response(message.message)
+                    headers.learn_from_response(message.message)
                     await to_client.send(message)
-                    unanswered.remove_answered(message.message)
+                    pending.remove_answered(message.message)
 
-        answering = asyncio.create_task(answer())
+        forwarding = asyncio.create_task(forward_responses())
         try:
             async for message in from_client:
                 if isinstance(message, SessionMessage):
-                    unanswered.add_request(message.message)
-                    await to_service.send(carried.add_headers(message.message))
+                    pending.add_request(message.message)
+                    await to_service.send(headers.add_headers(message.message))
                 else:
                     await to_client.send(
-                        SessionMessage(_json_rpc_error(PARSE_ERROR, "This line is no JSON-RPC message."))
+                        SessionMessage(_json_rpc_error(PARSE_ERROR, "This line is not a JSON-RPC message."))
                     )
-            await wait_first(unanswered.all_answered.wait(), timeout_seconds=LAST_RESPONSES_SECONDS)
+            await wait_first(pending.all_answered.wait(), timeout_seconds=LAST_RESPONSES_SECONDS)
         finally:
-            answering.cancel()
-            await asyncio.gather(answering, return_exceptions=True)
+            forwarding.cancel()
+            await asyncio.gather(forwarding, return_exceptions=True)
 
 
 class PendingRequests:
-    """Requests that the client still waits for."""
+    """Requests without a response."""
 
     def __init__(self) -> None:
         self._ids: set[RequestId | None] = set()
@@ -126,14 +126,14 @@ class PendingRequests:
 
 
 class RequestHeaders:
-    """What goes into the headers of each message: told by the message itself, or learnt from those before it."""
+    """Computes each message's HTTP headers, from the message and from earlier responses."""
 
     def __init__(self) -> None:
         self._protocol_version: str | None = None
         self._initialize_id: RequestId | None = None
         self._tools_list_ids: set[RequestId] = set()
         self._header_arguments: dict[str, dict[tuple[str, ...], str]] = {}
-        """By tool: where in its arguments a value is that goes into a header, and that header's name."""
+        """By tool: the path of each argument that goes into a header, and the header's name."""
 
     def add_headers(self, message: JSONRPCMessage) -> SessionMessage:
         return SessionMessage(message, metadata=ClientMessageMetadata(headers=self._headers(message)))
@@ -162,7 +162,7 @@ class RequestHeaders:
         return {MCP_PROTOCOL_VERSION_HEADER: self._protocol_version} if self._protocol_version else None
 
     def _modern_headers(self, method: str, params: Mapping[str, Any], version: str) -> dict[str, str]:
-        """Those of 2026-07-28, where every request says its version."""
+        """The headers of 2026-07-28, where every request names its version."""
         headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
         if isinstance(name := params.get(_NAME_PARAM_BY_METHOD.get(method, "")), str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
@@ -188,9 +188,9 @@ def _header_arguments_by_tool(tools: Any) -> dict[str, dict[tuple[str, ...], str
 
 
 class JsonRpcErrorTransport(httpx2.AsyncBaseTransport):
-    """HTTP on which a request that fails is one JSON-RPC error that says what to do.
+    """Converts a failed request into a JSON-RPC error that says what to do.
 
-    The SDK's transport (2.3.0) ends with whatever a POST raises, and of an answer that is not JSON-RPC it tells nothing.
+    The SDK's transport (2.3.0) ends when a POST raises, and drops the text of a response that is not JSON-RPC.
     """
 
     def __init__(self, endpoint: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
@@ -207,7 +207,7 @@ class JsonRpcErrorTransport(httpx2.AsyncBaseTransport):
                 "read": SESSION_END_TIMEOUT_SECONDS,
             }
         if request.method != "POST":
-            return await self._inner.handle_async_request(request)  # the SDK contains what these raise
+            return await self._inner.handle_async_request(request)  # the SDK handles their exceptions
         try:
             response = await self._inner.handle_async_request(request)
             if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in request.headers:
@@ -218,13 +218,13 @@ class JsonRpcErrorTransport(httpx2.AsyncBaseTransport):
             return await _to_json_rpc_response(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             return _error_response(
-                f"Ringback cannot be reached at {self._endpoint}. Start it with 'ringback serve', or say where it is with "
-                "--url or RINGBACK_URL."
+                f"Ringback is unreachable at {self._endpoint}. Start it with 'ringback serve', or set its URL with --url or "
+                "RINGBACK_URL."
             )
-        except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end every request under way
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end every request in progress
             return _error_response(
-                f"The connection to Ringback was lost before it answered ({type(error).__name__}). What it has taken goes "
-                "on: look for it with ringback_list_calls before you call again."
+                f"The connection to Ringback was lost before its response ({type(error).__name__}). A started call "
+                "continues: look for it with ringback_list_calls before you call again."
             )
 
 
@@ -236,7 +236,7 @@ async def _to_json_rpc_response(response: httpx2.Response) -> httpx2.Response:
     if response.is_success or kind == "application/json":
         return httpx2.Response(response.status_code, headers=_forwarded_headers(response), content=body)
     return _error_response(
-        _problem_detail(body) or f"Ringback answered with HTTP {response.status_code}. Is this its URL?"
+        _problem_detail(body) or f"Ringback responded with HTTP {response.status_code}. Is this its URL?"
     )
 
 
@@ -257,7 +257,7 @@ def _forwarded_headers(response: httpx2.Response) -> dict[str, str]:
 
 
 def _problem_detail(body: bytes) -> str | None:
-    """What a problem document of the service's says."""
+    """The detail of the service's problem document."""
     try:
         document = jsontext.loads(body)
     except ValueError:

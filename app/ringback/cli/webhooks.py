@@ -1,4 +1,4 @@
-"""`ringback webhooks`: who is rung, and for what; through the REST API."""
+"""`ringback webhooks`: manages webhooks through the REST API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from ringback.client import RingbackClient, Webhook, WebhookOptions
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Webhooks: which URLs are called back, and for what.")
+app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
 
@@ -43,32 +43,37 @@ def list_webhooks(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiK
 @app.command()
 @exit_on_errors()
 def add(
-    callback_url: Annotated[str, typer.Argument(metavar="CALLBACK_URL", help="The https URL to ring.")],
+    callback_url: Annotated[str, typer.Argument(metavar="CALLBACK_URL", help="The https URL that receives callbacks.")],
     *,
     event: Annotated[
-        list[str] | None, typer.Option("--event", help="What to hear; may be repeated. Default: ends and questions.")
+        list[str] | None,
+        typer.Option("--event", help="An event. May be repeated. Default: the ends of calls and requests for input."),
     ] = None,
     upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
     resource: Annotated[
-        str | None, typer.Option("--resource", help="With --event upstream.changed: the URI of the resource to watch.")
+        str | None, typer.Option("--resource", help="With --event upstream.changed: only changes of this resource URI.")
     ] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
-    correlation: Annotated[str | None, typer.Option("--correlation", help="A label that its callbacks carry.")] = None,
-    secret: Annotated[str | None, typer.Option("--secret", help="A whsec_… of your own.")] = None,
-    include_result: Annotated[bool, typer.Option("--include-result", help="Put results into callbacks.")] = False,
+    correlation: Annotated[
+        str | None, typer.Option("--correlation", help="A correlation_id that its callbacks contain.")
+    ] = None,
+    secret: Annotated[str | None, typer.Option("--secret", help="Your own signing secret, whsec_….")] = None,
+    include_result: Annotated[bool, typer.Option("--include-result", help="Include results in callbacks.")] = False,
     detached: Annotated[
-        bool, typer.Option("--detached", help="Do not ring for ends that clients were told while they waited.")
+        bool, typer.Option("--detached", help="Send no callback for an end that the client received while it waited.")
     ] = False,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="One callback at a time for each session, in the order of the log.")
     ] = False,
-    rate: Annotated[float | None, typer.Option("--rate-per-second", help="Attempts a second at most.")] = None,
-    description: Annotated[str | None, typer.Option("--description", help="What it is for.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate-per-second", help="Largest number of attempts a second.")
+    ] = None,
+    description: Annotated[str | None, typer.Option("--description", help="A note on its purpose.")] = None,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Register a callback URL, and print its signing secret, this once."""
+    """Register a callback URL and print its signing secret, which cannot be printed again."""
     given_options = {
         "events": event,
         "upstream": upstream,
@@ -95,14 +100,14 @@ def add(
 @app.command("show")
 @exit_on_errors()
 def show_webhook(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Show everything about a webhook, as JSON. Its secret is not shown again."""
+    """Show a webhook as JSON, without its secret."""
     print_json(run_with_client(url, api_key, lambda client: client.webhook(webhook_id)).model_dump())
 
 
 @app.command()
 @exit_on_errors()
 def remove(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Remove a webhook. What was not delivered to it by now never will be."""
+    """Remove a webhook, and cancel its undelivered callbacks."""
     run_with_client(url, api_key, lambda client: client.delete_webhook(webhook_id))
     print_message(f"{webhook_id} is removed.")
 
@@ -110,20 +115,20 @@ def remove(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None
 @app.command()
 @exit_on_errors()
 def verify(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Have a webhook's URL prove that it wants callbacks."""
+    """Send a challenge to a webhook's URL, which must answer it before it receives callbacks."""
     webhook = run_with_client(url, api_key, lambda client: client.verify_webhook(webhook_id))
     print_output(f"state: {webhook.state}")
     if webhook.last_error:
-        print_message(f"It has not proven itself: {webhook.last_error}. Its receiver must answer challenges.")
+        print_message(f"It is not verified: {webhook.last_error}. Its receiver must answer challenges.")
 
 
 @app.command("test")
 @exit_on_errors()
 def send_test(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Send a signed test to a webhook."""
+    """Send a signed test callback to a webhook."""
     delivery = run_with_client(url, api_key, lambda client: client.test_webhook(webhook_id))
     print_output(delivery.id)
-    print_message(f"See what comes of it: ringback deliveries show {delivery.id}")
+    print_message(f"See the outcome: ringback deliveries show {delivery.id}")
 
 
 @app.command("rotate-secret")
@@ -131,23 +136,23 @@ def send_test(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = N
 def rotate_secret(
     webhook_id: WebhookId,
     *,
-    secret: Annotated[str | None, typer.Option("--secret", help="A whsec_… of your own.")] = None,
+    secret: Annotated[str | None, typer.Option("--secret", help="Your own signing secret, whsec_….")] = None,
     overlap: Annotated[
         float | None,
         typer.Option(
-            "--overlap-seconds", min=0, help="How long older secrets still sign. Default: a day; 0 ends them."
+            "--overlap-seconds", min=0, help="Seconds that earlier secrets still sign. Default: a day. 0 ends them now."
         ),
     ] = None,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Give a webhook a new signing secret, and print it, this once."""
+    """Give a webhook a new signing secret and print it. It cannot be printed again."""
     rotated = run_with_client(
         url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap)
     )
     if rotated.secret:
         print_output(rotated.secret)
-    print_message(f"Older secrets sign beside it until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
+    print_message(f"Earlier secrets also sign until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
 
 
 @app.command()
@@ -157,14 +162,14 @@ def replay(
     *,
     since: Annotated[
         datetime | None,
-        typer.Option("--since", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"], help="What happened from this time on."),
+        typer.Option("--since", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"], help="Events from this time on."),
     ] = None,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="What came after this place in the log.")] = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Whatever was given up.")] = False,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this cursor.")] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="All deliveries that were given up.")] = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Send again what a webhook was to hear."""
+    """Send a webhook's earlier callbacks again."""
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
     replay = run_with_client(
@@ -173,20 +178,21 @@ def replay(
     print_output(f"replayed: {replay.replayed}")
     print_output(f"still_open: {replay.still_open}")
     if replay.more:
-        print_message(f"There is more: --cursor {replay.cursor}" if replay.cursor else "There is more: ask again.")
+        next_step = f"add --cursor {replay.cursor}" if replay.cursor else "run the command again"
+        print_message(f"There are more events: {next_step}.")
 
 
 @app.command()
 @exit_on_errors()
 def enable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Switch a webhook on. What was held for it goes out."""
+    """Activate a webhook, and send the callbacks that were held for it."""
     _set_state(webhook_id, "active", url, api_key)
 
 
 @app.command()
 @exit_on_errors()
 def disable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Switch a webhook off: it hears nothing until it is switched on again."""
+    """Disable a webhook. It receives no callbacks until it is enabled."""
     _set_state(webhook_id, "disabled", url, api_key)
 
 
@@ -196,7 +202,7 @@ def _set_state(webhook_id: str, state: Literal["active", "disabled"], url: str, 
 
 
 def run_with_client(url: str, api_key: str | None, operation: Callable[[RingbackClient], Awaitable[T]]) -> T:
-    """What the service answers to one question."""
+    """Run one operation with a client, and return its result."""
 
     async def run() -> T:
         async with create_client(url, api_key) as client:

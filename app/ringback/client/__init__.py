@@ -5,16 +5,17 @@
         call = await ringback.wait(started.call.id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client       the methods about calls, in the order of a call's life
-    webhooks     those about webhooks, and what was sent to them
-    events       those about the event log; all of them stand on methods
-    wire         requests and answers: what is repeated, how long is waited, which error is raised
-    event_stream server-sent events, read by httpx-sse within bounds
-    options      what may be said beside what must be
-    models       the values that come back
-    problems     the errors, one tree
+    client           RingbackClient: calls, upstreams, health
+    webhooks         its methods about webhooks and deliveries
+    events           its methods about the event log
+    resource_client  the base class of these three
+    http_transport   requests and responses: retries, timeouts, errors
+    event_stream     server-sent events, read by httpx-sse with a limit on lines
+    options          optional members of requests
+    models           the returned values
+    problems         the errors, one tree
 
-Imports nothing of Ringback but its version, and works in a process that has nothing to do with the service.
+The client imports only Ringback's version, and runs in processes without the service.
 """
 
 from ringback.client.client import RingbackClient

@@ -1,4 +1,4 @@
-"""RingbackClient: the REST API as methods, one for each thing that can be asked. Here are those about calls."""
+"""RingbackClient: one method for each operation of the REST API. This module has those about calls and upstreams."""
 
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,17 +40,17 @@ from ringback.client.resource_client import (
 from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
-"""For an answer that nobody asked to wait for; what was asked to wait gets its wait on top."""
+"""For one response. A request with `wait_seconds` gets its wait in addition."""
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
 class RingbackClient(WebhookMethods, EventMethods):
-    """A typed client of one Ringback. Use it as an async context manager, from one event loop.
+    """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
-    Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Reading, starting, cancelling and resuming
-    are tried up to three times while the connection fails or the service says 503.
+    Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
+    tried up to three times while the connection fails or the service responds with 503.
 
-    `http` is a client of your own, which stays open; `transport` replaces the network of the client that is made otherwise.
+    `http` is your own httpx client, which stays open. Without it the client creates one, on `transport` if that is given.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class RingbackClient(WebhookMethods, EventMethods):
         clock = clock or SystemClientClock()
         self._owns_http = http is None
         self._http = http or httpx.AsyncClient(transport=transport)
-        wire = HttpTransport(
+        http_transport = HttpTransport(
             base_url=base_url,
             api_key=api_key,
             http=self._http,
             timeout_seconds=timeout_seconds,
             clock=clock,
         )
-        super().__init__(wire=wire, clock=clock)
+        super().__init__(http_transport, clock)
 
     async def __aenter__(self) -> Self:
         return self
@@ -84,7 +84,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close what was opened here; a client that was handed in stays open."""
+        """Close the httpx client, unless it was passed to the constructor."""
         if self._owns_http:
             await self._http.aclose()
 
@@ -105,13 +105,13 @@ class RingbackClient(WebhookMethods, EventMethods):
         accepts_input: bool | None = None,
         rerun_policy: str | None = None,
     ) -> Started:
-        """Start a call. Once this returns, it runs to its end whatever becomes of this process.
+        """Start a call. Once this returns, the call continues without this process.
 
-        A start is repeated when its answer is lost, and the idempotency key makes that safe: the tool runs once. Without a
-        key one is made up, which covers the repeats of this method. Give one of your own, stored before the call, when a new
-        process of yours must be able to repeat the start. With `wait_seconds` (at most 60) a call that ends in time is
-        returned with its result. `accepts_input` says that you can `answer` questions of the tool, `rerun_policy` (never,
-        if_safe, always) whether it may be run a second time when nobody knows whether it ran.
+        The start is repeated when its response is lost; the idempotency key makes that safe, because the tool runs once. The
+        default key covers the repeats of this method. Pass your own, stored before the call, if another process must be able
+        to repeat the start. With `wait_seconds` (at most 60) a call that ends in time is returned with its result.
+        `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says
+        whether the tool may run a second time when it is unknown whether it ran.
         """
         key = idempotency_key or secrets.token_hex(IDEMPOTENCY_KEY_BYTES)
         body = {
@@ -137,7 +137,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         )
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
-        """The call; with `wait_seconds` (at most 60), as soon as its status changes or that time is over."""
+        """Read a call. With `wait_seconds` (at most 60), return when its status changes or the time is over."""
         return await self._transport.fetch_model(
             Call,
             "GET",
@@ -147,7 +147,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         )
 
     async def wait(self, call_id: str, *, timeout_seconds: float | None = None) -> Call:
-        """The call at its end, or as it is when the time is over. A call that needs input is waited for, too."""
+        """Wait until the call ends or the time is over, and return it. A call that needs input does not end the wait."""
         ends_at = float("inf") if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
         while True:
             began = self._clock.monotonic()
@@ -157,11 +157,11 @@ class RingbackClient(WebhookMethods, EventMethods):
             await self._sleep_until(min(began + LONG_POLL_SPACING_SECONDS, ends_at))
 
     async def wait_any(self, call_ids: Sequence[str], *, timeout_seconds: float | None = None) -> Sequence[Call]:
-        """These calls (at most 100), in their order, as soon as one of them has ended or the time is over."""
+        """Wait until one of the calls (at most 100) has ended or the time is over, and return all in the given order."""
         return await self._join(call_ids, "any", timeout_seconds)
 
     async def wait_all(self, call_ids: Sequence[str], *, timeout_seconds: float | None = None) -> Sequence[Call]:
-        """These calls (at most 100), in their order, once all of them have ended or the time is over."""
+        """Wait until all calls (at most 100) have ended or the time is over, and return them in the given order."""
         return await self._join(call_ids, "all", timeout_seconds)
 
     async def _join(self, call_ids: Sequence[str], mode: str, timeout_seconds: float | None) -> Sequence[Call]:
@@ -186,7 +186,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         upstream: str | None = None,
         tool: str | None = None,
     ) -> AsyncIterator[Call]:
-        """Your calls, newest first: how to find one again with nothing but your own ids."""
+        """Your calls, newest first. Finds a call by your own ids."""
         where = {
             "client_session_id": client_session_id,
             "correlation_id": correlation_id,
@@ -199,13 +199,13 @@ class RingbackClient(WebhookMethods, EventMethods):
                 yield call
 
     async def result(self, call_id: str) -> Mapping[str, Any]:
-        """The stored CallToolResult as the upstream gave it; raises `Conflict` when there is none (yet)."""
+        """The stored CallToolResult, unchanged from the upstream. Raises `Conflict` if there is none (yet)."""
         return parse_object(
             await self._transport.send_request("GET", f"/v1/calls/{quote_path_segment(call_id)}/result")
         )
 
     async def cancel(self, call_id: str) -> Call:
-        """Ask for the call's end: cooperative, idempotent, and without effect on a call that has ended."""
+        """Request the call's cancellation. Cooperative, idempotent, and without effect on a call that has ended."""
         return await self._transport.fetch_model(
             Call, "POST", f"/v1/calls/{quote_path_segment(call_id)}/cancel", repeatable=True
         )
@@ -213,7 +213,7 @@ class RingbackClient(WebhookMethods, EventMethods):
     async def answer(self, call_id: str, responses: Mapping[str, Mapping[str, Any]]) -> Answered:
         """Answer some or all of the call's `input_requests`, with ElicitResults by their keys.
 
-        May be repeated: what is not asked, or not any more, is ignored. Raises `Conflict` when the call has ended.
+        May be repeated: keys without an open request are ignored. Raises `Conflict` if the call has ended.
         """
         body = {"responses": {key: dict(response) for key, response in responses.items()}}
         return await self._transport.fetch_model(
@@ -221,32 +221,32 @@ class RingbackClient(WebhookMethods, EventMethods):
         )
 
     async def adopt(self, upstream: str, task_id: str, **options: Unpack[AdoptOptions]) -> Started:
-        """Follow a task that somebody already started upstream. Takes the scope `adopt`.
+        """Follow a task that already runs upstream. Needs the scope `adopt`.
 
-        The same task again is the same call. Raises `NotFound` for a task that the upstream does not know, or that is
-        another's.
+        Adopting a task twice returns the same call. Raises `NotFound` for a task that is unknown to the upstream or belongs to
+        another principal.
         """
         body = {"upstream": upstream, "task_id": task_id, **options}
         return await self._transport.fetch_model(Started, "POST", "/v1/calls/adopt", body=body, repeatable=True)
 
     async def report(self, key: str, upstream: str, tool: str, **options: Unpack[ReportOptions]) -> Started:
-        """Tell of a tool call that runs elsewhere: that it runs, how far it is, or how it ended. Takes the scope `adopt`.
+        """Report the start, progress or end of a tool call that runs elsewhere. Needs the scope `adopt`.
 
-        `key` is your own name for the call, the same in every report of it, which makes repeats safe. Raises `Conflict` when
-        the key names another call, or when the call has ended in another way.
+        `key` is your own name for the call, the same in all its reports, which makes repeats safe. Raises `Conflict` if the
+        key belongs to a different call, or if the call has already ended differently.
         """
         body = {"key": key, "upstream": upstream, "tool": tool, **options}
         return await self._transport.fetch_model(Started, "POST", "/v1/calls/report", body=body, repeatable=True)
 
     async def resume(self, resume_token: str, *, wait_seconds: float | None = None) -> Resumed:
-        """A token becomes a call, its result and the events since; with `wait_seconds` (at most 60), once it has ended."""
+        """The token's call, its result, and its events since the token. With `wait_seconds` (at most 60), wait for the end."""
         body = without_none({"resume_token": resume_token, "wait_seconds": wait_seconds})
         return await self._transport.fetch_model(
             Resumed, "POST", "/v1/resume", body=body, wait_seconds=wait_seconds, repeatable=True
         )
 
     async def fresh_resume_token(self, call_id: str, *, revoke_older: bool = False) -> str:
-        """A resume token of the call; with `revoke_older`, the only one that still works, callbacks' included."""
+        """A new resume token of the call. `revoke_older` revokes all earlier ones, those in callbacks too."""
         answer = await self._transport.fetch_model(
             ResumeToken,
             "POST",
@@ -255,15 +255,15 @@ class RingbackClient(WebhookMethods, EventMethods):
         )
         return answer.resume_token
 
-    # -- what can be called, and how the service is doing --
+    # -- upstreams and health --
 
     async def upstreams(self) -> Sequence[Upstream]:
         return (await self._transport.fetch_model(UpstreamList, "GET", "/v1/upstreams")).upstreams
 
     async def reload_upstreams(self) -> Reloaded:
-        """Have the upstreams' configuration read again, without dropping calls. Takes the scope `admin`.
+        """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
 
-        Raises `InvalidRequest` when it cannot be used; then nothing was changed.
+        Raises `InvalidRequest`, and changes nothing, if the configuration is invalid.
         """
         return await self._transport.fetch_model(Reloaded, "POST", "/v1/upstreams/reload")
 
@@ -273,7 +273,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         ).tools
 
     async def healthy(self) -> bool:
-        """Whether a Ringback answers there now, asked once."""
+        """Whether the service responds now, in one attempt."""
         try:
             await self._transport.send_request("GET", "/healthz", repeatable=False)
         except ClientError:

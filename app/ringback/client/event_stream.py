@@ -1,4 +1,4 @@
-"""Server-sent events of an httpx response, read by httpx-sse, with a bound on what one line may hold."""
+"""Server-sent events of an httpx response, read by httpx-sse, with a limit on the length of a line."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -11,11 +11,11 @@ from httpx_sse import EventSource
 from ringback.client.problems import UnexpectedAnswer
 
 RECONNECT_SECONDS_DEFAULT: Final = 2.0
-"""The pause before a reconnect until the service has sent a `retry` field."""
+"""The pause before a reconnect, until the service sends a `retry` field."""
 RECONNECT_SECONDS_LIMIT: Final = 3600.0
 """The longest pause that a `retry` field can ask for."""
 LINE_BYTES_MAX: Final = 1024 * 1024
-"""The largest event of the service has less. httpx-sse itself keeps a line of any length in memory."""
+"""More than the service's largest event. httpx-sse itself buffers lines of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ServerSentEvent:
 
 
 class EventStream:
-    """The events of one response. `retry_seconds` is the pause that the service last asked for."""
+    """The events of one response. `retry_seconds` is the pause that the service last requested."""
 
     def __init__(self, response: httpx.Response) -> None:
         if isinstance(response.stream, httpx.AsyncByteStream):
@@ -34,7 +34,7 @@ class EventStream:
         self.retry_seconds = RECONNECT_SECONDS_DEFAULT
 
     async def iterate_events(self) -> AsyncGenerator[ServerSentEvent]:
-        """Events that have data. Raises `UnexpectedAnswer` when a line is longer than `LINE_BYTES_MAX`."""
+        """Events that have data. Raises `UnexpectedAnswer` if a line is longer than `LINE_BYTES_MAX`."""
         async with aclosing(self._source.aiter_sse()) as events:
             async for event in events:
                 if event.retry is not None:
@@ -44,7 +44,7 @@ class EventStream:
 
 
 class BoundedLines(httpx.AsyncByteStream):
-    """A byte stream that fails when more than `LINE_BYTES_MAX` bytes come without the end of a line."""
+    """A byte stream that raises `UnexpectedAnswer` after more than `LINE_BYTES_MAX` bytes without a line end."""
 
     def __init__(self, stream: httpx.AsyncByteStream) -> None:
         self._stream = stream
@@ -55,7 +55,7 @@ class BoundedLines(httpx.AsyncByteStream):
             line_end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
             unended_bytes = len(chunk) - line_end - 1 + (unended_bytes if line_end < 0 else 0)
             if unended_bytes > LINE_BYTES_MAX:
-                raise UnexpectedAnswer("The stream holds a line without an end. Is this the URL of a Ringback?")
+                raise UnexpectedAnswer("The stream has a line that is too long. Is this the URL of a Ringback?")
             yield chunk
 
     async def aclose(self) -> None:

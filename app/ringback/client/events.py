@@ -1,4 +1,4 @@
-"""The event log: polled, followed, and streamed."""
+"""The client's methods that poll, follow and stream the event log."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
@@ -10,15 +10,14 @@ from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailabl
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, ResourceClient, without_none
 
 STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
-"""Three heartbeats of the service: a stream that is silent for longer is dead, whatever TCP believes."""
+"""Three heartbeats of the service. A stream that is silent for longer is dead, even if TCP reports no error."""
 RECONNECT_SECONDS_MAX: Final = 30.0
-"""Between two tries to come back to a service that stays away."""
+"""The longest pause between two attempts to reconnect."""
 TRUNCATED_EVENT: Final = "truncated"
-"""The name of the one frame that is no event."""
+"""The name of the only frame that is not an event."""
 
 
-def _ignore_truncation() -> None:
-    """For whoever does not want to know."""
+def _ignore_truncation() -> None: ...
 
 
 class EventMethods(ResourceClient):
@@ -33,7 +32,7 @@ class EventMethods(ResourceClient):
         correlation_id: str | None = None,
         wait_seconds: float | None = None,
     ) -> EventPage:
-        """Events after the cursor, oldest first; without a cursor, from the oldest that is kept."""
+        """One page of events after the cursor, oldest first. Without a cursor, from the oldest kept event."""
         params = {
             "cursor": cursor,
             "limit": limit,
@@ -57,7 +56,7 @@ class EventMethods(ResourceClient):
         correlation_id: str | None = None,
         follow: bool = False,
     ) -> AsyncIterator[Event]:
-        """Events after the cursor, page after page; with `follow`, then new ones as they come, without end."""
+        """Events after the cursor, page by page. With `follow`, continue with new events without end."""
         while True:
             began = self._clock.monotonic()
             page = await self.poll_events(
@@ -86,11 +85,11 @@ class EventMethods(ResourceClient):
         correlation_id: str | None = None,
         on_truncated: Callable[[], None] = _ignore_truncation,
     ) -> AsyncGenerator[Event]:
-        """Events after the cursor and then new ones as they come, without end, over one connection.
+        """Events after the cursor and then new events without end, over one connection.
 
-        A stream that breaks off or ends is taken up again where it was, however often; the cursor of the last event is that
-        place for another process, too. `on_truncated` is called when events after the place are no longer kept. What the
-        first connection fails by is raised, and later whatever coming back does not cure.
+        A broken or ended stream is reconnected after the last event, without a limit on attempts. Another process can continue
+        from the last event's cursor. `on_truncated` is called if events after the cursor are no longer kept. The errors of the
+        first connection are raised; later ones only if a reconnect cannot repair them.
         """
         filters = {
             "name": name,

@@ -1,7 +1,7 @@
-"""Requests and answers: retries where they are safe, timeouts that fit long polling, and errors as exceptions.
+"""Requests and responses: retries where they are safe, timeouts that fit long polling, and errors as exceptions.
 
-A request that may be repeated is tried up to three times while the connection fails, or the answer is 503. What may be
-repeated is for the caller to say: reading may, and so may a start that carries an idempotency key.
+A repeatable request is tried up to three times while the connection fails or the response is 503. GET is repeatable; for other
+methods the caller decides, for example for a start with an idempotency key.
 """
 
 import asyncio
@@ -19,24 +19,22 @@ from ringback.client.problems import ConnectionFailed, UnexpectedAnswer, build_p
 M = TypeVar("M", bound=BaseModel)
 
 RETRY_DELAYS_SECONDS: Final = (0.5, 2.0)
-"""Before the second and the third try: long enough for a restart, short enough for a person who waits."""
+"""Before the second and the third attempt: long enough for a restart of the service, short enough for a waiting person."""
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
-"""A host that has not accepted by then is down or behind a firewall that says nothing."""
+"""A host that has not accepted by then is down, or a firewall drops the packets."""
 RETRYABLE_ERRORS: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
-"""A service that is being started again fails so. One that takes a request and stays silent would only be waited for again."""
+"""The errors of a service that restarts. A read timeout is not among them: a retry would only wait again."""
 SERVICE_UNAVAILABLE: Final = 503
 EVENT_STREAM: Final = "text/event-stream"
 PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
-"""Some thirty years, in seconds: more digits are nobody's wait."""
+"""About thirty years in seconds; a longer value is ignored."""
 
 
 class ClientClock(Protocol):
-    """Time as the client needs it; handed in by tests."""
+    """The client's clock, which tests replace."""
 
-    def monotonic(self) -> float:
-        """Seconds that never go backwards."""
-        ...
+    def monotonic(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -50,7 +48,7 @@ class SystemClientClock:
 
 
 class HttpTransport:
-    """One service, as seen over HTTP. The httpx client is used, not closed."""
+    """Sends requests to one service. Does not close the httpx client."""
 
     def __init__(
         self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: ClientClock
@@ -72,9 +70,9 @@ class HttpTransport:
         wait_seconds: float | None = None,
         repeatable: bool | None = None,
     ) -> httpx.Response:
-        """The answer, if it is a success; raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`.
+        """Send a request and return a successful response; raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`.
 
-        `wait_seconds` is how long the service was asked to wait, which the read timeout then allows for.
+        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout.
         """
         request = self._http.build_request(
             method,
@@ -91,16 +89,16 @@ class HttpTransport:
         return response
 
     async def fetch_model(self, model: type[M], method: str, path: str, **options: Any) -> M:
-        """The answer as a value of this model."""
+        """Send a request and parse the response."""
         return parse_response(model, await self.send_request(method, path, **options))
 
     @asynccontextmanager
     async def open_stream(
         self, path: str, *, params: Mapping[str, Any], headers: Mapping[str, str], silence_seconds: float
     ) -> AsyncGenerator[httpx.Response]:
-        """A response whose body is a stream of server-sent events.
+        """Open a stream of server-sent events.
 
-        Raises as `send` does, and `ConnectionFailed` after `silence_seconds` without a byte.
+        Raises as `send_request` does, and `ConnectionFailed` after `silence_seconds` without a byte.
         """
         request = self._http.build_request(
             "GET",
@@ -120,9 +118,9 @@ class HttpTransport:
             raise _build_connection_failed(request.url, error) from error
 
     async def _send_with_retries(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
-        left = iter(pauses)
+        remaining_pauses = iter(pauses)
         while True:
-            pause = next(left, None)
+            pause = next(remaining_pauses, None)
             try:
                 response = await self._http.send(request)
             except httpx.RequestError as error:
@@ -135,17 +133,17 @@ class HttpTransport:
 
 
 def parse_text(model: type[M], text: str) -> M:
-    """A JSON text as a value of this model; raises `UnexpectedAnswer`."""
+    """Parse a JSON text of the event stream; raises `UnexpectedAnswer`."""
     try:
         return model.model_validate_json(text)
     except ValidationError:
         raise UnexpectedAnswer(
-            f"The stream holds something that is not understood here. Is the service older than this client ({__version__})?"
+            f"The stream has an invalid event. Is the service older than this client ({__version__})?"
         ) from None
 
 
 def parse_response(model: type[M], response: httpx.Response) -> M:
-    """The body as a value of this model; raises `UnexpectedAnswer`."""
+    """Parse a response body; raises `UnexpectedAnswer`."""
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:
@@ -154,7 +152,7 @@ def parse_response(model: type[M], response: httpx.Response) -> M:
 
 
 def parse_object(response: httpx.Response) -> Mapping[str, Any]:
-    """The body as a JSON object, kept as it is; raises `UnexpectedAnswer`."""
+    """Parse a response body as a JSON object, without a model; raises `UnexpectedAnswer`."""
     try:
         document: Any = response.json()
     except (ValueError, RecursionError):
@@ -166,31 +164,31 @@ def parse_object(response: httpx.Response) -> Mapping[str, Any]:
 
 def _unexpected_response(response: httpx.Response, where: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(
-        f"{_origin(response.url)} answered something that is not understood here (at {where}). "
+        f"The response of {_origin(response.url)} is invalid (at {where}). "
         f"Is this the URL of a Ringback, and is it older than this client ({__version__})?"
     )
 
 
 def check_header_value(text: str, *, what: str) -> str:
-    """The text, fit for a header; raises ValueError for what a header cannot carry."""
+    """The text, if it is valid in a header; raises ValueError otherwise."""
     if not text or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise ValueError(f"{what} must be printable ASCII characters, without space around them.")
+        raise ValueError(f"{what} must be printable ASCII characters, without surrounding spaces.")
     return text
 
 
 def _check_base_url(base_url: str) -> str:
-    example = "It looks like this: http://127.0.0.1:8090"
+    example = "Example: http://127.0.0.1:8090"
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL:
-        raise ValueError(f"The base URL is no URL. {example}") from None
+        raise ValueError(f"The base URL is not a URL. {example}") from None
     if not _is_plain_base_url(url):
-        raise ValueError(f"The base URL must be http or https, with nothing but host, port and path. {example}")
+        raise ValueError(f"The base URL must be http or https, with only host, port and path. {example}")
     return base_url.rstrip("/")
 
 
 def _is_plain_base_url(url: httpx.URL) -> bool:
-    """Whether there is a host and nothing that a path could not be put behind, or that would stand in for the API key."""
+    """Whether the URL has a host, and no user info, query or fragment: paths are appended, and the API key authenticates."""
     port_exists = url.port is None or 0 < url.port <= PORT_MAX
     rest = url.userinfo or url.query or url.fragment
     return url.scheme in {"http", "https"} and bool(url.host) and port_exists and not rest
@@ -207,8 +205,8 @@ def _build_error(response: httpx.Response) -> Exception:
     document = _problem_document(response)
     if document is None:
         return UnexpectedAnswer(
-            f"{_origin(response.url)} answered {response.status_code} in words that are not Ringback's. "
-            "Is this the URL of a Ringback, and is it reached without a proxy in between that refuses?"
+            f"{_origin(response.url)} responded with {response.status_code}, and not as Ringback. "
+            "Is this the URL of a Ringback, and does a proxy reject the request?"
         )
     return build_problem(response.status_code, document, retry_after_seconds=_parse_retry_after(response))
 
@@ -234,13 +232,17 @@ def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> Conne
     origin = _origin(url)
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():
-            return ConnectionFailed(f"Nobody answers at {origin}. Is Ringback running there? Start it: ringback serve")
+            return ConnectionFailed(
+                f"No server responds at {origin}. Is Ringback running there? Start it: ringback serve"
+            )
         case httpx.TimeoutException():
-            return ConnectionFailed(f"{origin} took the request and did not answer in time. Look it up, or try again.")
+            return ConnectionFailed(f"{origin} did not respond in time. Look the call up, or try again.")
         case _:
-            return ConnectionFailed(f"The connection to {origin} broke before its answer. Look it up, or try again.")
+            return ConnectionFailed(
+                f"The connection to {origin} broke before the response. Look the call up, or try again."
+            )
 
 
 def _origin(url: httpx.URL) -> str:
-    """Scheme, host and port: no path, and no password that somebody put into the URL."""
+    """Scheme, host and port, without a path or a password."""
     return f"{url.scheme}://{url.netloc.decode('ascii')}"

@@ -1,7 +1,7 @@
-"""What the REST API answers, as frozen values.
+"""The responses of the REST API as frozen values.
 
-Tolerant on purpose: members that this version does not know are ignored, statuses and states stay strings, and what an older
-or newer service may leave out has a default. So a client goes on working when the service learns something new.
+The models are tolerant, so that a client works with older and newer services: unknown members are ignored, statuses and states
+are strings, and members that another version may omit have defaults.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ FINAL_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 class ClientModel(BaseModel):
-    # A model is built when it is first used: building all of them took half of the import time.
+    # Pydantic builds a model at its first use: building all of them took half of the import time.
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class Progress(ClientModel):
-    """The last progress that the upstream told."""
+    """The last progress that the upstream reported."""
 
     progress: float
     total: float | None = None
@@ -28,7 +28,7 @@ class Progress(ClientModel):
 
 
 class InputRequest(ClientModel):
-    """A question of the tool: an MCP request, to be answered with an ElicitResult."""
+    """A tool's request for input: an MCP request, answered with an ElicitResult."""
 
     method: str
     params: Mapping[str, Any] = Field(repr=False)
@@ -43,7 +43,7 @@ class Call(ClientModel):
     status: str
     """working | input_required | completed | failed | cancelled"""
     outcome: str | None = None
-    """Why it ended: result | tool_error | upstream_error | rejected | timed_out | unknown | cancelled"""
+    """How it ended: result | tool_error | upstream_error | rejected | timed_out | unknown | cancelled"""
     client_session_id: str | None = None
     correlation_id: str | None = None
     progress: Progress | None = None
@@ -53,12 +53,12 @@ class Call(ClientModel):
     result_sha256: str | None = None
     accepts_input: bool = False
     input_requests: Mapping[str, InputRequest] = {}
-    """What the tool wants to know now: `RingbackClient.answer`."""
+    """The tool's open requests for input, answered by `RingbackClient.answer`."""
     rerun_policy: str | None = None
     """never | if_safe | always"""
     cancel_requested: bool = False
     runs: int = 0
-    """How often it was begun at its upstream."""
+    """How often it was sent to its upstream."""
     dispatched_at: datetime | None = None
     """None while the call is queued."""
     created_at: datetime
@@ -66,7 +66,7 @@ class Call(ClientModel):
     finished_at: datetime | None = None
     deadline_at: datetime | None = None
     expires_at: datetime | None = None
-    """When the result and its resume tokens go, together."""
+    """When the result and its resume tokens are removed."""
 
     @property
     def final(self) -> bool:
@@ -74,16 +74,16 @@ class Call(ClientModel):
 
 
 class Answered(ClientModel):
-    """What came of answering a call's questions."""
+    """The outcome of answering requests for input."""
 
     call: Call
     accepted: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Keys that are not asked, or not any more."""
+    """Keys without an open request."""
 
 
 class Listener(ClientModel):
-    """A webhook that will be rung when the call ends."""
+    """A webhook that receives a callback when the call ends."""
 
     id: str
     state: str
@@ -91,20 +91,20 @@ class Listener(ClientModel):
 
 
 class Started(ClientModel):
-    """The answer to starting a call."""
+    """The response to starting a call."""
 
     call: Call
     resume_token: str = Field(repr=False)
     webhooks: tuple[Listener, ...] = ()
     callback_secret: str | None = Field(default=None, repr=False)
-    """The inline callback's signing secret if the service made it; shown this once."""
+    """The inline callback's signing secret if the service generated it. It is not shown again."""
     hint: str | None = None
     result: Mapping[str, Any] | None = Field(default=None, repr=False)
-    """The CallToolResult, when the call ended within the wait."""
+    """The CallToolResult if the call ended within the wait."""
 
 
 class Webhook(ClientModel):
-    """A registration of a callback URL."""
+    """A registered callback URL."""
 
     id: str
     url: str
@@ -113,7 +113,7 @@ class Webhook(ClientModel):
     events: tuple[str, ...] = ()
     upstream: str | None = None
     resource_uri: str | None = None
-    """With upstream.changed: the resource that it hears of."""
+    """With upstream.changed: the resource whose changes it receives."""
     tool: str | None = None
     call_id: str | None = None
     client_session_id: str | None = None
@@ -132,74 +132,74 @@ class Webhook(ClientModel):
     expires_at: datetime | None = None
     last_delivery_at: datetime | None = None
     last_error: str | None = None
-    """How the last attempt failed, until one succeeds."""
+    """How the last attempt failed; None after a success."""
     failing_since: datetime | None = None
     paused_until: datetime | None = None
-    """After several failures in a row nothing is sent until then."""
+    """After several consecutive failures, nothing is sent until then."""
 
 
 class RegisteredWebhook(Webhook):
-    """A webhook just made, with what is shown this once."""
+    """A new webhook, with its secret."""
 
     hears: str = ""
-    """One sentence that says what will ring."""
+    """One sentence that describes the events it receives."""
     secret: str | None = Field(default=None, repr=False)
-    """The signing secret if the service made it; None when the registration brought its own."""
+    """The signing secret if the service generated it, else None. It is not shown again."""
 
 
 class RotatedWebhook(Webhook):
     """A webhook with a new signing secret."""
 
     overlap_ends_at: datetime
-    """Until then callbacks carry signatures of older secrets, too."""
+    """Until then earlier secrets sign callbacks, too."""
     secret: str | None = Field(default=None, repr=False)
-    """The new secret if the service made it; shown this once."""
+    """The new secret if the service generated it. It is not shown again."""
 
 
 class Replay(ClientModel):
-    """How much of a webhook's past is sent again."""
+    """The outcome of a replay."""
 
     replayed: int
     still_open: int = 0
-    """Left alone, because they are being delivered anyway."""
+    """Deliveries that are still open, and were not replayed."""
     more: bool = False
-    """Whether the bound of one request was reached."""
+    """Whether the limit of one request was reached."""
     cursor: str | None = None
-    """Replay from it to go on; None where asking again goes on by itself."""
+    """Replay from it to continue; None if repeating the request continues."""
 
 
 class Event(ClientModel):
-    """Something that happened to a call."""
+    """An event of a call."""
 
     event_id: str = Field(alias="eventId")
     name: str
     timestamp: datetime
     cursor: str | None = None
-    """Read on from here: everything up to this event has been seen."""
+    """The place after this event in the log."""
     data: Mapping[str, Any] = Field(repr=False)
 
 
 class EventPage(ClientModel):
     events: tuple[Event, ...]
     cursor: str
-    """Poll with it to get what comes after this page."""
+    """Poll with it to get the next page."""
     truncated: bool = False
-    """Whether events after the cursor asked with are not here: removed by retention, or lost when a backup was restored."""
+    """Whether events after the requested cursor are missing: removed by retention, or lost when a backup was restored."""
     has_more: bool = False
 
 
 class Resumed(ClientModel):
-    """Where a call stands, for whoever held its resume token."""
+    """The call of a resume token."""
 
     call: Call
     result: Mapping[str, Any] | None = Field(default=None, repr=False)
     """The CallToolResult, once there is one."""
     events: tuple[Event, ...] = ()
-    """This call's events since the token was made."""
+    """The call's events since the token was made."""
     truncated: bool = False
-    """Whether the token is of an event log that was lost when a backup was restored. Then these are all its events."""
+    """Whether the token refers to an event log that was lost when a backup was restored. Then these are all its events."""
     resume_token: str = Field(repr=False)
-    """A fresh token, standing after these events."""
+    """A new token, whose events begin after these."""
 
 
 class ResumeToken(ClientModel):
@@ -229,17 +229,17 @@ class Delivery(ClientModel):
     id: str
     webhook_id: str
     event_id: str | None = None
-    """None for the envelope that tells of a gap."""
+    """None for a gap envelope."""
     message_id: str | None = None
     """The `webhook-id` of every attempt."""
     call_id: str | None = None
-    """None for what is about no call."""
+    """None if the event belongs to no call."""
     kind: str = "event"
     """event | progress | gap"""
     state: str
     """held | pending | leased | delivered | dead | cancelled"""
     generation: int = 1
-    """Raised by a replay: the same body once more."""
+    """Increased by a replay, which sends the same body again."""
     attempt_count: int = 0
     last_category: str | None = None
     due_at: datetime | None = None
@@ -249,13 +249,13 @@ class Delivery(ClientModel):
 
 
 class DeliveryDetail(Delivery):
-    """A delivery with everything that was tried."""
+    """A delivery with its attempts."""
 
     attempts: tuple[Attempt, ...] = ()
 
 
 class Upstream(ClientModel):
-    """An MCP server behind the service, and how it is doing."""
+    """An MCP server behind the service, and its state."""
 
     name: str
     transport: str
@@ -263,20 +263,20 @@ class Upstream(ClientModel):
     """idle | connecting | ready | unresponsive | failing"""
     protocol_version: str | None = None
     driver: str | None = None
-    """How a call that begins now is carried: task | mrtr | legacy_task | stream | plain; None while it is not connected."""
+    """How a new call is executed: task | mrtr | legacy_task | stream | plain; None while disconnected."""
     last_error: str | None = None
     advice: str | None = None
-    """What to do about the last error."""
+    """How to repair the last error."""
     calls_in_flight: int = 0
     max_concurrent: int = 0
     isolation: str = "shared"
-    """Who shares a session with it: shared (all calls) | principal | call"""
+    """Which calls share a session: shared (all) | principal | call"""
     faults: Mapping[str, int] = Field(default_factory=dict[str, int])
-    """What it sent that it should not, since the service started: how often, by kind."""
+    """How many invalid messages it has sent since the service started, by kind."""
 
 
 class Reloaded(ClientModel):
-    """What reading the upstreams' configuration again has changed: names, sorted."""
+    """The names of upstreams that a reload of the configuration changed, sorted."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -296,7 +296,7 @@ class Tool(ClientModel):
 
 class ListPage(ClientModel):
     next_cursor: str | None = None
-    """Where the next page begins; None after the last."""
+    """The cursor of the next page; None on the last."""
 
 
 class CallPage(ListPage):

@@ -1,18 +1,18 @@
-"""What may be said beside what must be. What is left out has the service's default."""
+"""Optional members of requests. Omitted members have the service's defaults."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Required, TypedDict
 
 
 class WebhookOptions(TypedDict, total=False):
-    """What a registration may say beside its URL."""
+    """Optional members of a registration."""
 
     secret: str
-    """A `whsec_…` signing secret of your own; without one the service makes one and shows it once."""
+    """Your own signing secret, `whsec_…`. Without it the service generates one and shows it once."""
     events: Sequence[str]
     upstream: str
     resource_uri: str
-    """With the event upstream.changed: hear of this resource of the upstream, instead of its lists."""
+    """With the event upstream.changed: receive changes of this resource of the upstream, instead of changes of its lists."""
     tool: str
     call_id: str
     client_session_id: str
@@ -21,19 +21,19 @@ class WebhookOptions(TypedDict, total=False):
     retries: Literal["days", "minutes"]
     include_result: bool
     when: Literal["always", "detached"]
-    """`detached`: not for an end that the answer to the request which started the call has told."""
+    """`detached`: no callback for an end that the response to the starting request contained."""
     ordered: bool
-    """One callback at a time for each client_session_id (or call, where there is none), in the order of the log."""
+    """One callback at a time for each client_session_id (for each call without one), in the order of the log."""
     rate_per_second: float
-    """Attempts a second at most."""
+    """Largest number of attempts a second."""
     description: str
     cursor: str
-    """Hear from this place in the event log on, instead of from now."""
+    """Receive events after this cursor, instead of from now on."""
     expires_in_seconds: float
 
 
 class CallbackOptions(TypedDict, total=False):
-    """A callback given along with one call: it hears that call and nothing else, so there is nothing to filter."""
+    """The callback of one call. It receives this call's events only, so it has no filters."""
 
     url: Required[str]
     secret: str
@@ -46,7 +46,7 @@ class CallbackOptions(TypedDict, total=False):
 
 
 class WebhookChange(TypedDict, total=False):
-    """What may be changed of a webhook."""
+    """The changeable members of a webhook."""
 
     url: str
     events: Sequence[str]
@@ -55,20 +55,20 @@ class WebhookChange(TypedDict, total=False):
     when: Literal["always", "detached"]
     retries: Literal["days", "minutes"]
     rate_per_second: float | None
-    """Attempts a second at most; None removes the limit."""
+    """Largest number of attempts a second; None removes the limit."""
     state: Literal["active", "disabled"]
 
 
 class AdoptOptions(TypedDict, total=False):
-    """What may be said of a task that is adopted."""
+    """Optional members of an adoption."""
 
     tool: str
-    """What was called: the task itself does not say."""
+    """The called tool, which the task does not name."""
     client_session_id: str
     correlation_id: str
     callback: CallbackOptions
     timeout_seconds: float
-    """From now on: the task is cancelled then."""
+    """From now until the task is cancelled."""
 
 
 class ProgressOptions(TypedDict, total=False):
@@ -80,18 +80,18 @@ class ProgressOptions(TypedDict, total=False):
 
 
 class ReportOptions(TypedDict, total=False):
-    """What may be told of a call that runs elsewhere. What a later report leaves out is as the first one said."""
+    """Optional members of a report. A member that a later report omits keeps its first value."""
 
     arguments: Mapping[str, Any]
     client_session_id: str
     correlation_id: str
     callback: CallbackOptions
     timeout_seconds: float
-    """From the first report on: a call whose end was not reported by then ends as `unknown`."""
+    """From the first report until the call ends as `unknown` if no report has ended it."""
     progress: ProgressOptions
     status: Literal["working", "completed", "failed", "cancelled"]
-    """Follows from the rest, but for `cancelled`."""
+    """Derived from the other members, except `cancelled`."""
     result: Mapping[str, Any]
-    """The CallToolResult of a call that has ended."""
+    """The CallToolResult of a completed call."""
     error: Mapping[str, Any]
-    """The JSON-RPC error object of a call that has failed."""
+    """The JSON-RPC error object of a failed call."""

@@ -1,20 +1,20 @@
-"""Every error of the client, one tree.
+"""The errors of the client.
 
     ClientError
-    ├── ConnectionFailed       nobody answered, or not in time
-    ├── UnexpectedAnswer       what answered is no Ringback, or none that this version understands
-    └── Problem                Ringback said no, and why (RFC 9457)
-        ├── InvalidRequest     400, 413, 415, 422   what was asked does not hold together
-        ├── Unauthenticated    401                  no API key, or none that is known there
-        ├── Forbidden          403                  a known key that may not do this
-        ├── NotFound           404                  unknown and foreign alike
-        ├── Conflict           409                  it cannot be done to what is there
+    ├── ConnectionFailed       no response, or not in time
+    ├── UnexpectedAnswer       a response that is not Ringback's, or not of a known version
+    └── Problem                Ringback rejected the request and said why (RFC 9457)
+        ├── InvalidRequest     400, 413, 415, 422   the request is invalid
+        ├── Unauthenticated    401                  no API key, or an unknown one
+        ├── Forbidden          403                  the key lacks a permission
+        ├── NotFound           404                  unknown, or of another principal
+        ├── Conflict           409                  the current state does not allow it
         ├── Gone               410                  it existed and has expired
         ├── QuotaExceeded      429                  try again after `retry_after_seconds`
         └── Unavailable        503                  not now; nothing was started
 
-The class comes from the status; `slug`, the stable last part of the problem's type, tells more (`idempotency-conflict`,
-`result-not-ready`). A status that is not listed here, as a newer service may send, is a plain `Problem`.
+The status determines the class. `slug`, the stable last part of the problem's type, is more specific (`idempotency-conflict`,
+`result-not-ready`). Any other status is a plain `Problem`.
 """
 
 from collections.abc import Mapping
@@ -22,19 +22,19 @@ from typing import Any, Final
 
 
 class ClientError(Exception):
-    """Something went wrong between this client and the service; the text says what to do."""
+    """The base class of the client's errors. The text says what to do."""
 
 
 class ConnectionFailed(ClientError):
-    """Nobody answered, or not in time. Whether the request was carried out is not known."""
+    """There was no response, or not in time. It is unknown whether the service executed the request."""
 
 
 class UnexpectedAnswer(ClientError):
-    """The answer is not one of Ringback's."""
+    """The response is not Ringback's."""
 
 
 class Problem(ClientError):
-    """Ringback's own words for why it did not do what was asked. The `detail` says what to do."""
+    """Ringback rejected the request. The `detail` says what to do."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Problem(ClientError):
         self.title = title
         self.detail = detail
         self.extra = extra
-        """Further members of the problem document, such as the `tool` that is unknown."""
+        """Further members of the problem document, such as the unknown `tool`."""
         self.retry_after_seconds = retry_after_seconds
 
     @property
@@ -61,35 +61,35 @@ class Problem(ClientError):
 
 
 class InvalidRequest(Problem):
-    """What was asked does not hold together."""
+    """The request is invalid."""
 
 
 class Unauthenticated(Problem):
-    """No API key was sent, or none that is known there."""
+    """The request has no API key, or an unknown one."""
 
 
 class Forbidden(Problem):
-    """The API key is known, and may not do this."""
+    """The API key lacks a permission."""
 
 
 class NotFound(Problem):
-    """There is no such thing, or it is somebody else's; which of the two is not told."""
+    """The resource is unknown or belongs to another principal; the service does not say which."""
 
 
 class Conflict(Problem):
-    """It cannot be done to what is there."""
+    """The resource's current state does not allow the request."""
 
 
 class Gone(Problem):
-    """It existed and has expired."""
+    """The resource existed and has expired."""
 
 
 class QuotaExceeded(Problem):
-    """Too much at once; nothing was done."""
+    """A quota or rate limit is exceeded; nothing was done."""
 
 
 class Unavailable(Problem):
-    """The service cannot do it now; nothing was started."""
+    """The service cannot execute the request now; nothing was started."""
 
 
 _PROBLEM_BY_STATUS: Final[Mapping[int, type[Problem]]] = {
@@ -108,7 +108,7 @@ _PROBLEM_BY_STATUS: Final[Mapping[int, type[Problem]]] = {
 
 
 def build_problem(status: int, document: Mapping[str, Any], *, retry_after_seconds: float | None) -> Problem:
-    """The problem that a document describes; what the document leaves out has a default, as RFC 9457 §3.1 allows."""
+    """The exception for a problem document. Missing members get defaults (RFC 9457 §3.1)."""
     title = str(document.get("title") or f"HTTP {status}")
     return _PROBLEM_BY_STATUS.get(status, Problem)(
         status=status,

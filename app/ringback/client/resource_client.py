@@ -1,4 +1,4 @@
-"""What the groups of methods stand on: one wire, one clock, and lists that are read page by page."""
+"""The base class of the client's groups of methods: a transport, a clock, and lists read page by page."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, TypeVar
@@ -10,14 +10,14 @@ from ringback.client.models import ListPage
 P = TypeVar("P", bound=ListPage)
 
 WAIT_SECONDS_MAX: Final = 60.0
-"""The longest that the service waits within one request."""
+"""The service's longest wait within one request."""
 LONG_POLL_SPACING_SECONDS: Final = 1.0
-"""At least so long between two long polls: a service that is stopping cuts its waits short."""
+"""The shortest time between the starts of two long polls, because a service that shuts down responds early."""
 
 
 class ResourceClient:
-    def __init__(self, *, wire: HttpTransport, clock: ClientClock) -> None:
-        self._transport = wire
+    def __init__(self, transport: HttpTransport, clock: ClientClock) -> None:
+        self._transport = transport
         self._clock = clock
 
     async def _sleep_until(self, instant: float) -> None:
@@ -40,5 +40,5 @@ def without_none(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def quote_path_segment(text: str) -> str:
-    """An id or a name as one segment of a path, whatever is in it."""
+    """An id or a name as one segment of a path, with `/` escaped too."""
     return quote(text, safe="")

@@ -1,4 +1,4 @@
-"""Webhooks, and what was sent to them."""
+"""The client's methods about webhooks and deliveries."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -20,7 +20,7 @@ from ringback.client.resource_client import ResourceClient, quote_path_segment, 
 
 class WebhookMethods(ResourceClient):
     async def register_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> RegisteredWebhook:
-        """Register a callback URL. Once this returns, every event that it hears will be delivered to it."""
+        """Register a callback URL. Once this returns, every matching event is delivered to it."""
         return await self._transport.fetch_model(
             RegisteredWebhook, "POST", "/v1/webhooks", body={"url": url, **options}
         )
@@ -35,23 +35,23 @@ class WebhookMethods(ResourceClient):
         return await self._transport.fetch_model(Webhook, "GET", f"/v1/webhooks/{quote_path_segment(webhook_id)}")
 
     async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> Webhook:
-        """Change what is named, and leave the rest as it is."""
+        """Change the given members of a webhook."""
         return await self._transport.fetch_model(
             Webhook, "PATCH", f"/v1/webhooks/{quote_path_segment(webhook_id)}", body=dict(change)
         )
 
     async def delete_webhook(self, webhook_id: str) -> None:
-        """Remove it; what of it was not delivered yet is cancelled."""
+        """Remove a webhook and cancel its undelivered callbacks."""
         await self._transport.send_request("DELETE", f"/v1/webhooks/{quote_path_segment(webhook_id)}")
 
     async def verify_webhook(self, webhook_id: str) -> Webhook:
-        """Have its URL challenged now; `state` says whether it has proven that it wants callbacks, `last_error` why not."""
+        """Send a challenge to the webhook's URL now. `state` says whether it was answered, `last_error` why not."""
         return await self._transport.fetch_model(
             Webhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/verify"
         )
 
     async def test_webhook(self, webhook_id: str) -> Delivery:
-        """Send a signed `webhook.test` to it. What came of it, the delivery tells: `delivery(test.id)`."""
+        """Send a signed `webhook.test` to the webhook. `delivery(test.id)` shows the outcome."""
         return await self._transport.fetch_model(
             Delivery, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/test"
         )
@@ -59,7 +59,7 @@ class WebhookMethods(ResourceClient):
     async def rotate_secret(
         self, webhook_id: str, *, secret: str | None = None, overlap_seconds: float | None = None
     ) -> RotatedWebhook:
-        """Give it a new signing secret. Older ones sign beside it for the overlap, a day by default; with 0 they end now."""
+        """Give the webhook a new signing secret. Earlier ones also sign for the overlap (default: a day; 0 ends them now)."""
         body = without_none({"secret": secret, "overlap_seconds": overlap_seconds})
         return await self._transport.fetch_model(
             RotatedWebhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/rotate-secret", body=body
@@ -68,9 +68,9 @@ class WebhookMethods(ResourceClient):
     async def replay_webhook(
         self, webhook_id: str, *, since: datetime | None = None, cursor: str | None = None, dead: bool = False
     ) -> Replay:
-        """Send again what it was to hear: since a time, from a cursor on, or (`dead`) whatever was given up.
+        """Send the webhook's callbacks again: since a time, after a cursor, or (`dead`) all that were given up.
 
-        The bodies and their webhook-ids are the same as before. At most 10,000 at once; `more` says if there are others.
+        Bodies and webhook-ids are unchanged. At most 10,000 at once; `more` says whether there are others.
         """
         body = without_none({"since": since and since.isoformat(), "cursor": cursor, "dead": dead or None})
         return await self._transport.fetch_model(
@@ -80,7 +80,7 @@ class WebhookMethods(ResourceClient):
     async def deliveries(
         self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
     ) -> AsyncIterator[Delivery]:
-        """What was sent to your webhooks, or will be, newest first."""
+        """The deliveries to your webhooks, newest first."""
         where = {"state": state, "webhook_id": webhook_id, "call_id": call_id}
         async for page in self._iterate_pages(DeliveryPage, "/v1/deliveries", where):
             for delivery in page.deliveries:
@@ -93,7 +93,7 @@ class WebhookMethods(ResourceClient):
         )
 
     async def redeliver(self, delivery_id: str) -> Delivery:
-        """Send one delivery again; if it is on its way already, that one is returned."""
+        """Send a delivery again. Returns the open delivery if there is one already."""
         return await self._transport.fetch_model(
             Delivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver"
         )

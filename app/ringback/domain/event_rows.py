@@ -29,8 +29,8 @@ class EventRows(Protocol):
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         """Oldest first, with `event.seq > seq`.
 
-        Reads until `limit` events match. Use it only without a filter or with `call_id` alone, where an index finds every
-        match.
+        Reads until `limit` events match. Use it only without a filter or with `call_id` alone: then every event
+        read matches.
         """
         ...
 

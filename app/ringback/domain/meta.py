@@ -25,3 +25,22 @@ def without_reserved_meta(message: Mapping[str, Any]) -> Mapping[str, Any]:
         return message
     rest = {key: value for key, value in message.items() if key != "_meta"}
     return {**rest, "_meta": kept} if kept else rest
+
+
+# The `ringback/` keys of requests (all but `callId`) and responses (the three ids).
+
+CALL_ID_META_KEY: Final = "ringback/callId"
+CLIENT_SESSION_ID_META_KEY: Final = "ringback/clientSessionId"
+CORRELATION_ID_META_KEY: Final = "ringback/correlationId"
+IDEMPOTENCY_KEY_META_KEY: Final = "ringback/idempotencyKey"
+CALLBACK_META_KEY: Final = "ringback/callback"
+
+
+def build_ids_meta(*, call_id: str | None, client_session_id: str | None, correlation_id: str | None) -> dict[str, Any]:
+    """The ids for the `_meta` of a message about a call; an absent id is left out."""
+    ids = {
+        CALL_ID_META_KEY: call_id,
+        CLIENT_SESSION_ID_META_KEY: client_session_id,
+        CORRELATION_ID_META_KEY: correlation_id,
+    }
+    return {key: id_ for key, id_ in ids.items() if id_ is not None}

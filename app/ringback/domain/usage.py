@@ -29,7 +29,7 @@ class StoreTotals:
 
 class UsageRows(Protocol):
     async def get_usage(self, principal: Principal) -> Usage:
-        """Cheap enough for every start of a call: triggers keep one count for each status."""
+        """Cheap enough for every start of a call: one count for each status is kept as calls change."""
         ...
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:

@@ -1,29 +1,28 @@
-"""Callbacks for an MCP server of your own, built on the MCP SDK: what its tools answer is rung out, too.
+"""An SDK extension that reports the tool calls of your own MCP server to Ringback, which sends callbacks for them.
 
     callbacks = Callbacks.reporting("https://ringback.example", api_key="rbk_…", upstream="reports", tools={"build_report"})
     server = MCPServer("reports", extensions=[callbacks], lifespan=callbacks.lifespan)
 
-A call of a marked tool, and any call whose `_meta` asks for it, becomes a call at a Ringback:
+A call of a listed tool, and any call whose `_meta` has a callback, becomes a Ringback call:
 
     "_meta": {"ringback/callback": {"url": "https://agent.example/callback", "secret": "whsec_…"},
               "ringback/correlationId": "c1", "ringback/clientSessionId": "s1"}
 
-    tools/call ──▶ callbacks ──▶ the tool ──▶ callbacks ──▶ the answer, as it is, plus our ids in its `_meta`
-                      │ "it runs"                │ "it ended so"
-                      └────────▶ outbox ◀────────┘
-                                   │ one line a call; each report says all that is known, so the newest is enough
+    tools/call ──▶ callbacks ──▶ the tool ──▶ callbacks ──▶ the tool's result, unchanged, plus our ids in its `_meta`
+                      │ start                  │ end
+                      └───▶ report_outbox ◀────┘
+                                   │ one channel a call; each report is complete, so only the newest is sent
                     ┌──────────────┴───────────────┐
-                reporting                       embedded
-                POST /v1/calls/report           a Ringback in this process: committed before the answer
+             service_backend                embedded_backend
+             POST /v1/calls/report          a Ringback in this process: committed before the response
 
-    callbacks   the extension: what is marked, what is told, what the client gets
-    asking      what a client's `_meta` says
-    telling     one call: that it runs, and how it ended
-    rounds      questions in the middle of a call (2026-07-28), which make several requests one call
-    outbox      reports on their way, and tried again
+    callbacks          the extension: which calls are reported, and what the client gets
+    callback_request   what a client's `_meta` asks for
+    call_reporter      reports the start and end of one call, also across input rounds (modern)
+    report_outbox      pending reports and their retries
 
-It runs on asyncio. Put it last among the server's extensions: one that turns calls into tasks then wraps it, and what is told
-is the tool's own end.
+It runs on asyncio. Put it last among the server's extensions: an extension that turns calls into tasks then wraps it, and the
+reported end is the tool's own.
 """
 
 from ringback.extension.callbacks import Callbacks

@@ -1,4 +1,4 @@
-"""One call, as it is told of: that it runs, and how it ended."""
+"""Reports the start and the end of one call."""
 
 import json
 from collections.abc import Mapping
@@ -10,8 +10,9 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams, Inp
 from pydantic import BaseModel
 
 from ringback.domain import jsontext
+from ringback.domain.meta import CALLBACK_META_KEY
 from ringback.domain.tool_result import is_call_tool_result
-from ringback.extension.callback_request import CALLBACK_META_KEY, CallbackRequest
+from ringback.extension.callback_request import CallbackRequest
 from ringback.extension.report_outbox import ReportChannel, ReportJson
 from ringback.services.reports import REPORTED_RESULT_BYTES_MAX
 
@@ -19,16 +20,16 @@ R = TypeVar("R")
 
 _RESULT_TOO_LARGE: Final = {
     "code": INTERNAL_ERROR,
-    "message": f"The tool answered, with a result that cannot be kept: at most {REPORTED_RESULT_BYTES_MAX} bytes of JSON.",
+    "message": f"The tool's result cannot be stored: it must be at most {REPORTED_RESULT_BYTES_MAX} bytes of JSON.",
 }
 
 
 class CallbackRefused(MCPError):
-    """The callback that the client asks for may not be called; the tool was not run."""
+    """The client's callback is not allowed; the tool was not run."""
 
 
 class CallReporter:
-    """One call, as it is told of."""
+    """Reports one call through its channel."""
 
     def __init__(
         self, channel: ReportChannel, report: ReportJson, callback_request: CallbackRequest, *, waits_for_attempt: bool
@@ -39,7 +40,7 @@ class CallReporter:
         self._waits_for_attempt = waits_for_attempt
 
     async def report_start(self) -> None:
-        """Tell that it runs. Raises `CallbackRefused` when that is known at once."""
+        """Report the start. Raises `CallbackRefused` if the callback is refused before the tool runs."""
         await self._submit_report(self._report)
         if (
             self._waits_for_attempt
@@ -53,16 +54,16 @@ class CallReporter:
         await self._submit_report({**self._report, **outcome})
 
     def report_cancelled(self) -> None:
-        """As `end`, at a moment when nothing may be waited for."""
+        """Report a cancellation without waiting."""
         self._channel.close()
         self._channel.submit_report({**self._report, "status": "cancelled"})
 
     def close(self) -> None:
-        """It goes on, and somebody else tells of its end, or nobody does."""
+        """Close the channel without an end: a later request reports the end, or none does."""
         self._channel.close()
 
     async def report_result(self, result: HandlerResult) -> HandlerResult:
-        """The tool's answer with our ids, once it was told; a question is not the end, and neither is a task."""
+        """The tool's result with our ids, after the end is reported. A question or a task is no end."""
         if isinstance(result, InputRequiredResult):
             self.close()
             return self._with_call_meta(with_report_key(result, self._report["key"]))
@@ -99,18 +100,17 @@ def is_storable(value: Any) -> bool:
         return False
 
 
-# Questions in the middle of a call (2026-07-28): the client sends its request again with the answers, and it is one call.
+# Input rounds (modern): the client repeats its request with the answers, and all rounds are one call.
 #
 #     tools/call ──▶ input_required, requestState: ours around the tool's ──▶ tools/call again, requestState ──▶ the result
 #
-# The client hands back the requestState as it came, and the SDK seals it on its way out and checks it on its way in, so what is
-# in it can be believed.
+# The client returns the requestState unchanged. The SDK seals it and verifies it, so its content can be trusted.
 
 _REQUEST_STATE_PREFIX: Final = "ringback:"
 
 
 def pop_report_key(params: CallToolRequestParams) -> str | None:
-    """The call that this request goes on with. The tool's own requestState is put back where the tool looks for it."""
+    """The report key of the call that this request continues. Restores the tool's own requestState in the params."""
     state = params.request_state
     if state is None or not state.startswith(_REQUEST_STATE_PREFIX):
         return None

@@ -1,4 +1,4 @@
-"""The extension itself: which calls are told of, what is told, and what the client gets."""
+"""The extension: which calls are reported, what is reported, and what the client gets."""
 
 import asyncio
 import logging
@@ -21,10 +21,9 @@ from starlette.types import Send as SendMessage
 
 from ringback.client import CallbackOptions
 from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX
 from ringback.extension.call_reporter import CallbackRefused, CallReporter, is_storable, pop_report_key
 from ringback.extension.callback_request import (
-    CALLBACK_META_KEY,
-    RINGBACK_META_PREFIX,
     CallbackRequest,
     parse_callback_request,
     strip_callback,
@@ -39,36 +38,35 @@ SdkContext = ServerRequestContext[Any, Any]
 
 _REPORT_KEY_BYTES: Final = 16
 CALL_TIMEOUT_SECONDS: Final = 24 * 3600.0
-"""A tool that takes longer than a day is not waited for by any request."""
+"""The default time after which a call without an end becomes `unknown`."""
 DRAIN_SECONDS: Final = 10.0
 
 
 class ReportBackend(Protocol):
-    """Where reports go."""
+    """The destination of reports."""
 
     @property
     def commits_reports(self) -> bool:
-        """Whether a report is waited for: then an answer goes out only after its call's end was tried to be written down."""
+        """Whether a response waits until the end of its call was reported once."""
         ...
 
     @property
     def api(self) -> ASGIApp | None:
-        """Its REST API, if it is in this process."""
+        """Its REST API, if it runs in this process."""
         ...
 
     def open_sender(self) -> AbstractAsyncContextManager[SendReport]: ...
 
 
 class Callbacks(Extension):
-    """Rings when tools of this server end. Use it as the server's lifespan, or as an async context manager around it.
+    """Sends callbacks when tools of this server end. Use it as the server's lifespan, or as an async context manager around it.
 
-    `upstream` is what this server is called in calls and callbacks (1 to 24 of a-z, 0-9 and '-'). `tools` are those whose calls
-    are always told of; None means all, and an empty collection only calls that ask for it. `callback` is rung for every such
-    call that does not bring one of its own. A call whose end is not known `timeout_seconds` after its beginning ends as
-    `unknown`.
+    `upstream` is the name of this server in calls and callbacks (1 to 24 of a-z, 0-9 and '-'). `tools` are the tools whose
+    calls are always reported; None means all, and an empty collection only calls that ask for it. `callback` is the default
+    callback of reported calls. A call without an end `timeout_seconds` after its start ends as `unknown`.
 
-    The `ringback/callId` in an answer's `_meta` is a promise: the end of this call is rung. Without it there is none, because
-    the Ringback could not be told in time; the answer itself is the tool's in any case.
+    A `ringback/callId` in the `_meta` of a response promises a callback at the end of this call. Without it there is no
+    promise, because the report did not reach Ringback in time; the response is the tool's own in both cases.
     """
 
     identifier = "ringback/callbacks"
@@ -94,7 +92,7 @@ class Callbacks(Extension):
         self._outbox: ReportOutbox | None = None
         self._is_closing = False
         self._detached_calls: set[asyncio.Task[Any]] = set()
-        """Calls that would go on if their client hung up."""
+        """Calls that continue after their client disconnects."""
         self._stack = AsyncExitStack()
 
     @classmethod
@@ -107,11 +105,11 @@ class Callbacks(Extension):
         transport: httpx.AsyncBaseTransport | None = None,
         **options: Any,
     ) -> "Callbacks":
-        """Tell a Ringback service at this URL, in the background; the key needs the scopes `adopt` and `webhooks`.
+        """Report to a Ringback service at this URL in the background; the key needs the scopes `adopt` and `webhooks`.
 
-        Reports wait in this process's memory. They are tried again for an hour, and for `drain_seconds` at shutdown; then they
-        are logged as lost. If this process is killed, whatever had not arrived is lost: a call whose beginning had arrived
-        ends as `unknown` at its timeout and rings so, any other leaves no trace. Use `embedded` where that is not enough.
+        Reports wait in this process's memory. They are retried for an hour, and for `drain_seconds` at shutdown; then they are
+        logged as lost. If this process is killed, unsent reports are lost: a call whose start arrived ends as `unknown` at its
+        timeout and sends its callback then; any other call leaves no trace. Use `embedded` where that is not enough.
         """
         return cls(ServiceBackend(url, api_key=api_key, transport=transport), upstream=upstream, **options)
 
@@ -125,15 +123,16 @@ class Callbacks(Extension):
         settings: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> "Callbacks":
-        """Keep a Ringback in this process, in an SQLite file of its own.
+        """Run a Ringback in this process, with its own SQLite file.
 
-        What a tool answers is committed before its client gets the answer; deliveries run in the background, and the next start
-        goes on with what is left of them. Calls that ran when the process was killed end as `unknown` then, and ring so. While
-        the file cannot be written, answers go out without a `ringback/callId`, and are tried again as when reporting.
+        A tool's result is committed before the client gets the response. Deliveries run in the background, and the next start
+        continues them. Calls that ran when the process was killed end as `unknown` at the next start and send their callbacks
+        then. While the file cannot be written, responses have no `ringback/callId`, and the reports are retried as with
+        `reporting`.
 
-        Callbacks point their receivers to `public_url`, to resume and to pull results: mount `api` there. Its keys come from
-        `ringback keys create`, for the principal that is named as `upstream`. Who does not mount it asks for `include_result`.
-        `settings` are further ones by their names (`callback_private_cidrs`, …); the others come from `RINGBACK_*` variables.
+        Callbacks point to `public_url` for resuming and for results: mount `api` there. Create its keys with `ringback keys
+        create`, for the principal named like `upstream`. If you do not mount it, set `include_result`. `settings` are further
+        settings by name (`callback_private_cidrs`, …); the others come from `RINGBACK_*` variables.
         """
         ringback = EmbeddedBackend(
             principal=upstream,
@@ -143,20 +142,20 @@ class Callbacks(Extension):
 
     async def api(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         """The embedded Ringback's REST API, as an ASGI application."""
-        app = self._backend.api or PlainTextResponse("No Ringback is open in this process.", status_code=503)
+        app = self._backend.api or PlainTextResponse("No Ringback runs in this process.", status_code=503)
         await app(scope, receive, send)
 
-    # -- its life --
+    # -- lifespan --
 
     @asynccontextmanager
-    async def lifespan(self, server: object) -> AsyncGenerator[dict[str, Any]]:  # noqa: ARG002 - what the SDK gives
+    async def lifespan(self, server: object) -> AsyncGenerator[dict[str, Any]]:  # noqa: ARG002 - the SDK passes it
         """For `MCPServer(lifespan=…)` with stdio or streamable HTTP, which enter it once."""
         async with self:
             yield {}
 
     async def __aenter__(self) -> Self:
         if self._outbox is not None:
-            raise RuntimeError("These callbacks are open already. Open them once, around everything that serves them.")
+            raise RuntimeError("These callbacks are already open. Open them once, around all servers that use them.")
         send = await self._stack.enter_async_context(self._backend.open_sender())
         self._is_closing = False
         self._outbox = ReportOutbox(send, clock=self._clock, random_fraction=random.SystemRandom().random)
@@ -165,7 +164,7 @@ class Callbacks(Extension):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Let what still runs end and what was told arrive, for `drain_seconds` each at most."""
+        """Wait for running calls to end and for reports to arrive, each for at most `drain_seconds`."""
         try:
             await self._drain_detached_calls()
             if self._outbox is not None:
@@ -204,7 +203,7 @@ class Callbacks(Extension):
         self, params: CallToolRequestParams, callback_request: CallbackRequest, key: str
     ) -> CallReporter | None:
         if self._outbox is None:
-            raise RuntimeError("These callbacks are not open. Give the server lifespan=callbacks.lifespan.")
+            raise RuntimeError("These callbacks are not open. Pass lifespan=callbacks.lifespan to the server.")
         channel = self._outbox.open_channel()
         if channel is None:
             log.warning("call.not_reported", extra={"tool": params.name, "reason": "too many reports are waiting"})
@@ -233,10 +232,10 @@ class Callbacks(Extension):
             await reporter.report_end({"error": problem.error.model_dump(mode="json", exclude_none=True)})
             raise
         except asyncio.CancelledError:
-            # Nothing may be waited for now. At shutdown nobody knows how far the tool came, and `unknown` is what will be told.
+            # Nothing can be awaited now. At shutdown the state of the tool is unknown, so the call later ends as `unknown`.
             (reporter.close if self._is_closing else reporter.report_cancelled)()
             raise
-        except Exception:  # the boundary between the tool and whoever is told of it
+        except Exception:  # the boundary between the tool's errors and the report
             await reporter.report_end(
                 {"error": {"code": INTERNAL_ERROR, "message": "The server failed while it ran the tool."}}
             )
@@ -244,7 +243,7 @@ class Callbacks(Extension):
         return await reporter.report_result(result)
 
     async def _run_detached(self, reported_call: Coroutine[Any, Any, HandlerResult]) -> HandlerResult:
-        """The answer, if the client is still there when the tool ends; the tool ends and is told of in any case."""
+        """Run the call to its end even if the client disconnects."""
         task = asyncio.create_task(reported_call)
         self._detached_calls.add(task)
         task.add_done_callback(self._discard_detached_call)
@@ -253,14 +252,14 @@ class Callbacks(Extension):
     def _discard_detached_call(self, task: asyncio.Task[Any]) -> None:
         self._detached_calls.discard(task)
         if not task.cancelled():
-            task.exception()  # was told; the client that it was for may have gone
+            task.exception()  # the error is reported already; the client may have disconnected
 
 
 def survives_disconnect(ctx: SdkContext, meta: Mapping[str, Any]) -> bool:
-    """Whether a closed connection would end the tool of a client that means to be rung.
+    """Whether the call must survive a closed connection.
 
-    Over 2026-07-28 HTTP a closed stream cancels the request, and nothing else can. Who speaks to Ringback in `_meta` is there
-    to hang up. Everywhere else cancelling is said in so many words, and is heard.
+    A closed stream cancels a modern HTTP request, and it is the only way to cancel one. A client with a `ringback/` key in
+    `_meta` may disconnect and still wants the call. Other transports and versions cancel explicitly, and that is honoured.
     """
     over_http = ctx.request is not None and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     return over_http and any(key.startswith(RINGBACK_META_PREFIX) for key in meta)

@@ -1,4 +1,4 @@
-"""A Ringback inside the server's own process: its store, its dispatcher and, for whoever mounts it, its REST API."""
+"""A Ringback inside the server's own process: store, dispatcher and, if mounted, its REST API."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -11,24 +11,23 @@ from starlette.types import ASGIApp
 from ringback.bootstrap import open_application
 from ringback.domain.errors import QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
-from ringback.extension.callback_request import format_validation_error
 from ringback.extension.report_outbox import ReportFailed, ReportJson, ReportRejected, SendReport
 from ringback.schemas.reports import ReportBody
+from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.services.reports import CallReports
 from ringback.settings import load_settings
 from ringback.storage.open import sqlite_path
 
 REPORT_KEY_PREFIX: Final = "extension:"
-"""Of the keys that calls are reported under, so that a server that was killed finds its own again."""
+"""The prefix of report keys, by which a restarted server finds its own calls."""
 
 
 class EmbeddedBackend:
     commits_reports = True
 
     def __init__(self, *, principal: str, settings: Mapping[str, Any]) -> None:
-        sqlite_path(
-            settings["database_url"]
-        )  # a file is one process's own: in it, what has no end was left by the dead
+        # Only one process uses an SQLite file, so calls without an end belong to an earlier process.
+        sqlite_path(settings["database_url"])
         self._caller = Caller(principal=Principal(principal), scopes=ALL_SCOPES)
         self._settings = settings
         self.api: ASGIApp | None = None
@@ -58,6 +57,6 @@ class EmbeddedBackend:
             except RingbackError as problem:
                 raise ReportRejected(problem.detail) from problem
             except ValidationError as problem:
-                raise ReportRejected(format_validation_error(problem)) from None
+                raise ReportRejected(describe_validation_errors(problem)[0]) from None
 
         return send_report

@@ -1,4 +1,4 @@
-"""Reports on their way to a Ringback, in memory: one line for each call, tried again until the newest report has arrived."""
+"""Pending reports in memory: one channel for each call, retried until the newest report has arrived."""
 
 import asyncio
 import logging
@@ -12,27 +12,27 @@ from ringback.waits import wait_first
 log = logging.getLogger(__name__)
 
 CHANNELS_MAX: Final = 1_000
-"""Calls that run or wait to be reported at once. Their results are kept in memory until they have arrived."""
+"""Calls with a channel at once. Their results stay in memory until they have arrived."""
 BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0, jitter_fraction=JITTER_FRACTION)
 RETRY_WINDOW_SECONDS: Final = 3600.0
-"""A Ringback that was away for longer is not waited for: memory is no place for a backlog of hours."""
+"""How long a report is retried: memory cannot hold a backlog of hours."""
 
 ReportJson = Mapping[str, Any]
-"""The body of `POST /v1/calls/report`. It may hold a secret."""
+"""The body of `POST /v1/calls/report`. It may contain a secret."""
 SendReport = Callable[[ReportJson], Awaitable[str]]
-"""Takes a report to the Ringback; the call's id. Raises `TryAgain` or `Refused`."""
+"""Sends a report and returns the call's id. Raises `ReportFailed` or `ReportRejected`."""
 
 
 class ReportFailed(Exception):
-    """The report did not arrive, and may the next time."""
+    """The report did not arrive; a retry may succeed."""
 
 
 class ReportRejected(Exception):
-    """The report never will be taken; the text says why."""
+    """The report is refused for good; the text says why."""
 
 
 class ReportChannel:
-    """The way of one call's reports. Each of them says all that is known, so one that a newer has overtaken is never missed."""
+    """Sends the reports of one call. Each report is complete, so a newer one replaces an unsent older one."""
 
     def __init__(self, send: SendReport, *, clock: Clock, random_fraction: Callable[[], float]) -> None:
         self._send = send
@@ -40,15 +40,15 @@ class ReportChannel:
         self._random_fraction = random_fraction
         self._newest_report: ReportJson = {}
         self._is_due = False
-        """Whether the newest report is still to be carried."""
+        """Whether the newest report is still unsent."""
         self._is_closed = False
-        """Whether nothing will be told after it."""
+        """Whether no report follows."""
         self._is_finished = False
-        """Whether nobody carries anything here any more."""
+        """Whether the sending task has ended."""
         self._changed = asyncio.Event()
         self._attempted = asyncio.Event()
         self.call_id: str | None = None
-        """Known once a report has arrived: from then on the call's end will be rung, if only as `unknown`."""
+        """Known once a report has arrived; from then on the call sends a callback at its end, even if only as `unknown`."""
         self.rejection: ReportRejected | None = None
 
     @property
@@ -63,7 +63,7 @@ class ReportChannel:
         self._changed.set()
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """No further report follows."""
         self._is_closed = True
         self._changed.set()
 
@@ -72,14 +72,14 @@ class ReportChannel:
         await self._attempted.wait()
 
     async def send_reports(self) -> None:
-        """Carry reports until the last one has arrived, or never will."""
+        """Send reports until the last one has arrived or is given up."""
         try:
             while self._is_due or not self._is_closed:
                 await self._changed.wait()
                 self._changed.clear()
                 if self._is_due:
                     await self._send_until_settled()
-        except Exception:  # the boundary between a bug of ours and the tool whose answer waits
+        except Exception:  # a bug here must not affect the tool whose response waits
             log.exception("report.lost")
         finally:
             self._is_finished = True
@@ -109,7 +109,7 @@ class ReportChannel:
         return self._mark_settled(self._newest_report)
 
     def _mark_settled(self, report: ReportJson) -> None:
-        """This one needs no more attempts; one that was told meanwhile does."""
+        """This report needs no more attempts; a newer one does."""
         self._is_due = report is not self._newest_report
         if self._is_due:
             self._changed.set()
@@ -125,7 +125,7 @@ class ReportOutbox:
         self._channels: dict[ReportChannel, asyncio.Task[None]] = {}
 
     def open_channel(self) -> ReportChannel | None:
-        """A line for one call; None while there are too many."""
+        """A channel for one call; None if there are too many."""
         if len(self._channels) >= CHANNELS_MAX:
             return None
         channel = ReportChannel(self._send, clock=self._clock, random_fraction=self._random_fraction)
@@ -135,7 +135,7 @@ class ReportOutbox:
         return channel
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait until what was told last has arrived, or the time is over; whatever else is on its way ends here."""
+        """Wait until all last reports have arrived or the timeout is over; then cancel the rest."""
         if due := {task for channel, task in self._channels.items() if channel.is_last_report_due}:
             await asyncio.wait(due, timeout=timeout_seconds)
         remaining = dict(self._channels)

@@ -1,4 +1,4 @@
-"""Reports to a Ringback service, over its REST API."""
+"""Sends reports to a Ringback service over its REST API."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

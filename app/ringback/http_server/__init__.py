@@ -1,15 +1,16 @@
-"""The HTTP/1.1 server: uvicorn on llhttp, with a limit on everything that a peer can send, hold or refuse to read.
+"""The HTTP/1.1 server: uvicorn on llhttp, with a limit on everything that a peer can send, hold or leave unread.
 
     socket -> protocol.BoundedHttpProtocol -> the ASGI application
-                    |        refusals: 400, 408, 414, 431, 503 as problem documents, then the connection is closed
+                    |        rejections: 400, 408, 414, 431, 503 as problem documents; then the connection is closed
                     v
-              connections.Connections: how many there are in all and of each peer, and which have had their time
+              connections.ConnectionLimiter: counts connections, in all and by peer, and ends those that exceed a time limit
 
-    limits       every number
-    transport    how much of an answer the peer has read
+    limits           every number
+    flow_control     counts the bytes that the peer has read
+    error_responses  the rejections, encoded
 
-uvicorn bounds neither a request line nor headers, nor how long a peer takes over them, nor how many connections there are.
-All of that happens before authentication, so it is bounded here, before the application sees a request.
+uvicorn limits neither the request line nor headers, nor the time that a peer takes to send them, nor the number of
+connections. All of that comes before authentication, so this package limits it before the application sees a request.
 """
 
 from ringback.http_server.connections import ConnectionLimiter

@@ -1,8 +1,8 @@
-"""All connections of one server: how many there are, in all and of each peer, and which of them have had their time.
+"""Limits the connections of one server: their number, in all and by peer, and their time in each phase.
 
-Nothing here runs a timer for each connection. Every phase has one duration, so connections wait in the order in which they
-entered it, and one sweep a second looks at the first of each phase. What a peer does not read shows only in the transports, so
-they are looked at every few seconds. An idle stream is in no phase and has nothing unread: it costs an entry in a dictionary.
+No connection has a timer of its own. Every phase has one duration, so its connections are in the order of their deadlines, and
+one sweep a second checks the first of each phase. Only the transport knows what a peer has not read, so the sweep asks all
+transports every few seconds. An idle stream is in no phase and has nothing unread: it costs one dictionary entry.
 """
 
 import asyncio
@@ -16,28 +16,28 @@ from ringback.http_server.limits import ConnectionPhase, HttpLimits
 log = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_SECONDS: Final = 1.0
-"""By which a deadline may be missed."""
+"""A connection may exceed its deadline by this much."""
 LOG_INTERVAL_SECONDS: Final = 10.0
-"""Between two lines about refused and ended connections, however many there were."""
+"""Between two log lines about rejected and ended connections."""
 STALL_CHECKS_PER_TIMEOUT: Final = 4
-"""How often unread answers are looked at within the time that a peer has to go on reading."""
+"""How often unread responses are checked within `write_seconds`."""
 
 
 class LimitedConnection(Protocol):
-    """What the sweep needs of one; implemented by `protocol.BoundedHttpProtocol`."""
+    """A connection as the sweep needs it; implemented by `protocol.BoundedHttpProtocol`."""
 
     peer: str | None
 
     def on_phase_timeout(self, phase: ConnectionPhase) -> None:
-        """Its time in this phase is over, and it is in no phase any more."""
+        """Called when the connection has exceeded the time of this phase. It is in no phase then."""
         ...
 
     def unread_bytes(self) -> int:
-        """What the peer was sent and the system has not taken yet."""
+        """Bytes written to the connection that the operating system has not accepted."""
         ...
 
     def read_bytes(self) -> int:
-        """What the system has taken of everything that the peer was sent."""
+        """Bytes written to the connection that the operating system has accepted."""
         ...
 
     def abort(self) -> None:
@@ -47,7 +47,7 @@ class LimitedConnection(Protocol):
 
 class ConnectionLimiter:
     def __init__(self, limits: HttpLimits, *, monotonic: Callable[[], float] | None = None) -> None:
-        """By default, time is the running loop's."""
+        """`monotonic` defaults to the running loop's clock."""
         self.limits = limits
         self._monotonic = monotonic
         self._open: set[LimitedConnection] = set()
@@ -61,7 +61,7 @@ class ConnectionLimiter:
         self._next_log_at = 0.0
         self._unlogged: Counter[str] = Counter()
         self.rejection_counts: Counter[str] = Counter()
-        """Connections refused or ended by a limit, by reason, since the start."""
+        """Connections rejected or ended by a limit since the start, by reason."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -73,16 +73,16 @@ class ConnectionLimiter:
         return len(self._phases[phase])
 
     def add_connection(self, connection: LimitedConnection) -> bool:
-        """Whether there is room for it. It is watched in either case, and `forget` must follow."""
+        """Whether the limits allow the connection. It counts in either case, until `remove_connection`."""
         limits, peer = self.limits, connection.peer
-        room = len(self._open) < limits.connections_max
+        is_allowed = len(self._open) < limits.connections_max
         self._open.add(connection)
         if peer is not None:
-            room = room and self._count_by_peer[peer] < limits.peer_connections_max
+            is_allowed = is_allowed and self._count_by_peer[peer] < limits.peer_connections_max
             self._count_by_peer[peer] += 1
         if self._timer is None:
             self._schedule_sweep()
-        return room
+        return is_allowed
 
     def remove_connection(self, connection: LimitedConnection) -> None:
         if connection not in self._open:
@@ -95,7 +95,7 @@ class ConnectionLimiter:
                 del self._count_by_peer[connection.peer]
 
     def enter_phase(self, connection: LimitedConnection, phase: ConnectionPhase) -> None:
-        """The time of this phase begins now."""
+        """Start the time of this phase."""
         waiting = self._phases[phase]
         waiting[connection] = self._now() + self.limits.phase_seconds(phase)
         waiting.move_to_end(connection)
@@ -108,7 +108,7 @@ class ConnectionLimiter:
         self._unlogged[reason] += 1
 
     def close_expired(self) -> None:
-        """End what has had its time; tell of what was refused."""
+        """End connections whose time is over, and log the rejections."""
         now = self._now()
         for phase, waiting in self._phases.items():
             while waiting and (first := next(iter(waiting.items())))[1] <= now:

@@ -1,4 +1,4 @@
-"""A transport that knows how much of what it was given the system has taken, and reading that can be stopped for good."""
+"""A transport that counts written bytes, and flow control that can stop reading for good."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 
 class CountingTransport(asyncio.Transport):
-    """Hands everything on; the one thing that it keeps is how many bytes were written."""
+    """Delegates to another transport and counts the bytes written."""
 
     __slots__ = ("_transport", "written_bytes")
 
@@ -43,7 +43,7 @@ class CountingTransport(asyncio.Transport):
 
 
 class StoppableFlowControl(FlowControl):
-    """uvicorn's, with an end: after `stop_reading` nothing of this connection is read any more."""
+    """uvicorn's flow control, except that after `stop_reading` nothing resumes reading."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)

@@ -1,4 +1,4 @@
-"""What a peer may send and hold, and for how long: values only."""
+"""The limits on what a peer sends and holds, and for how long."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -8,51 +8,51 @@ from typing import Final
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 FILES_RESERVED: Final = 4096
-"""Open files for everything but clients: 2,048 callbacks in flight, as many connections kept to receivers, and upstreams."""
+"""Open files for everything except clients: 2,048 callbacks in flight, 2,048 pooled connections to receivers, upstreams."""
 CONNECTIONS_MIN: Final = 16
-"""A service with fewer could not answer its own health checks while it is attacked."""
+"""With fewer, the service could not answer health checks during an attack."""
 _IPV6_SITE_BITS: Final = 64
-"""One host of IPv6 has a whole network of addresses (RFC 6177), so a peer is its first 64 bits."""
+"""An IPv6 host has a whole network of addresses (RFC 6177), so the first 64 bits identify the peer."""
 
 
 class ConnectionPhase(Enum):
-    """What a connection is waiting for from its peer. A connection is in one at most, and in none while a request is served."""
+    """What a connection waits for from its peer. While a request is served, the connection is in no phase."""
 
     HEADERS = auto()
     BODY = auto()
     REST_OF_BODY = auto()
-    """The request was answered before its body had come."""
+    """The response was sent before the whole body arrived."""
     NEXT_REQUEST = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """Bytes are counted as they come from the socket, before anything is made of them."""
+    """Bytes are counted as they arrive from the socket, before parsing."""
 
     url_bytes_max: int = 16 * 1024
-    """The longest cursor, filter and search of ours take 2 KiB; browsers and proxies stop between 8 and 64 KiB."""
+    """Ringback's longest cursor, filter and search take 2 KiB; browsers and proxies allow 8 to 64 KiB."""
     headers_bytes_max: int = 64 * 1024
-    """Access tokens of 16 KiB are taken; the common servers stop between 8 and 64 KiB."""
+    """An access token has up to 16 KiB; common servers allow 8 to 64 KiB of headers."""
     headers_max: int = 128
     """Apache allows 100; browsers behind two proxies send 40."""
     pipelined_max: int = 16
-    """Requests that wait behind the one that is served, on one connection. Hardly a client sends a second one early."""
+    """Requests that wait behind the active one on a connection. Hardly any client pipelines."""
     headers_seconds: float = 15.0
-    """From the accepted connection, or from the first byte of a later request, to the end of its headers."""
+    """From the accepted connection, or from the first byte of a later request, to the end of the headers."""
     body_seconds: float = 60.0
     """For the next `progress_bytes` of a body, while the application waits for them."""
     rest_of_body_seconds: float = 10.0
-    """For the rest of a body whose request was answered already: a client that writes first and reads then gets its answer."""
+    """For the rest of a body after the response, so that a client that writes everything before it reads gets the response."""
     keep_alive_seconds: float = 75.0
-    """Between two requests. Common proxies and load balancers let go after 60 s, which is their side to choose."""
+    """Between two requests. Common proxies and load balancers close after 60 s, and their side should close first."""
     write_seconds: float = 60.0
-    """For the next `progress_bytes` of what the peer was sent and has not read."""
+    """For the peer to read the next `progress_bytes` of a response."""
     progress_bytes: int = 1024
-    """What counts as progress of a body or an answer. A byte a minute would hold a connection for years."""
+    """The progress that restarts the time of a body or a response. One byte a minute would hold a connection for years."""
     connections_max: int = 4096
     peer_connections_max: int = 256
     trusted_proxies: tuple[Network, ...] = ()
-    """Peers that stand for many clients each; `peer_connections_max` is not for them."""
+    """Peers with many clients behind them; `peer_connections_max` does not apply to them."""
 
     def phase_seconds(self, phase: ConnectionPhase) -> float:
         return {
@@ -63,7 +63,7 @@ class HttpLimits:
         }[phase]
 
     def peer_key(self, host: str) -> str | None:
-        """The name under which this address is counted; None for one that is not."""
+        """The key that counts this address's connections; None for a trusted proxy."""
         try:
             address = ipaddress.ip_address(host.partition("%")[0])
         except ValueError:
@@ -78,5 +78,5 @@ class HttpLimits:
 
 
 def compute_connections_max(open_files_max: int) -> int:
-    """How many connections clients may have when the process may have that many files open (RLIMIT_NOFILE)."""
+    """The connections that clients may have when the process may open that many files (RLIMIT_NOFILE)."""
     return max(CONNECTIONS_MIN, open_files_max - min(FILES_RESERVED, open_files_max // 2))

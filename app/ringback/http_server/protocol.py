@@ -1,11 +1,12 @@
 """uvicorn's protocol on llhttp, with limits. One object for each connection.
 
-What a peer sends is parsed in slices, because llhttp's binding hands over a header only when it is whole: the bytes of a slice
-after which nothing was handed over are counted, and too many of them are refused before they are kept. A limit is met inside a
-callback of the parser, which notes it and raises to end the parsing; the answer is written once the parser has returned.
+Received data is parsed in slices, because llhttp's binding reports a header only when it is complete. The protocol counts the
+bytes of slices after which the parser reported nothing, and rejects too many of them before the parser has buffered them. When
+a parser callback finds a limit exceeded, it stores the error and raises to end the parsing; the response is written after the
+parser has returned.
 
-Answers keep their order: while an earlier request of the connection is unanswered, a refusal only ends the reading, and the
-connection is closed behind that answer.
+Responses keep their order: while an earlier request of the connection is unanswered, a rejection only stops the reading, and
+the connection is closed after the earlier response.
 """
 
 import asyncio
@@ -30,14 +31,14 @@ from ringback.http_server.flow_control import CountingTransport, StoppableFlowCo
 from ringback.http_server.limits import ConnectionPhase, HttpLimits
 
 PARSE_SLICE_BYTES: Final = 16 * 1024
-"""How much is parsed at once: by so much a limit may be passed before it is noticed."""
+"""Bytes parsed at once. A limit may be exceeded by this much before it is noticed."""
 _FRAMING_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 _HEADER_OVERHEAD_BYTES: Final = 4
-"""Around each header: the colon, the space after it, and the end of the line."""
+"""The colon and the space after a header's name, and the line end."""
 
 
 class _ParsingStopped(Exception):
-    """Raised inside a callback so that the parser stops; why is kept in the protocol."""
+    """Raised in a parser callback to stop the parser; the protocol has stored the reason."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -55,19 +56,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._connection_limiter = connections
         self._phase: ConnectionPhase | None = None
         self._active_request: RequestResponseCycle | None = None
-        """The request whose application runs, or the last one whose did."""
+        """The request whose application runs or ran last."""
         self._last_request: RequestResponseCycle | None = None
-        """The last request whose headers have come: the same, or the end of the pipeline."""
+        """The last request whose headers are complete: the active one, or the newest in the pipeline."""
         self._error: RingbackError | None = None
         self._is_reading_headers = False
-        """A request has begun whose headers have not all come."""
+        """A request has begun and its headers are incomplete."""
         self._is_reading_body = False
         self._is_replay = False
-        """A new parser is being told of headers that are known."""
+        """A new parser receives headers that were parsed before."""
         self._has_parser_progress = False
         """The parser has called back since the last slice began."""
         self._buffered_bytes = 0
-        """What the parser keeps of the thing that it is in the middle of."""
+        """What the parser holds of an incomplete element."""
         self._url_bytes = self._headers_bytes = self._headers = 0
         self._body_bytes = self._body_bytes_at_phase_start = 0
 
@@ -90,7 +91,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._write_error(TOO_MANY_CONNECTIONS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The one of uvicorn tells only the last request that came; the one that is served may be an earlier one."""
+        """Disconnect the active request too: uvicorn disconnects only the newest one."""
         self._enter_phase(None)
         self._connection_limiter.remove_connection(self)
         self.pipeline.clear()
@@ -125,10 +126,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._reject_request(self._headers_too_large_error())
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """The offer of another protocol is passed over (RFC 9110 §7.8); what follows is the body, or the next request.
+        """Ignore an Upgrade header (RFC 9110 §7.8). The bytes after it are the body or the next request.
 
-        llhttp's binding takes it for bytes of the other protocol, so a new parser reads it, which is told where the body ends.
-        Java's HTTP client makes such an offer with its first request.
+        llhttp's binding takes them for the other protocol, so a new parser reads them, after the headers that frame the body.
+        Java's HTTP client sends Upgrade with its first request.
         """
         self.parser = httptools.HttpRequestParser(self)
         if self._is_reading_body:
@@ -141,11 +142,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._parse_slice(rest)
 
     def _framing_header_lines(self) -> bytes:
-        """The headers that say where the body ends, as they came; empty when there is none."""
+        """The received headers that frame the body; empty if there is no body."""
         lines = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING_HEADERS)
         return b"".join(lines)
 
-    # -- what the parser hands over: raising ends the parsing ----------------------------------------------------------------
+    # -- parser callbacks: an exception ends the parsing -------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         if self._is_replay:
@@ -172,7 +173,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Trailers of a body count as headers do, and nobody is told of them: they could not be told from headers."""
+        """Trailers of a body count as headers, and are dropped: the application could not distinguish them from headers."""
         if self._is_replay:
             return
         self._has_parser_progress = True
@@ -191,7 +192,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._stop_parsing(MALFORMED_REQUEST)
         super().on_headers_complete()
         self._last_request = self.cycle
-        if not self.pipeline:  # else it was put there
+        if not self.pipeline:  # otherwise the request is in the pipeline
             self._active_request = self.cycle
         self._is_reading_headers, self._is_reading_body = False, True
 
@@ -203,12 +204,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._has_parser_progress = True
         if self.parser.should_upgrade() and self._framing_header_lines():
-            return  # its body comes with another parser
+            return  # another parser reads its body
         self._is_reading_body = False
         super().on_message_complete()
 
     def _is_unambiguous(self) -> bool:
-        """Whether every server on the way reads this request alike; llhttp refuses two lengths (RFC 9112 §3.2, §6.1)."""
+        """Whether every server reads this request alike (RFC 9112 §3.2, §6.1). llhttp rejects two lengths itself."""
         version = self.parser.get_http_version()
         names = [name for name, _ in self.headers]
         framed = version == "1.1" or b"transfer-encoding" not in names
@@ -221,17 +222,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._error = error
         raise _ParsingStopped
 
-    # -- requests and answers ----------------------------------------------------------------------------------------------
+    # -- requests and responses --------------------------------------------------------------------------------------------
 
     def _start_next_request(self) -> None:
-        """Start the request that has waited longest in the pipeline."""
+        """Start the oldest request in the pipeline."""
         self._active_request, app = self.pipeline.pop()
         task = self.loop.create_task(self._active_request.run_asgi(app))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
-        """Instead of uvicorn's, which sets a timer for each connection."""
+        """Replaces uvicorn's method, which starts a timer for each connection."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -245,14 +246,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             and not self._body_bytes
             and not self._has_active_request()
         ):
-            self.transport.close()  # what comes now may be the body, or the next request of a client that keeps it back
+            self.transport.close()  # the next bytes may be the body, or a new request of a client that sends no body
         self._update_phase()
 
     def _has_active_request(self) -> bool:
         return self._active_request is not None and not self._active_request.response_complete
 
     def _reject_request(self, error: RingbackError) -> None:
-        """Answer what is being read with this error, if it is its turn, and read nothing any more."""
+        """Respond with this error to the request that is being read, unless an earlier one is unanswered; stop reading."""
         if self._flow.is_stopped:
             return
         self._connection_limiter.count_rejection(error.slug.replace("-", "_"))
@@ -266,7 +267,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._stop_reading()
 
     def _abort_active_request(self, error: RingbackError) -> None:
-        """End the request that is served, whose body cannot be had: its application learns that the client has gone."""
+        """End the active request, whose body is unreadable: its application sees the client disconnect."""
         running = self._active_request
         answerable = running is not None and not running.response_started
         if running is not None and not running.response_complete:
@@ -285,7 +286,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _stop_reading(self) -> None:
-        """The answers that are owed are given; the last of them closes the connection."""
+        """Read nothing more. The connection is closed after the response to the last request."""
         self._enter_phase(None)
         self._flow.stop_reading()
         if self._last_request is not None:
@@ -294,7 +295,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     # -- time --------------------------------------------------------------------------------------------------------------
 
     def _update_phase(self) -> None:
-        """Enter the phase that this connection is in now. Headers have one time, however many bytes they come in."""
+        """Enter the connection's current phase. Bytes of headers do not restart the phase's time."""
         serving = self._has_active_request()
         if self._flow.is_stopped or self.transport.is_closing():
             self._enter_phase(None)
@@ -338,7 +339,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _is_body_paused_by_application(self) -> bool:
-        """The application has not asked for more of the body yet, or for any of it."""
+        """Whether the application has not requested the body, or more of it."""
         return self.flow.read_paused or (self._last_request is not None and self._last_request.waiting_for_100_continue)
 
     # -- for the sweep -----------------------------------------------------------------------------------------------------

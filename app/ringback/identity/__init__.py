@@ -1,9 +1,10 @@
-"""Who is asking: whatever a bearer token says, checked, and turned into a caller.
+"""Authentication: verifies a bearer token and returns its caller.
 
-    bearers         one door for all: API keys (`services.keys`) and access tokens, told apart by how they look
-    access_tokens   JWTs of the configured issuer: signature, issuer, audience, time, scopes
-    issuer          the issuer's keys: fetched, kept, fetched again, and kept through its outages
-    documents       one JSON document from the issuer, bounded in size and time
+    authenticators       API keys (`services.api_keys`) and access tokens, distinguished by their prefix
+    access_tokens        JWTs of the configured issuer: signature, issuer, audience, time, scopes
+    issuer               the issuer's keys: fetched, cached, and kept during its outages
+    issuer_documents     fetches one JSON document from the issuer, bounded in size and time
+    resolving_transport  resolves the issuer's host without blocking a thread
 
-A token is looked at here and goes no further: not into a log, not into a row, and never to an upstream.
+A token is used here only. It is never logged, stored or sent to an upstream.
 """

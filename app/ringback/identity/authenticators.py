@@ -1,4 +1,4 @@
-"""Every bearer token: an API key begins with `rbk_`, whatever else there is has to be the issuer's."""
+"""Authenticates bearer tokens: one that begins with `rbk_` is an API key, every other one an access token."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _ANONYMOUS_CALLER: Final = Caller(principal=ANONYMOUS_PRINCIPAL, scopes=ALL_SCOP
 
 
 class BearerAuthenticator:
-    """API keys, and access tokens where an issuer is configured. Implements `domain.principal.Authenticator`."""
+    """Accepts API keys, and access tokens if an issuer is configured. Implements `domain.principal.Authenticator`."""
 
     def __init__(self, *, keys: ApiKeys, tokens: AccessTokenAuthenticator | None = None) -> None:
         self._keys = keys
@@ -30,7 +30,7 @@ class BearerAuthenticator:
 
 
 class AnonymousAuthenticator:
-    """While authentication is off: whoever asks is one and the same. Implements `domain.principal.Authenticator`."""
+    """Used while authentication is off: every caller is one principal. Implements `domain.principal.Authenticator`."""
 
     async def authenticate(self, bearer: str | None, *, resource: str) -> Caller:
         del bearer, resource

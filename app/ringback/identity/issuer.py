@@ -1,9 +1,9 @@
-"""The issuer's keys, as it publishes them: discovery document (OpenID Connect Discovery 1.0 §4, RFC 8414 §3) and key set.
+"""The issuer's published keys: discovery document (OpenID Connect Discovery 1.0 §4, RFC 8414 §3) and key set.
 
-They are fetched when the first token comes, and again when they have grown old or a token names a key that is not among them.
-However many tokens wait, one fetch is under way; however many strangers make up key names, the issuer is asked once in
-`REFETCH_SECONDS`. While it cannot be asked, the last keys are good for `STALE_SECONDS_MAX`: an issuer that is down must not
-take us down too, and a key that it withdrew meanwhile must not be good for ever.
+The keys are fetched for the first token, again after `KEYS_MAX_AGE_SECONDS`, and when a token names an unknown key. All waiting
+tokens share one fetch. Tokens with invented key names cause at most one fetch in `REFETCH_INTERVAL_SECONDS`. While the issuer
+is unreachable, the last keys stay valid for `STALE_KEYS_SECONDS_MAX`: an outage of the issuer does not stop the service, and a
+key withdrawn during the outage does not stay valid for ever.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from ringback.identity.issuer_documents import IssuerDocumentError, fetch_json_o
 log = logging.getLogger(__name__)
 
 KEYS_MAX_AGE_SECONDS: Final = 600.0
-"""How long keys are used before they are fetched again: by then a withdrawn key is refused."""
+"""Keys are fetched again after this time. A withdrawn key stays valid for as long."""
 STALE_KEYS_SECONDS_MAX: Final = 24 * 3600.0
-"""How long they live when the issuer cannot be asked: issuers announce a rotation at least a day ahead."""
+"""How long keys stay valid while the issuer is unreachable. Issuers announce a rotation at least a day ahead."""
 REFETCH_INTERVAL_SECONDS: Final = 10.0
-"""Between two fetches, whether they worked or not."""
+"""Between two fetches, successful or not."""
 ISSUER_KEYS_MAX: Final = 64
-"""Of one set. Issuers publish two to five."""
+"""Keys read from one set. Issuers publish two to five."""
 
 _KEY_TYPES: Final = frozenset({"RSA", "EC", "OKP"})
-"""Asymmetric ones: a symmetric key in a public document would be nobody's secret."""
+"""Asymmetric key types: a symmetric key in a public document would be no secret."""
 _RSA_MODULUS_LENGTH_MIN: Final = 342
 """Characters of base64url in a modulus of 2,048 bits, the least that RFC 7518 §3.3 allows."""
 
@@ -48,21 +48,21 @@ class IssuerKeys:
         self._lock = asyncio.Lock()
 
     async def get_keys(self) -> KeySet:
-        """The keys to check a token with; raises `IssuerUnavailable` when there are none, or only ones that are too old."""
+        """The current keys; raises `IssuerUnavailable` if there are none or they are too old."""
         if not self._is_younger_than(KEYS_MAX_AGE_SECONDS) and not (self._lock.locked() and self._has_usable_keys()):
             await self._refetch_unless_recent()
         return self._require_keys()
 
     async def refetch_keys(self) -> KeySet:
-        """The same for a token whose key is not among them: fetched again, unless that was done just now."""
+        """The keys for a token that names an unknown key: fetched again, unless the last fetch was just now."""
         await self._refetch_unless_recent()
         return self._require_keys()
 
     def _require_keys(self) -> KeySet:
         if self._keys is None or not self._has_usable_keys():
             raise IssuerUnavailable(
-                f"Access tokens cannot be checked now: the keys of {self.url} could not be fetched. Try again, or use an "
-                "API key."
+                f"Access tokens cannot be verified now: the keys of {self.url} could not be fetched. Try again, or use an API "
+                "key."
             )
         return self._keys
 
@@ -86,11 +86,11 @@ class IssuerKeys:
 
 
 async def fetch_issuer_keys(http: httpx.AsyncClient, issuer: str) -> KeySet:
-    """The keys that the issuer publishes now; raises `NoDocument`."""
+    """Fetch the issuer's keys; raises `IssuerDocumentError`."""
     found = await fetch_json_object(http, await _discover_key_set_url(http, issuer))
     keys = _import_keys((found or {}).get("keys"))
     if not keys:
-        raise IssuerDocumentError("Its key set holds no key to check signatures with.")
+        raise IssuerDocumentError("Its key set has no key that verifies signatures.")
     return KeySet(keys)
 
 
@@ -102,7 +102,7 @@ async def _discover_key_set_url(http: httpx.AsyncClient, issuer: str) -> str:
 
 
 def discovery_urls(issuer: str) -> tuple[str, str]:
-    """Where an issuer's metadata may be: after its whole URL (OpenID Connect), or between host and path (RFC 8414 §3.1)."""
+    """The possible URLs of an issuer's metadata: after its URL (OpenID Connect), or between host and path (RFC 8414 §3.1)."""
     split_url = urlsplit(issuer)
     return (
         f"{issuer.rstrip('/')}/.well-known/openid-configuration",
@@ -111,7 +111,7 @@ def discovery_urls(issuer: str) -> tuple[str, str]:
 
 
 def _key_set_url(document: Mapping[str, Any], *, issuer: str) -> str:
-    """Raises `NoDocument` unless the document speaks for this very issuer (RFC 8414 §3.3), character by character."""
+    """The key set's URL; raises `IssuerDocumentError` unless the document names exactly this issuer (RFC 8414 §3.3)."""
     if document.get("issuer") != issuer:
         raise IssuerDocumentError("Its discovery document names another issuer.")
     url = document.get("jwks_uri")
@@ -121,7 +121,7 @@ def _key_set_url(document: Mapping[str, Any], *, issuer: str) -> str:
 
 
 def _import_keys(entries: Any) -> list[Key]:
-    """The keys that signatures can be checked with; the others are passed over (RFC 7517 §5)."""
+    """The keys that verify signatures. Others are ignored (RFC 7517 §5)."""
     if not isinstance(entries, list):
         return []
     found = (_import_key(entry) for entry in cast("list[Any]", entries)[:ISSUER_KEYS_MAX])

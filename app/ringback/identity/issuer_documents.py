@@ -1,4 +1,4 @@
-"""Fetching what an issuer publishes about itself. Its URL comes from the operator, what is at it from the network."""
+"""Fetches the documents that an issuer publishes. The operator configures the URL; the content is untrusted."""
 
 import asyncio
 from http import HTTPStatus
@@ -13,17 +13,17 @@ from ringback.identity.resolving_transport import ResolvingTransport
 from ringback.notifier.configured_hosts import LookUp
 
 FETCH_TIMEOUT_SECONDS: Final = 5.0
-"""For one document, from DNS to its last byte. Requests wait for it, so it is short."""
+"""For one document, from DNS to its last byte. Short, because requests wait for it."""
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
-"""A key set with ten certificate chains takes 50 KB; discovery documents take less than 10."""
+"""A key set with ten certificate chains has 50 KB; discovery documents have less than 10 KB."""
 
 
 class IssuerDocumentError(Exception):
-    """What is at a URL cannot be used; the message says why, and shows nothing of it."""
+    """The document at a URL is unusable. The message says why, and contains nothing of the document."""
 
 
 def is_trusted_url(url: str) -> bool:
-    """Whether what is fetched from there is what its owner published: https, or this machine."""
+    """Whether the network cannot alter what is fetched from the URL: it is https, or on this machine."""
     try:
         split_url = urlsplit(url)
         host = split_url.hostname
@@ -33,7 +33,7 @@ def is_trusted_url(url: str) -> bool:
 
 
 def create_issuer_client(look_up: LookUp) -> httpx.AsyncClient:
-    """For the issuer only: nothing is followed, kept or sent along, and no proxy of the environment's comes between."""
+    """A client for the issuer only: no redirects, no kept connections, no cookies, no proxy from the environment."""
     headers = {"accept": "application/json", "accept-encoding": "identity"}
     connections = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
     return httpx.AsyncClient(
@@ -46,7 +46,7 @@ def create_issuer_client(look_up: LookUp) -> httpx.AsyncClient:
 
 
 async def fetch_json_object(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    """The JSON object at this URL, None where there is nothing (404); raises `NoDocument`."""
+    """The JSON object at this URL, or None on 404; raises `IssuerDocumentError`."""
     if not is_trusted_url(url):
         raise IssuerDocumentError("It is neither https nor on this machine.")
     try:
@@ -54,7 +54,7 @@ async def fetch_json_object(http: httpx.AsyncClient, url: str) -> dict[str, Any]
             if response.status_code == HTTPStatus.NOT_FOUND:
                 return None
             if response.status_code != HTTPStatus.OK:
-                raise IssuerDocumentError(f"It answered with HTTP {response.status_code}.")
+                raise IssuerDocumentError(f"Its server responded with HTTP {response.status_code}.")
             return _parse_object(await _read_body(response))
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as problem:
         raise IssuerDocumentError(f"It could not be fetched ({type(problem).__name__}).") from None

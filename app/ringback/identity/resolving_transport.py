@@ -1,4 +1,4 @@
-"""Requests to an issuer, whose host is looked up by us: the event loop's own look-up would hold a thread while a name hangs."""
+"""An httpx transport that resolves hosts itself: the event loop's own resolution would block a thread while a name hangs."""
 
 from typing import Final
 
@@ -7,13 +7,13 @@ import httpx
 from ringback.notifier.configured_hosts import LookUp
 
 ADDRESSES_MAX: Final = 8
-"""Of one host that are tried."""
+"""Addresses of one host that are tried."""
 
 
 class ResolvingTransport(httpx.AsyncBaseTransport):
-    """Asks `inner` for an address in place of the host. TLS and the Host header keep the host, so its certificate must fit.
+    """Sends requests through `inner` to the host's address. TLS and the Host header keep the host's name.
 
-    `inner` must keep no connection: it would take two hosts at one address for the same, and verify the first one only.
+    `inner` must not pool connections: it would share one between two hosts at one address and verify only the first host.
     """
 
     def __init__(self, inner: httpx.AsyncBaseTransport, *, look_up: LookUp) -> None:

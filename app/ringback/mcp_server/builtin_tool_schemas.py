@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic import Field, Strict, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from ringback.domain.call import LABEL_LENGTH_MAX, CallStatus
+from ringback.domain.call import CallStatus
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
-from ringback.domain.validation import require_printable
+from ringback.schemas.fields import Id, Label, RequestBody
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
@@ -24,8 +24,6 @@ TOOL_WAIT_SECONDS_DEFAULT: Final = 30.0
 LIST_LIMIT_DEFAULT: Final = 20
 LIST_LIMIT_MAX: Final = 50
 """A model reads the page: fifty calls are about five thousand tokens."""
-CALL_ID_LENGTH_MAX: Final = 64
-"""Twice the length of a call id; a longer text is no id."""
 
 
 class BuiltinToolName(StrEnum):
@@ -40,19 +38,14 @@ class BuiltinToolName(StrEnum):
 # -- arguments -------------------------------------------------------------------------------------------------------------
 
 
-CallIdField = Annotated[
-    str,
-    Field(min_length=1, max_length=CALL_ID_LENGTH_MAX, description="The id of the call: `call_…`."),
-    AfterValidator(require_printable),
-]
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)]
+CallIdField = Annotated[Id, Field(description="The id of the call: `call_…`.")]
 StatusName = Annotated[CallStatus, WithJsonSchema({"type": "string", "enum": [str(status) for status in CallStatus]})]
 """Written out: not every host follows a `$ref`."""
 ToolWaitSeconds = Annotated[float, Strict(), Field(ge=0, le=TOOL_WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
 
-class BuiltinToolArguments(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class BuiltinToolArguments(RequestBody):
+    pass
 
 
 class GetCallArguments(BuiltinToolArguments):
@@ -238,8 +231,8 @@ TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
         BuiltinToolName.WAIT_FOR_CALL,
         "Wait for a call",
         "Wait at most 50 seconds until a tool call that runs in the background ends or requests input, and get its result. The "
-        "call continues after the wait, so you lose nothing if you end your turn. If next_step says to stop polling, stop: tell "
-        "the user that the call continues, and come back after a callback or when the user asks.",
+        "call continues after the wait, so you lose nothing if you end your turn. If next_step says to stop polling, stop: "
+        "tell the user that the call continues, and come back after a callback or when the user asks.",
         _READ_ONLY_ANNOTATIONS,
         CALL_OUTPUT_SCHEMA,
     ),
@@ -254,9 +247,9 @@ TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
     BuiltinToolName.ANSWER_CALL: _define_tool(
         BuiltinToolName.ANSWER_CALL,
         "Answer a call's questions",
-        "Answer the questions of a tool call in the background (status input_required). Get the call first: each question has a "
-        "key and a schema for its answer. Ask the user; do not invent answers, and decline only if the user says so. The call "
-        "continues when all questions are answered.",
+        "Answer the questions of a tool call in the background (status input_required). Get the call first: each question has "
+        "a key and a schema for its answer. Ask the user; do not invent answers, and decline only if the user says so. The "
+        "call continues when all questions are answered.",
         _ADDITIVE_ANNOTATIONS,
         _ANSWER_OUTPUT_SCHEMA,
     ),

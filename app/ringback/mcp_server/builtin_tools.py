@@ -35,6 +35,7 @@ from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.poll_limiter import PollLimiter
 from ringback.mcp_server.request_context import RequestContext
+from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.resume import CallResumption
@@ -72,7 +73,7 @@ class BuiltinToolHandler:
         try:
             return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments))
         except ValidationError as problem:
-            return build_error_result(f"Nothing was done. {_format_validation_errors(problem)}")
+            return _build_validation_result(problem)
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
@@ -181,10 +182,8 @@ def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes |
     }
 
 
-def _format_validation_errors(problem: ValidationError) -> str:
-    """The locations and reasons, never the values, which may be secrets."""
-    errors = problem.errors(include_input=False, include_url=False, include_context=False)
-    messages = [
-        f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg']}." for one in errors[:VALIDATION_ERRORS_MAX]
-    ]
-    return " ".join(messages) + " Correct this and call the tool again."
+def _build_validation_result(problem: ValidationError) -> dict[str, Any]:
+    reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX)
+    return build_error_result(
+        f"The arguments are invalid: {'; '.join(reasons)}. Nothing was done. Correct them and call the tool again."
+    )

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallOutcome, CallStatus
+from ringback.domain.call import Call, CallOutcome, CallStatus, Progress, call_resource_uri
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
-from ringback.mcp_server.task_serializer import serialize_input_requests
 
 INPUT_MESSAGE_LENGTH_MAX: Final = 500
 """Characters of a question in the text; the structured content has all of it."""
@@ -65,6 +64,11 @@ def describe_call(call: Call, result: bytes | None, *, poll_limit_reached: bool 
     }
 
 
+def serialize_input_requests(call: Call) -> dict[str, Any]:
+    """The open questions by the keys that their answers use."""
+    return {key: {"method": each.method, "params": each.params} for key, each in call.input_requests.items()}
+
+
 def get_next_step(call: Call, *, poll_limit_reached: bool) -> str:
     if call.is_final:
         return _STEP_COMPLETED if call.status is CallStatus.COMPLETED else _STEP_FAILED
@@ -105,6 +109,30 @@ def _render_input_request(key: str, params: Any) -> str:
 def _render_progress(call: Call) -> str:
     if call.progress is None:
         return ""
-    total = "" if call.progress.total is None else f" of {call.progress.total:g}"
     message = f": {call.progress.message}" if call.progress.message else ""
-    return f" Progress {call.progress.progress:g}{total}{message}"
+    return f" Progress {_render_amount(call.progress)}{message}"
+
+
+def progress_text(progress: Progress) -> str:
+    """The upstream's own message, or else its numbers: `3 of 10`."""
+    return progress.message or _render_amount(progress)
+
+
+def _render_amount(progress: Progress) -> str:
+    return f"{progress.progress:g}" if progress.total is None else f"{progress.progress:g} of {progress.total:g}"
+
+
+def render_pending_text(call: Call) -> str:
+    """The text of a pending result."""
+    started = (
+        f"The tool '{call.tool}' of '{call.upstream}' is still running as call {call.id}. Do not call the tool again."
+    )
+    if call.status is CallStatus.INPUT_REQUIRED:
+        return (
+            f"{started}\nThe call requests input: read the questions at {call_resource_uri(call)} and answer them with "
+            "ringback_answer_call."
+        )
+    return (
+        f"{started}\nIts result will be at {call_resource_uri(call)}. Wait for it with ringback_wait_for_call; if a callback "
+        "is registered, you need not wait."
+    )

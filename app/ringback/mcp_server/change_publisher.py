@@ -28,6 +28,23 @@ from ringback.mcp_server.upstream_router import UpstreamRouter
 
 CALL_REREAD_SECONDS: Final = 60.0
 """How long a lost signal can delay a notification. Ten thousand subscribed calls then cost 170 reads a second."""
+RESOURCE_UPDATED_METHOD: Final = "notifications/resources/updated"
+LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+"""The notifications of changed lists, by their flags in subscriptions/listen."""
+_LIST_CHANGED_FLAGS: Final[Mapping[Listing, str]] = {
+    Listing.TOOLS: "toolsListChanged",
+    Listing.PROMPTS: "promptsListChanged",
+    Listing.RESOURCES: "resourcesListChanged",
+    Listing.RESOURCE_TEMPLATES: "resourcesListChanged",
+}
+"""Resource templates have no notification of their own."""
+
+Acceptance = asyncio.Future[None]
+"""Done when the subscription is accepted; contains the error when it is refused."""
 
 
 class CallChanges:
@@ -69,19 +86,6 @@ def subscribe_call_changes(gateway: Gateway, caller: Caller, call_id: CallId) ->
         yield CallChanges(gateway, caller, call_id, waiter)
 
 
-RESOURCE_UPDATED_METHOD: Final = "notifications/resources/updated"
-LIST_CHANGED_METHODS: Final[Mapping[Listing, str]] = {
-    Listing.TOOLS: "notifications/tools/list_changed",
-    Listing.PROMPTS: "notifications/prompts/list_changed",
-    Listing.RESOURCES: "notifications/resources/list_changed",
-    Listing.RESOURCE_TEMPLATES: "notifications/resources/list_changed",
-}
-"""Resource templates have no notification of their own."""
-
-Acceptance = asyncio.Future[None]
-"""Done when the subscription is accepted; contains the error when it is refused."""
-
-
 class ChangePublisher:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -104,14 +108,14 @@ class ChangePublisher:
             _reject_subscription(acceptance, Unavailable("The subscription has ended."))
 
     async def publish_list_changes(
-        self, context: RequestContext, methods: Collection[str], send: SendNotification
+        self, context: RequestContext, flags: Collection[str], send: SendNotification
     ) -> None:
-        """Send those of `methods` whose lists change, until cancelled."""
+        """Send the notifications of these flags when their lists change, until cancelled."""
         with self._gateway.proxy.subscribe_changes(context.endpoint.upstream) as changes:
             async for change in changes:
-                method = None if change.listing is None else LIST_CHANGED_METHODS[change.listing]
-                if method is not None and method in methods and context.caller.may_use_upstream(change.upstream):
-                    await send(method, {})
+                flag = None if change.listing is None else _LIST_CHANGED_FLAGS[change.listing]
+                if flag is not None and flag in flags and context.caller.may_use_upstream(change.upstream):
+                    await send(LIST_CHANGED_METHODS[flag], {})
 
     async def _publish_call_changes(
         self, context: RequestContext, call_id: CallId, uri: str, send: SendNotification, acceptance: Acceptance

@@ -86,10 +86,12 @@ class TaskSpawner(Protocol):
 MethodHandler = Callable[[RequestContext, Any], Awaitable[Result]]
 Era = Literal["legacy", "modern"]
 """`legacy`: 2025-11-25 and earlier, with a handshake and sessions. `modern`: 2026-07-28."""
-BOTH_ERAS: Final[tuple[Era, Era]] = ("legacy", "modern")
+BOTH_ERAS: Final[tuple[Era, ...]] = ("legacy", "modern")
+LEGACY_ONLY: Final[tuple[Era, ...]] = ("legacy",)
+MODERN_ONLY: Final[tuple[Era, ...]] = ("modern",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MethodBinding:
     name: str
     params: type[BaseModel]

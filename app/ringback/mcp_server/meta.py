@@ -21,15 +21,18 @@ from pydantic import ValidationError
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.meta import RINGBACK_META_PREFIX, is_reserved_meta_key
+from ringback.domain.meta import (
+    CALLBACK_META_KEY,
+    CLIENT_SESSION_ID_META_KEY,
+    CORRELATION_ID_META_KEY,
+    IDEMPOTENCY_KEY_META_KEY,
+    RINGBACK_META_PREFIX,
+    build_ids_meta,
+    is_reserved_meta_key,
+)
+from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.schemas.webhooks import CallbackBody
 from ringback.services.registrations import WebhookRegistration
-
-CALL_ID_META_KEY: Final = "ringback/callId"
-CLIENT_SESSION_ID_META_KEY: Final = "ringback/clientSessionId"
-CORRELATION_ID_META_KEY: Final = "ringback/correlationId"
-IDEMPOTENCY_KEY_META_KEY: Final = "ringback/idempotencyKey"
-CALLBACK_META_KEY: Final = "ringback/callback"
 
 _SESSION_KEYS: Final = (CLIENT_SESSION_ID_META_KEY, "client_session_id", "openai/session")
 _CORRELATION_KEYS: Final = (CORRELATION_ID_META_KEY, "traceparent")
@@ -64,12 +67,7 @@ def select_upstream_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_call_meta(call: Call) -> dict[str, Any]:
     """The ids of a call, for the `_meta` of every message about it."""
-    values = {
-        CALL_ID_META_KEY: call.id,
-        CLIENT_SESSION_ID_META_KEY: call.client_session_id,
-        CORRELATION_ID_META_KEY: call.correlation_id,
-    }
-    return {key: value for key, value in values.items() if value is not None}
+    return build_ids_meta(call_id=call.id, client_session_id=call.client_session_id, correlation_id=call.correlation_id)
 
 
 def with_call_meta(result: Mapping[str, Any], call: Call) -> dict[str, Any]:
@@ -102,7 +100,5 @@ def parse_callback(meta: Mapping[str, Any]) -> WebhookRegistration | None:
     try:
         return CallbackBody.model_validate(value).to_registration()
     except ValidationError as problem:
-        first = problem.errors(include_input=False, include_context=False)[0]
-        location = ".".join(str(step) for step in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise InvalidRequest(f"_meta['{CALLBACK_META_KEY}']{'.' if location else ''}{location}: {reason}") from None
+        (detail,) = describe_validation_errors(problem, root=f"_meta['{CALLBACK_META_KEY}']")
+        raise InvalidRequest(detail) from None

@@ -88,6 +88,6 @@ def _validate_request(sdk_context: ServerRequestContext[Any, Any]) -> None:
         # Python's JSON parser accepts values that we cannot write: refuse them before the call starts, as REST does.
         raise MCPError(
             INVALID_PARAMS,
-            "The request contains NaN, an integer over 64 bits, a number outside the range of doubles, an unpaired surrogate, or "
-            "too many nested levels.",
+            "The request contains NaN, an integer over 64 bits, a number beyond the range of doubles, an unpaired surrogate, "
+            "or too many nested levels.",
         ) from None

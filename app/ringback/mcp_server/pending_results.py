@@ -4,14 +4,13 @@ A pending result is for clients that support only tool results, so its text says
 JSON, can be subscribed to, and contains the result once the call has ended.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, CallStatus, call_resource_uri
+from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, call_resource_uri
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.mcp_server import meta
-from ringback.mcp_server.call_text import describe_call
+from ringback.mcp_server.call_text import describe_call, render_pending_text
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.tool_export import PENDING_KEY
@@ -40,7 +39,7 @@ def build_pending_result(call: Call) -> Result:
         "description": "Contains the tool's result once the call has ended.",
         "mimeType": "application/json",
     }
-    content = [{"type": "text", "text": "\n".join(_render_pending_text(call))}, resource_link]
+    content = [{"type": "text", "text": render_pending_text(call)}, resource_link]
     return meta.with_call_meta(
         {"content": content, "structuredContent": {PENDING_KEY: pending}, "isError": False}, call
     )
@@ -58,19 +57,3 @@ async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str
     text = jsontext.dumps(describe_call(call, stored)).decode()
     contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.build_call_meta(call)}
     return {"contents": [contents], "ttlMs": 0, "cacheScope": "private", "_meta": meta.build_call_meta(call)}
-
-
-def _render_pending_text(call: Call) -> Sequence[str]:
-    return [
-        f"The tool '{call.tool}' of '{call.upstream}' is not done yet. Do not call it again: it goes on as call {call.id}.",
-        _render_next_step(call),
-    ]
-
-
-def _render_next_step(call: Call) -> str:
-    if call.status is CallStatus.INPUT_REQUIRED:
-        return f"It asks for input: read {call_resource_uri(call)} for the questions, and answer them with ringback_answer_call."
-    return (
-        f"Its result will be at {call_resource_uri(call)}. To wait for it, use ringback_wait_for_call; if somebody is rung when it "
-        "ends, you need not wait."
-    )

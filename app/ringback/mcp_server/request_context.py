@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from mcp.server.context import ServerRequestContext
+from mcp_types import ElicitationCapability
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
@@ -65,24 +66,23 @@ class RequestContext:
 
     def supports_elicitation(self, modes: AbstractSet[str]) -> bool:
         """Whether the client supports elicitation in all these modes; `{}` has always meant forms."""
-        capabilities = self.sdk_context.session.client_capabilities
-        if capabilities is None or capabilities.elicitation is None:
+        declared = self._elicitation
+        if declared is None:
             return False
-        declared = capabilities.elicitation
-        supported = {
-            mode
-            for mode, mode_capability in (("form", declared.form), ("url", declared.url))
-            if mode_capability is not None
-        }
+        supported = {mode for mode, value in (("form", declared.form), ("url", declared.url)) if value is not None}
         return modes <= (supported or {"form"})
 
     @property
     def elicitation_capability(self) -> Mapping[str, Any]:
         """The elicitation capability in wire form, as this modern request declares it; empty if it does not."""
-        capabilities = self.sdk_context.session.client_capabilities
-        if not self.is_modern or capabilities is None or capabilities.elicitation is None:
+        if not self.is_modern or self._elicitation is None:
             return {}
-        return {"elicitation": capabilities.elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)}
+        return {"elicitation": self._elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)}
+
+    @property
+    def _elicitation(self) -> ElicitationCapability | None:
+        capabilities = self.sdk_context.session.client_capabilities
+        return None if capabilities is None else capabilities.elicitation
 
     def declares_extension(self, extension: str) -> bool:
         """Whether the client declares this extension: in this request, or in the handshake of a legacy session."""

@@ -30,7 +30,16 @@ from ringback.mcp_server.change_publisher import (
     ChangePublisher,
     subscribe_call_changes,
 )
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import (
+    LEGACY_ONLY,
+    MODERN_ONLY,
+    Capabilities,
+    Era,
+    Feature,
+    Gateway,
+    MethodBinding,
+    Result,
+)
 from ringback.mcp_server.meta import with_meta
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import (
@@ -50,11 +59,6 @@ STREAM_SUBSCRIPTIONS_MAX: Final = 128
 Together with the quota of a principal's streams this bounds the memory of a principal.
 """
 RETRY_AFTER_SECONDS: Final = 30
-_LIST_CHANGED_FLAGS: Final[Mapping[str, str]] = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
 _LIST_PUBLISHER: Final = "lists"
 
 
@@ -63,22 +67,13 @@ def build_feature(gateway: Gateway) -> Feature:
     return Feature(
         methods=(
             MethodBinding(
-                name="subscriptions/listen",
-                params=types.SubscriptionsListenRequestParams,
-                handler=modern.handle_listen,
-                eras=("modern",),
+                "subscriptions/listen", types.SubscriptionsListenRequestParams, modern.handle_listen, eras=MODERN_ONLY
             ),
             MethodBinding(
-                name="resources/subscribe",
-                params=types.SubscribeRequestParams,
-                handler=legacy.subscribe_resource,
-                eras=("legacy",),
+                "resources/subscribe", types.SubscribeRequestParams, legacy.subscribe_resource, eras=LEGACY_ONLY
             ),
             MethodBinding(
-                name="resources/unsubscribe",
-                params=types.UnsubscribeRequestParams,
-                handler=legacy.unsubscribe_resource,
-                eras=("legacy",),
+                "resources/unsubscribe", types.UnsubscribeRequestParams, legacy.unsubscribe_resource, eras=LEGACY_ONLY
             ),
         ),
         notification_handlers={"notifications/initialized": legacy.handle_initialized},
@@ -100,7 +95,7 @@ class ModernSubscriptions:
             await stream.run(
                 task_ids,
                 _read_string_list(filters, "resourceSubscriptions"),
-                [key for key in _LIST_CHANGED_FLAGS if filters.get(key)],
+                [flag for flag in LIST_CHANGED_METHODS if filters.get(flag)],
             )
         return {"_meta": stream.meta}
 
@@ -140,9 +135,8 @@ class _SubscriptionStream:
         ]
         publishers += [group.create_task(self._publish_task_changes(call_id)) for call_id in tasks]
         if lists:
-            methods = [_LIST_CHANGED_FLAGS[key] for key in lists]
             publishers.append(
-                group.create_task(self._publisher.publish_list_changes(self._context, methods, self._send_notification))
+                group.create_task(self._publisher.publish_list_changes(self._context, lists, self._send_notification))
             )
         await self._send_acknowledgement(tasks, await _collect_accepted(acceptances), lists)
         await wait_first(self._gateway.lifecycle.shutdown_event.wait(), self._gateway.clock.sleep(FOLLOW_SECONDS_MAX))
@@ -154,9 +148,7 @@ class _SubscriptionStream:
         accepted: dict[str, Any] = dict.fromkeys(lists, True)
         accepted |= {"taskIds": tasks} if tasks else {}
         accepted |= {"resourceSubscriptions": uris} if uris else {}
-        await send_to_request(
-            self._context.sdk_context, ACKNOWLEDGED_METHOD, {"notifications": accepted, "_meta": self.meta}
-        )
+        await send_to_request(self._context, ACKNOWLEDGED_METHOD, {"notifications": accepted, "_meta": self.meta})
         self._is_acknowledged.set()
 
     async def _filter_own_tasks(self, task_ids: Sequence[str]) -> Sequence[CallId]:
@@ -179,7 +171,7 @@ class _SubscriptionStream:
 
     async def _send_notification(self, method: str, params: Mapping[str, Any]) -> None:
         await self._is_acknowledged.wait()
-        await send_to_request(self._context.sdk_context, method, with_meta(params, self.meta))
+        await send_to_request(self._context, method, with_meta(params, self.meta))
 
 
 async def _collect_accepted(resources: Mapping[str, Acceptance]) -> Sequence[str]:
@@ -196,17 +188,14 @@ class LegacySubscriptions:
         self._publisher = ChangePublisher(gateway)
 
     async def subscribe_resource(self, context: RequestContext, params: types.SubscribeRequestParams) -> Result:
-        notifications, uri = (
-            get_session_notifications(context.sdk_context, self._gateway.background_tasks),
-            str(params.uri),
-        )
+        notifications, uri = get_session_notifications(self._gateway, context), str(params.uri)
         if not notifications.has_capacity_for(_publisher_key(uri)):
             raise QuotaExceeded(
-                f"This session is subscribed to {SESSION_PUBLISHERS_MAX} tasks and resources already. Unsubscribe from some of them.",
+                f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions. Unsubscribe from some resources.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         accepted: Acceptance = asyncio.get_running_loop().create_future()
-        send = partial(send_to_session, context.sdk_context)
+        send = partial(send_to_session, context)
         notifications.start_publisher(
             _publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted)
         )
@@ -214,18 +203,16 @@ class LegacySubscriptions:
         return {}
 
     async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
-        get_session_notifications(context.sdk_context, self._gateway.background_tasks).stop_publisher(
-            _publisher_key(str(params.uri))
-        )
+        get_session_notifications(self._gateway, context).stop_publisher(_publisher_key(str(params.uri)))
         return {}
 
     async def handle_initialized(self, context: RequestContext) -> None:
         """Start the notifications of changed lists."""
-        send = partial(send_to_session, context.sdk_context)
-        notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
+        send = partial(send_to_session, context)
+        notifications = get_session_notifications(self._gateway, context)
         notifications.start_publisher(
             _LIST_PUBLISHER,
-            lambda: self._publisher.publish_list_changes(context, set(LIST_CHANGED_METHODS.values()), send),
+            lambda: self._publisher.publish_list_changes(context, LIST_CHANGED_METHODS, send),
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallOutcome, CallStatus, Progress
 from ringback.domain.clock import format_iso, seconds
+from ringback.mcp_server.call_text import progress_text, serialize_input_requests
 
 RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 POLL_INTERVAL_MILLISECONDS_MIN: Final = 500
@@ -83,14 +84,6 @@ def related_task_meta(call: Call) -> dict[str, Any]:
     return {RELATED_TASK_META_KEY: {"taskId": call.id}}
 
 
-def serialize_input_requests(call: Call) -> dict[str, Any]:
-    """The open questions by the keys that their answers use."""
-    return {
-        key: {"method": input_request.method, "params": input_request.params}
-        for key, input_request in call.input_requests.items()
-    }
-
-
 def get_observable_state(call: Call) -> tuple[Any, ...]:
     """The fields that a task shows: while they stay equal, a client needs no notification."""
     return call.status, call.progress, tuple(call.input_requests)
@@ -137,13 +130,6 @@ def progress_params(progress: Progress) -> dict[str, Any]:
     """The fields of notifications/progress."""
     params = {"progress": progress.progress, "total": progress.total, "message": progress.message}
     return {key: value for key, value in params.items() if value is not None}
-
-
-def progress_text(progress: Progress) -> str:
-    """The upstream's own message, or else its numbers: `3 of 10`."""
-    if progress.message:
-        return progress.message
-    return f"{progress.progress:g}" if progress.total is None else f"{progress.progress:g} of {progress.total:g}"
 
 
 def _poll_interval_milliseconds(call: Call, now: datetime) -> int:

@@ -31,13 +31,12 @@ from ringback.domain.call import Call
 from ringback.domain.errors import CallEnded, Gone, NotFound
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import MODERN_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import tasks_capability_missing
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 from ringback.mcp_server.task_serializer import TaskSerializer
 
 COMPLETE_RESULT: Final[Mapping[str, Any]] = {"resultType": "complete"}
-MODERN_ONLY: Final[tuple[Era]] = ("modern",)
 
 
 class UpdateTaskParams(types.RequestParams):
@@ -49,13 +48,9 @@ def build_feature(gateway: Gateway) -> Feature:
     tasks = ModernTasks(gateway)
     return Feature(
         methods=(
-            MethodBinding(
-                name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=MODERN_ONLY
-            ),
-            MethodBinding(name="tasks/update", params=UpdateTaskParams, handler=tasks.update_task, eras=MODERN_ONLY),
-            MethodBinding(
-                name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=MODERN_ONLY
-            ),
+            MethodBinding("tasks/get", types.GetTaskRequestParams, tasks.get_task, eras=MODERN_ONLY),
+            MethodBinding("tasks/update", UpdateTaskParams, tasks.update_task, eras=MODERN_ONLY),
+            MethodBinding("tasks/cancel", types.CancelTaskRequestParams, tasks.cancel_task, eras=MODERN_ONLY),
         ),
         task_responder=tasks,
         advertise_capabilities=_advertise_tasks,

@@ -1,4 +1,7 @@
-"""What came of attempts, written down: deliveries, attempts, webhooks and origins in one unit of work."""
+"""Records finished attempts in one transaction: deliveries, attempts, webhook health, origin circuit breakers.
+
+Each outcome is decided by rules of the domain: `delivery.decide_retry` (with `retry`), `webhook_health`, `circuit_breaker`.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -33,23 +36,27 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import IdGenerator, WebhookId
-from ringback.domain.ports import Store, Transaction
+from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
 from ringback.notifier.recorder import Recorder
 
+log = logging.getLogger(__name__)
+
+_LOGGED_IDS_MAX: Final = 10
+"""Delivery ids in one log line."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedAttempt:
-    """An attempt that is over: what was sent, and what came of it."""
+    """An attempt and its result."""
 
     delivery: Delivery
-    """As it was leased."""
+    """As leased."""
     attempt: Attempt
     result: AttemptResult
     origin: str
@@ -68,14 +75,15 @@ class AttemptRecorder:
     async def record_attempts(
         self, tx: Transaction, finished: Sequence[FinishedAttempt]
     ) -> Sequence[tuple[FinishedAttempt, DeliveryUpdate]]:
-        """Each outcome whose lease still held, in the order of their ends, with what became of its delivery.
+        """The attempts whose lease was still valid, in their order, each with the update of its delivery.
 
-        Of the others somebody else decides, so they count for nothing: not as an attempt, and not against the receiver.
+        An attempt with a lost lease counts for nothing, neither as an attempt nor against the receiver, because another
+        process decides about its delivery.
         """
         found = await tx.webhooks.get_many({outcome.delivery.webhook_id for outcome in finished})
         webhooks = {webhook.id: webhook for webhook in found}
         decided = [(outcome, await self._decide_update(tx, outcome, webhooks)) for outcome in finished]
-        updated_ids = await tx.delivery_queue.apply_updates([became for _, became in decided])
+        updated_ids = await tx.delivery_queue.apply_updates([update for _, update in decided])
         recorded = [(outcome, update) for outcome, update in decided if outcome.delivery.id in updated_ids]
         await tx.delivery_queue.insert_attempts([outcome.attempt for outcome, _ in recorded])
         for webhook_id, group in _group_by_webhook(recorded):
@@ -87,23 +95,23 @@ class AttemptRecorder:
     async def _decide_update(
         self, tx: Transaction, outcome: FinishedAttempt, webhooks: Mapping[WebhookId, Webhook]
     ) -> DeliveryUpdate:
-        delivery, answer, now = outcome.delivery, outcome.result, tx.now()
+        delivery, result, now = outcome.delivery, outcome.result, tx.now()
         webhook = webhooks.get(delivery.webhook_id)
         if webhook is None:
             return build_delivery_update(
                 delivery, RetryDecision(state=DeliveryState.CANCELLED), category=delivery.last_category, now=now
             )
         decision = decide_retry(
-            delivery, answer, profile=webhook.retries, now=now, random_fraction=self._random_fraction()
+            delivery, result, profile=webhook.retries, now=now, random_fraction=self._random_fraction()
         )
         if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
             decision = RetryDecision(state=DeliveryState.CANCELLED)
-        return build_delivery_update(delivery, decision, category=answer.category, now=now)
+        return build_delivery_update(delivery, decision, category=result.category, now=now)
 
     async def _update_webhook(
         self, tx: Transaction, webhook: Webhook, group: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
     ) -> None:
-        """The webhook's own account of how its receiver is doing, and what its owner and its receiver are told of that."""
+        """Update the webhook's health, and insert the gap and the webhook event that follow from it."""
         after, now = webhook, tx.now()
         for outcome, update in group:
             after = self._webhook_after_attempt(after, outcome.result, update, now=now)
@@ -119,15 +127,15 @@ class AttemptRecorder:
         await self._record_state_change(tx, webhook, after)
 
     def _webhook_after_attempt(
-        self, webhook: Webhook, answer: AttemptResult, update: DeliveryUpdate, *, now: datetime
+        self, webhook: Webhook, result: AttemptResult, update: DeliveryUpdate, *, now: datetime
     ) -> Webhook:
         delivery = update.delivery
-        if answer.category is AttemptCategory.DELIVERED:
+        if result.category is AttemptCategory.DELIVERED:
             return health.webhook_after_success(webhook, now=now)
         if delivery.kind is DeliveryKind.GAP:
-            return _webhook_after_failed_gap(webhook, answer, update)
-        after = health.webhook_after_failure(webhook, answer.category, now=now, random_fraction=self._random_fraction())
-        is_lost = update.state is DeliveryState.DEAD and leaves_gap(delivery, answer)
+            return _webhook_after_failed_gap(webhook, result, update)
+        after = health.webhook_after_failure(webhook, result.category, now=now, random_fraction=self._random_fraction())
+        is_lost = update.state is DeliveryState.DEAD and leaves_gap(delivery, result)
         return health.webhook_after_loss(after, delivery.seq or 0) if is_lost else after
 
     async def _record_state_change(self, tx: Transaction, previous: Webhook, updated: Webhook) -> None:
@@ -140,7 +148,7 @@ class AttemptRecorder:
             tx.notify(DELIVERY_DUE_TOPIC)
 
     async def _update_origin_breakers(self, tx: Transaction, outcomes: Sequence[FinishedAttempt]) -> None:
-        """Most origins have never failed, and cost nothing here."""
+        """Update the breakers of origins that failed now or before; all other origins cost no query."""
         affected_origins = {
             outcome.origin
             for outcome in outcomes
@@ -161,33 +169,33 @@ class AttemptRecorder:
         tx.on_commit(partial(self._limiter.update_origin_breakers, after))
 
     def _breaker_after_attempt(
-        self, breaker: CircuitBreaker, answer: AttemptResult, *, now: datetime
+        self, breaker: CircuitBreaker, result: AttemptResult, *, now: datetime
     ) -> CircuitBreaker:
-        if answer.category is AttemptCategory.LOOK_UP_FAILED:
+        if result.category is AttemptCategory.LOOK_UP_FAILED:
             return breaker
-        if answer.category not in UNREACHABLE_CATEGORIES:
+        if result.category not in UNREACHABLE_CATEGORIES:
             return CLOSED_BREAKER
         return breaker_after_failure(breaker, ORIGIN_BREAKER_POLICY, now=now, random_fraction=self._random_fraction())
 
 
 async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:
-    """Note of deliveries that were given up without an attempt that their receivers have missed them."""
+    """Record that receivers have missed deliveries that were given up without an attempt."""
     lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
     for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
         await tx.webhooks.update(health.webhook_after_loss(webhook, first), WebhookPart.MISSED)
 
 
-def _webhook_after_failed_gap(webhook: Webhook, answer: AttemptResult, update: DeliveryUpdate) -> Webhook:
-    """A gap that failed counts for nothing; but while nobody was there to hear it, it still has to be told."""
-    is_undelivered = answer.category in UNREACHABLE_CATEGORIES or answer.category is AttemptCategory.LOOK_UP_FAILED
+def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: DeliveryUpdate) -> Webhook:
+    """A failed gap does not count against the receiver. If the receiver was unreachable, the gap is sent again later."""
+    is_undelivered = result.category in UNREACHABLE_CATEGORIES or result.category is AttemptCategory.LOOK_UP_FAILED
     if update.state is DeliveryState.DEAD and is_undelivered:
         return health.webhook_after_loss(webhook, update.delivery.seq or 0)
     return webhook
 
 
 async def _is_superseded(tx: Transaction, delivery: Delivery) -> bool:
-    """Whether this is progress of a call of which something newer is in the log."""
+    """Whether this is progress, and the log has a newer event of its call."""
     if delivery.kind is not DeliveryKind.PROGRESS:
         return False
     where = EventFilter(call_id=delivery.call_id)
@@ -197,61 +205,23 @@ async def _is_superseded(tx: Transaction, delivery: Delivery) -> bool:
 def _group_by_webhook(
     counting: Iterable[tuple[FinishedAttempt, DeliveryUpdate]],
 ) -> list[tuple[WebhookId, list[tuple[FinishedAttempt, DeliveryUpdate]]]]:
-    """Grouped, and sorted by principal: several logs are locked in that order, here as everywhere."""
+    """Groups sorted by principal: every transaction locks several logs in that order."""
     ordered = sorted(counting, key=lambda pair: (pair[0].delivery.principal, pair[0].delivery.webhook_id))
     return [(key, list(group)) for key, group in groupby(ordered, key=lambda pair: pair[0].delivery.webhook_id)]
 
 
-# Collects what came of attempts and writes it down together.
-
-log = logging.getLogger(__name__)
-
-_LOGGED_IDS_MAX: Final = 10
-"""Of what could not be settled, in one line of the log."""
+def log_unrecorded_attempts(batch: Sequence[FinishedAttempt], error: Exception) -> None:
+    bug = None if isinstance(error, StoreUnavailable) else error
+    extra = {"count": len(batch), "delivery_ids": [outcome.delivery.id for outcome in batch[:_LOGGED_IDS_MAX]]}
+    log.log(logging.ERROR if bug else logging.WARNING, "deliveries.not_settled", extra=extra, exc_info=bug)
 
 
-class AttemptBatcher:
-    """Settling never fails for whoever adds: what cannot be written down runs out with its lease, and is sent again."""
-
-    def __init__(
-        self, *, store: Store, recorder: AttemptRecorder, on_recorded: Callable[[FinishedAttempt], None]
-    ) -> None:
-        self._on_recorded = on_recorded
-        self._batcher = Batcher(
-            store=store,
-            write_batch=recorder.record_attempts,
-            on_written=self._handle_written,
-            on_failed=self._handle_failure,
-        )
-
-    def submit(self, outcome: FinishedAttempt) -> None:
-        self._batcher.submit(outcome)
-
-    async def drain(self) -> None:
-        """Return when everything that was added is written down."""
-        await self._batcher.drain()
-
-    def _handle_written(
-        self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
-    ) -> None:
-        _log_attempts(batch, recorded)
-        for outcome in batch:
-            self._on_recorded(outcome)
-
-    def _handle_failure(self, batch: Sequence[FinishedAttempt], error: Exception) -> None:
-        bug = None if isinstance(error, StoreUnavailable) else error
-        extra = {"count": len(batch), "delivery_ids": [outcome.delivery.id for outcome in batch[:_LOGGED_IDS_MAX]]}
-        log.log(logging.ERROR if bug else logging.WARNING, "deliveries.not_settled", extra=extra, exc_info=bug)
-        for outcome in batch:
-            self._on_recorded(outcome)
-
-
-def _log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]) -> None:
-    """One line an attempt, with what became of the delivery folded into it; what went well is told to who asks for it."""
+def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]) -> None:
+    """Log one line for each attempt, with the new state of its delivery; delivered ones only at DEBUG."""
     updates_by_id = {outcome.delivery.id: each for outcome, each in recorded}
     for outcome in batch:
-        attempt, answer = outcome.attempt, outcome.result
-        level = logging.DEBUG if answer.category is AttemptCategory.DELIVERED else logging.INFO
+        attempt, result = outcome.attempt, outcome.result
+        level = logging.DEBUG if result.category is AttemptCategory.DELIVERED else logging.INFO
         if not log.isEnabledFor(level):
             continue
         update = updates_by_id.get(outcome.delivery.id)
@@ -263,8 +233,8 @@ def _log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fin
                 "webhook_id": outcome.delivery.webhook_id,
                 "message_id": outcome.delivery.message_id,
                 "number": attempt.number,
-                "category": str(answer.category),
-                "status_code": answer.status_code,
+                "category": str(result.category),
+                "status_code": result.status_code,
                 "duration_ms": attempt.duration_ms,
                 "state": "lease_lost" if update is None else str(update.state),
             },

@@ -1,10 +1,10 @@
-"""Writing together what comes one by one: one unit of work for all that came since the last one began.
+"""Writes items together that are submitted one by one: one transaction for all that are waiting when its turn comes.
 
-    add ──▶ waiting ──▶ a unit is asked for; when its turn comes, it takes all that waits by then, up to `AT_ONCE`
-                                 ╰─▶ written(items, result), or refused(items, error)
+    submit ──▶ queue ──▶ a transaction is requested; when its turn comes, it takes up to `BATCH_SIZE_MAX` queued items
+                                 ╰─▶ on_written(items, result), or on_failed(items, error)
 
-A group commit alone saves commits. This also saves what is done for each item in turn: statements, look-ups of the same rows,
-and code that is cold again after every other thing in between (a third of recording the end of a call, measured).
+Group commit saves commits only. A batch also saves work for each item: statements, reads of the same rows, and cold code
+(a third of the time that recording the end of a call takes, measured).
 """
 
 import asyncio
@@ -23,13 +23,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 BATCH_SIZE_MAX: Final = 128
-"""As many rows as one commit takes where larger ones stop paying (measured: 100 reach nine tenths of the limit)."""
+"""Larger transactions gain little (measured: 100 rows reach nine tenths of the maximal throughput)."""
 
 
 class Batcher(Generic[Item, Result]):
-    """`work` writes the items of one unit. Each item is told of exactly once: to `written` or to `refused`, after the commit.
+    """`write_batch` writes items in one transaction. Each item is then passed to either `on_written` or `on_failed`, once.
 
-    When `work` raises, each of the items is tried alone, so that a bug with one is no harm to the others.
+    If `write_batch` raises, each item is written alone, so that a bug with one item does not affect the others.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Batcher(Generic[Item, Result]):
         self._queue: deque[Item] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
-        """Whether a unit of work waits for its turn; it will take along what comes until then."""
+        """Whether a transaction waits for its turn; it will take the items that are submitted until then."""
 
     def submit(self, item: Item) -> None:
         self._queue.append(item)
         self._schedule_write()
 
     async def drain(self) -> None:
-        """Return when everything that was added is written or refused."""
+        """Return when every submitted item is written or has failed."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -68,7 +68,7 @@ class Batcher(Generic[Item, Result]):
     async def _run_write(self) -> None:
         batch: list[Item] = []
 
-        @wraps(self._write_batch)  # the unit goes by the name of its work
+        @wraps(self._write_batch)  # the store names transactions after their function
         async def fill_and_write(tx: Transaction) -> Result:
             self._fill_batch(batch)
             return await self._write_batch(tx, batch)
@@ -76,17 +76,17 @@ class Batcher(Generic[Item, Result]):
         try:
             result = await self._store.write(fill_and_write)
         except StoreUnavailable as error:
-            if not batch:  # it was refused before its turn came
+            if not batch:  # the store refused the transaction before its turn came
                 self._fill_batch(batch)
             self._on_failed(batch, error)
-        except Exception:  # the boundary between a bug with one item and the others of its batch
+        except Exception:  # a bug with one item must not affect the others of its batch
             log.exception("batch.not_written", extra={"count": len(batch)})
             await self._write_individually(batch)
         else:
             self._on_written(batch, result)
 
     def _fill_batch(self, batch: list[Item]) -> None:
-        """Move what is there into the batch. Asked again, when a unit is run again, it takes along what has come since."""
+        """Move queued items into the batch. A transaction that is run again also takes the items queued since."""
         self._is_scheduled = False
         while self._queue and len(batch) < BATCH_SIZE_MAX:
             batch.append(self._queue.popleft())
@@ -101,5 +101,5 @@ class Batcher(Generic[Item, Result]):
 
             try:
                 self._on_written([item], await self._store.write(write_item))
-            except Exception as error:  # noqa: BLE001 - the same boundary: whoever is told decides what it means
+            except Exception as error:  # noqa: BLE001 - `on_failed` decides what an error means
                 self._on_failed([item], error)

@@ -1,14 +1,14 @@
-"""Look-ups of the hosts that an operator configures: upstreams, their authorization servers, the issuer of access tokens.
+"""DNS lookups of hosts that the operator configures: upstreams, their authorization servers, the token issuer.
 
-    HttpTransport, ResolvingTransport ──LookUp──▶ ConfiguredHosts ──▶ LookUps (shared, cached, bounded) ──▶ AresResolver
+    HttpTransport, ResolvingTransport ──LookUp──▶ ConfiguredHosts ──▶ CachingResolver ──▶ ConfiguredResolver (c-ares)
 
-getaddrinfo blocks a thread for as long as a name hangs, and uvloop has four threads for the whole process: four names that hang
-kept every other upstream from being connected to. c-ares holds a socket open instead. One owner (an upstream, the issuer) has a
-few look-ups in flight at most, so its names do not use up the others' share.
+getaddrinfo blocks a thread while a name hangs, and uvloop has four threads for the whole process: four hanging names would
+block the connections to all upstreams. c-ares uses sockets instead. Each owner (an upstream, the issuer) has at most
+`LOOK_UPS_PER_OWNER_MAX` lookups in flight, so its hanging names do not block the others.
 
-Unlike the hosts of callbacks, these are the operator's own words. So the search domains of resolv.conf count, as people expect
-of `http://tools:8000` in Kubernetes, and every address is allowed. A name such as `printer.local` belongs to multicast DNS (RFC
-6762), which c-ares does not speak: the machine looks it up, and such names can only hold up each other.
+The operator chooses these hosts, so every address is allowed, and the search domains of resolv.conf apply, as users expect
+of `http://tools:8000` in Kubernetes. Names such as `printer.local` belong to multicast DNS (RFC 6762), which c-ares does not
+support: getaddrinfo resolves them, and such names can delay only each other.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from ipaddress import ip_address
 from typing import Final
 
 from ringback.domain.principal import Principal
-from ringback.notifier.http.addresses import Address
+from ringback.notifier.http.addresses import Address, parse_address_literal
 from ringback.notifier.http.caching_resolver import CachingResolver, LookupLimiter
 from ringback.notifier.http.resolver import CAresResolver, Resolution, Resolver
 
 LOOK_UPS_PER_OWNER_MAX: Final = 4
-"""In flight for one owner. An upstream has one host, one more where its tokens come from, and what it redirects to."""
+"""Lookups in flight for one owner: an upstream has one host, a host for its tokens, and hosts that it redirects to."""
 LABELS_OF_MULTICAST_NAME: Final = 2
-"""`printer.local` has two, and `tools.apps.svc.cluster.local`, which is a name of Kubernetes, has more."""
+"""`printer.local` has two labels; Kubernetes names such as `tools.apps.svc.cluster.local` have more."""
 MULTICAST_SECONDS: Final = 60.0
-"""How long an address that the machine found is kept: getaddrinfo tells no TTL, and RFC 6762 §10 proposes 120 s."""
+"""The TTL of addresses from getaddrinfo, which reports none; RFC 6762 §10 proposes 120 s."""
 
 LookUp = Callable[[str], Awaitable[Sequence[Address]]]
-"""The addresses of a host, at least one; raises `UnresolvedHost`, which is an OSError."""
+"""Returns the addresses of a host, at least one; raises `UnresolvedHost`, an OSError."""
 
 
 class ConfiguredHosts:
@@ -41,26 +41,26 @@ class ConfiguredHosts:
         )
 
     def look_up_for(self, owner: str) -> LookUp:
-        """Look-ups that count for this owner: the name of an upstream, say."""
+        """The lookup function of this owner (for example, the name of an upstream)."""
         return partial(self._look_up, Principal(owner))
 
     async def aclose(self) -> None:
-        """Later look-ups fail."""
+        """Cancel the lookups in flight; later lookups fail."""
         await self._look_ups.aclose()
 
     async def _look_up(self, owner: Principal, host: str) -> Sequence[Address]:
-        address = _literal(host)
+        address = parse_address_literal(host)
         return await self._look_ups.resolve_host(host, owner) if address is None else (address,)
 
 
 class ConfiguredResolver:
-    """c-ares with the machine's search domains, and the machine itself for names of multicast DNS."""
+    """c-ares with the machine's search domains; getaddrinfo for multicast DNS names."""
 
     def __init__(self) -> None:
         self._ares = CAresResolver(searches=True)
 
     async def __call__(self, host: str, /) -> Resolution:
-        return await (_ask_machine(host) if is_multicast_name(host) else self._ares(host))
+        return await (_call_getaddrinfo(host) if is_multicast_name(host) else self._ares(host))
 
     async def aclose(self) -> None:
         await self._ares.aclose()
@@ -71,14 +71,7 @@ def is_multicast_name(host: str) -> bool:
     return len(labels) == LABELS_OF_MULTICAST_NAME and labels[-1] == "local"
 
 
-async def _ask_machine(host: str) -> Resolution:
+async def _call_getaddrinfo(host: str) -> Resolution:
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     addresses = dict.fromkeys(ip_address(str(sockaddr[0])) for *_, sockaddr in found)
     return Resolution(addresses=tuple(addresses), ttl_seconds=MULTICAST_SECONDS)
-
-
-def _literal(host: str) -> Address | None:
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None

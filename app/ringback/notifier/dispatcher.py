@@ -1,9 +1,9 @@
-"""The dispatcher: sends what is due and what is just born, each in an attempt of its own.
+"""The dispatcher: sends due deliveries, and deliveries that fan-out has just inserted as leased.
 
-post_commit ──leased───┐
-claims ──due, leased───┴▶ attempt ──▶ sender.post ──▶ settler ──▶ one unit of work for many
-   ▲                                                     │
-   └─────────────── a slot is free again ◀───────────────┘
+fan_out ── post_commit: inserted as leased ──┐
+leasing ── due, leased ──────────────────────┴▶ attempt ──▶ http.Sender.post ──▶ Batcher ──▶ AttemptRecorder
+▲                                                                               │
+└──────────────────────── concurrency_limiter: a permit is free ◀───────────────┘
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from functools import partial
 
 from ringback.admission import AdmissionGate
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Attempt, AttemptCategory, AttemptResult, Delivery
+from ringback.domain.delivery import Attempt, AttemptCategory, AttemptResult, Delivery, DeliveryUpdate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.attempts import AttemptBatcher, AttemptRecorder, FinishedAttempt
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
-from ringback.notifier.http.guard import TargetPolicy
+from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt, log_attempts, log_unrecorded_attempts
+from ringback.notifier.batcher import Batcher
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
-from ringback.notifier.http.target import TargetCache
+from ringback.notifier.http.target import TargetCache, TargetPolicy
 from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
 from ringback.notifier.payload import build_callback_headers
 from ringback.notifier.recorder import Recorder
@@ -43,7 +43,7 @@ class DispatcherConfig(ConcurrencyLimits):
     """Names this process in leases."""
     lease_seconds: float = 30.0
     poll_seconds: float = 1.0
-    """How long a missed ring can cost, and how late a pause is noticed to be over."""
+    """The longest delay after a missed notification, and after the end of a circuit breaker's pause."""
 
     def __post_init__(self) -> None:
         if self.lease_seconds < 2 * ATTEMPT_SECONDS:
@@ -78,7 +78,7 @@ class Dispatcher:
         self._admission = admission or AdmissionGate()
         self._post_commit = recorder.post_commit
         self._target_cache = TargetCache(policy)
-        self._limiter = ConcurrencyLimiter(self._config)
+        self._limiter = ConcurrencyLimiter(config)
         self._leasing = DeliveryLeasing(
             store=store,
             ids=ids,
@@ -90,15 +90,20 @@ class Dispatcher:
         attempt_recorder = AttemptRecorder(
             recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction
         )
-        self._attempt_batcher = AttemptBatcher(store=store, recorder=attempt_recorder, on_recorded=self._release_permit)
+        self._attempt_batcher = Batcher(
+            store=store,
+            write_batch=attempt_recorder.record_attempts,
+            on_written=self._complete_recorded,
+            on_failed=self._complete_unrecorded,
+        )
         self._permit_released = asyncio.Event()
         self._unleased_due_at: datetime | None = None
-        """When the oldest delivery became due that was claimed for once more and yet was not leased."""
+        """The due time of the oldest delivery that one more lease query has not leased."""
         self._handoff_token: str | None = None
-        """The token of what is born leased, while it is taken."""
+        """The lease token of handed-off deliveries, while the dispatcher accepts them."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Dispatch until told to stop; then let the attempts in flight end, which each does within its deadline."""
+        """Dispatch until `stop` is set, then wait for the attempts in flight, each of which ends within its deadline."""
         try:
             async with asyncio.TaskGroup() as attempts:
                 with self._store.signals.listen(DELIVERY_DUE_TOPIC) as waiter, self._accept_handoffs(attempts):
@@ -112,7 +117,7 @@ class Dispatcher:
             await self._attempt_batcher.drain()
 
     async def run_once(self) -> int:
-        """Claim once and finish everything that was claimed; how many deliveries that were."""
+        """Lease once, and make one attempt for each leased delivery; returns their number."""
         batch = await self._leasing.lease_due()
         async with asyncio.TaskGroup() as attempts:
             for leased in batch.deliveries:
@@ -122,29 +127,31 @@ class Dispatcher:
 
     @contextmanager
     def _accept_handoffs(self, attempts: asyncio.TaskGroup) -> Generator[None]:
-        token = self._handoff_token = self._ids.new_lease_token()
-
-        def grant_lease(tx: Transaction, webhook: Webhook) -> DeliveryLease | None:
-            permit = self._leasing.acquire_handoff_permit(tx, webhook)
-            if permit is None:
-                return None
-
-            def hand_off(delivery: Delivery) -> None:
-                leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
-                tx.on_commit(partial(self._start_handed_off, attempts, leased))
-
-            return DeliveryLease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_off)
-
+        self._handoff_token = self._ids.new_lease_token()
         try:
-            with self._post_commit.attach(grant_lease):
+            with self._post_commit.attach(partial(self._lease_new_delivery, attempts, self._handoff_token)):
                 yield
         finally:
             self._handoff_token = None
 
+    def _lease_new_delivery(
+        self, attempts: asyncio.TaskGroup, token: str, tx: Transaction, webhook: Webhook
+    ) -> DeliveryLease | None:
+        """The lease with which fan-out inserts a delivery; None if the webhook has to wait for a permit."""
+        permit = self._leasing.acquire_handoff_permit(tx, webhook)
+        if permit is None:
+            return None
+
+        def hand_off(delivery: Delivery) -> None:
+            leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
+            tx.on_commit(partial(self._start_handed_off, attempts, leased))
+
+        return DeliveryLease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_off)
+
     def _start_handed_off(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
         if leased.delivery.lease_token == self._handoff_token:
             attempts.create_task(self._run_attempt(leased))
-        else:  # committed while the dispatcher stopped: its lease runs out, or is voided at the next start
+        else:  # committed while the dispatcher stopped: the lease expires, or the janitor voids it at the next start
             self._limiter.release_permit(leased.permit)
 
     async def _lease_due_or_nothing(self) -> LeasedBatch:
@@ -156,7 +163,7 @@ class Dispatcher:
             return LeasedBatch([], has_more=False)
 
     async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
-        """Until something is due, room was made for somebody who waits, or the poll interval is over."""
+        """Wait until a delivery is due, a waiting webhook may get a permit, or the poll interval is over."""
         await wait_first(waiter.wait(await self._seconds_until_due()), self._permit_released.wait(), stop.wait())
 
     async def _seconds_until_due(self) -> float:
@@ -165,14 +172,14 @@ class Dispatcher:
             if due is None or due == self._unleased_due_at:
                 return None
             if due <= tx.now():
-                self._unleased_due_at = due  # perhaps it became due after the last claim: one more claim decides
+                self._unleased_due_at = due  # it may have become due after the last lease query: query once more
             return max(0.0, (due - tx.now()).total_seconds())
 
         try:
             due_in = await self._store.read(next_due)
         except StoreUnavailable:
             due_in = None
-        # What is due and was not leased twice waits for room, which rings by itself, or for the end of a pause.
+        # A delivery that two queries did not lease waits for a permit, which wakes the dispatcher, or for the end of a pause.
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
     async def _run_attempt(self, leased: LeasedDelivery) -> None:
@@ -207,15 +214,14 @@ class Dispatcher:
         )
 
     def _may_outlast_lease(self, leased: LeasedDelivery) -> bool:
-        """Whether the attempt might outlast its lease, because it was held for so long: then somebody else may send it too."""
+        """Whether the attempt started so late that it could outlast its lease and overlap with another attempt."""
         until = leased.delivery.lease_until
         return until is not None and until < self._clock.now() + seconds(ATTEMPT_SECONDS)
 
     def _abandon_attempt(self, leased: LeasedDelivery) -> None:
-        """It is sent again once its lease has run out."""
+        """Leave the delivery to whichever process leases it after this lease expires."""
         log.warning("delivery.held_too_long", extra={"delivery_id": leased.delivery.id})
-        if self._limiter.release_permit(leased.permit):
-            self._permit_released.set()
+        self._release_permit(leased.permit)
 
     async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
         delivery, webhook = leased.delivery, leased.webhook
@@ -234,10 +240,23 @@ class Dispatcher:
             return await self._sender.post(
                 target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
             )
-        except Exception:  # the boundary between a sender, which may be a user's own, and everybody else's deliveries
+        except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
             log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
             return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 
-    def _release_permit(self, finished: FinishedAttempt) -> None:
-        if self._limiter.release_permit(finished.permit):
+    def _complete_recorded(
+        self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
+    ) -> None:
+        log_attempts(batch, recorded)
+        for finished in batch:
+            self._release_permit(finished.permit)
+
+    def _complete_unrecorded(self, batch: Sequence[FinishedAttempt], error: Exception) -> None:
+        """Release the permits; the leases of the deliveries expire, and they are sent again."""
+        log_unrecorded_attempts(batch, error)
+        for finished in batch:
+            self._release_permit(finished.permit)
+
+    def _release_permit(self, permit: Permit) -> None:
+        if self._limiter.release_permit(permit):
             self._permit_released.set()

@@ -1,4 +1,4 @@
-"""Places in a principal's event log: made with the mark of their event, and recognised by it."""
+"""Positions in a principal's event log. The mark of a position's event shows whether the log still is the same one."""
 
 from ringback.domain.cursor import LogPosition, event_mark, is_position_in_log
 from ringback.domain.ports import Transaction
@@ -6,13 +6,13 @@ from ringback.domain.principal import Principal
 
 
 async def read_log_position(tx: Transaction, principal: Principal, seq: int) -> LogPosition:
-    """The place after the event with this number."""
+    """The position after the event with this sequence number."""
     event_id = await tx.event_log.get_event_id(principal, seq) if seq > 0 else None
     return LogPosition(seq, None if event_id is None else event_mark(event_id))
 
 
 async def log_contains_position(tx: Transaction, principal: Principal, position: LogPosition) -> bool:
-    """Whether the principal's log is the one that this place is in. It is not after an older backup was restored."""
+    """Whether the position belongs to the principal's present log. It does not after the restore of an older backup."""
     return is_position_in_log(
         position,
         head=await tx.event_log.get_head(principal),

@@ -1,4 +1,4 @@
-"""Resume tokens for calls: what signing makes, filled with what a call knows."""
+"""Resume tokens of calls: maps a call and a log position to the claims that `signing.resume_token` encodes."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
 
 
 class CallResumeTokens:
-    """Issues the token that names one call and a place in its owner's event log."""
+    """Issues tokens that name one call and a position in its owner's event log."""
 
     def __init__(self, tokens: ResumeTokenCodec, *, result_retention_seconds: float) -> None:
         self._tokens = tokens
@@ -29,9 +29,9 @@ class CallResumeTokens:
         )
 
     def read_token(self, token: str, *, principal: Principal, now: datetime) -> ResumeClaims:
-        """Raises signing's `BadToken`, or `ExpiredToken` for a genuine one of this principal."""
+        """Raises `BadToken`, or `ExpiredToken` for an authentic token of this principal."""
         return self._tokens.decode_token(token, principal=principal, now=now)
 
     def _token_expiry(self, call: Call) -> datetime:
-        """A token expires with its result; while there is none, at the latest moment at which there could still be one."""
+        """A token expires with the call's result; before there is one, at the latest time at which a result could expire."""
         return call.expires_at or call.deadline_at + seconds(self._result_retention_seconds)

@@ -1,31 +1,51 @@
-"""Consent that needs no challenge: the operator's allowlist, and the list that an origin publishes of its receivers.
+"""The rules by which a callback URL is proven: an earlier proof, the operator's allowlist, a published receiver list.
 
-Both name prefixes of URLs. A prefix ends where a path segment ends, so `/hooks` covers `/hooks` and `/hooks/a`, and not
-`/hooks-of-others`. A path that could mean another one to its server is covered by no prefix but `/`.
+    is_proven                proven to this principal within `PROOF_VALID_SECONDS`
+    CallbackAllowlist        URL prefixes that the operator trusts; no challenge
+    PublishedReceiverLists   path prefixes that an origin publishes; checked after a failed challenge
+    challenge_delay_seconds  the rate limits of challenges, for each origin and each principal
+    accept_proof             the state change after a proof
+
+The verifier sends the challenges; `services.verification` decides which webhooks need one. A prefix ends at the end of a path
+segment: `/hooks` covers `/hooks` and `/hooks/a`, not `/hooks-of-others`. A path with dot segments, which servers may resolve
+differently, is covered only by the prefix `/`.
 """
 
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from ringback.domain import jsontext
-from ringback.domain.clock import Clock
+from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import AttemptCategory
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
+from ringback.domain.verification import (
+    CHALLENGES_PER_ORIGIN_MAX,
+    CHALLENGES_PER_PRINCIPAL_MAX,
+    PROOF_VALID_SECONDS,
+    Challenge,
+    challenge_ended_topic,
+    seconds_until_below_limit,
+)
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
-from ringback.notifier.http.guard import Target, TargetPolicy, parse_target
 from ringback.notifier.http.sender import HttpRequester
+from ringback.notifier.http.target import Target, TargetPolicy, parse_target
 
 RECEIVER_LIST_PATH: Final = "/.well-known/mcp-webhook-receiver.json"
 """Where an origin lists the path prefixes of its receivers: `{"receivers": ["/hooks/"]}` (mcp-events §8)."""
 RECEIVER_LIST_CACHE_SECONDS: Final = 600.0
-"""How long a list is believed, and the lack of one: a change is seen within ten minutes."""
+"""A list, or its absence, is cached for this time: a change takes effect within ten minutes."""
 RECEIVER_LIST_CACHE_MAX: Final = 1_000
-"""Origins whose list is remembered; each is at most 16 KiB, and mostly nothing."""
+"""Origins in the cache; a list has at most 16 KiB and is mostly empty."""
 RECEIVER_PREFIXES_MAX: Final = 100
 RECEIVER_LIST_TIMEOUT_SECONDS: Final = 5.0
 
@@ -33,7 +53,7 @@ _SEGMENT_SEPARATORS: Final = re.compile(r"[/\\]")
 
 
 def prefix_covers_path(prefix: str, path: str) -> bool:
-    """Whether a request to `path`, which may have a query, lies within the path prefix."""
+    """Whether the path prefix covers a request to `path`, which may have a query."""
     path = path.partition("?")[0]
     if prefix == "/":
         return True
@@ -42,16 +62,16 @@ def prefix_covers_path(prefix: str, path: str) -> bool:
 
 
 def _has_dot_segment(path: str) -> bool:
-    """Whether some server could read a step upwards in it: dots may be percent-encoded, and have parameters (`..;a=1`)."""
+    """Whether a server could read `.` or `..` in it: dots may be percent-encoded and have parameters (`..;a=1`)."""
     segments = _SEGMENT_SEPARATORS.split(unquote(unquote(path)))
     return any(segment.partition(";")[0] in {".", ".."} for segment in segments)
 
 
 class CallbackAllowlist:
-    """URLs that the operator vouches for (RINGBACK_CALLBACK_ALLOWLIST)."""
+    """URL prefixes that the operator trusts (RINGBACK_CALLBACK_ALLOWLIST)."""
 
     def __init__(self, prefixes: Sequence[str], policy: TargetPolicy) -> None:
-        """Raises `InvalidCallbackUrl` for a prefix that no callback could have."""
+        """Raises `InvalidCallbackUrl` for a prefix that no callback URL can have."""
         self._prefixes = [parse_target(prefix, policy) for prefix in prefixes]
         for prefix in self._prefixes:
             if "?" in prefix.path or _has_dot_segment(prefix.path):
@@ -70,7 +90,7 @@ class _CachedReceiverList:
 
 
 class PublishedReceiverLists:
-    """The lists that origins publish, fetched by the way that callbacks take."""
+    """The receiver lists of origins, fetched with the sender of callbacks and cached."""
 
     def __init__(self, requester: HttpRequester, *, clock: Clock, policy: TargetPolicy) -> None:
         self._requester = requester
@@ -79,7 +99,7 @@ class PublishedReceiverLists:
         self._cache: OrderedDict[str, _CachedReceiverList] = OrderedDict()
 
     async def lists_target(self, target: Target, principal: Principal = NO_PRINCIPAL) -> bool:
-        """Whether its origin says that callbacks are wanted there; a look-up that this takes counts for `principal`."""
+        """Whether the list of the target's origin covers it; a lookup counts against the limit of `principal`."""
         now = self._clock.monotonic()
         cached = self._cache.get(target.origin)
         if cached is None or cached.expires_at <= now:
@@ -109,7 +129,7 @@ class PublishedReceiverLists:
 
 
 def parse_receiver_list(document: bytes) -> tuple[str, ...]:
-    """The path prefixes of a published list; none of a document that is no such list."""
+    """The path prefixes of a receiver list; none if the document is invalid."""
     receivers = parse_json_object(document).get("receivers")
     if not isinstance(receivers, list):
         return ()
@@ -118,9 +138,46 @@ def parse_receiver_list(document: bytes) -> tuple[str, ...]:
 
 
 def parse_json_object(body: bytes) -> Mapping[str, Any]:
-    """The JSON object that somebody answered with; an empty one for everything else."""
+    """The JSON object in a response body; an empty one for anything else."""
     try:
         parsed: Any = jsontext.loads(body)
     except ValueError:
         return {}
     return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
+
+
+async def is_proven(tx: Transaction, webhook: Webhook) -> bool:
+    """Whether the URL was proven to this principal within `PROOF_VALID_SECONDS`."""
+    proven_at = await tx.proofs.get_proven_at(webhook.principal, webhook.url)
+    return proven_at is not None and tx.now() - proven_at < seconds(PROOF_VALID_SECONDS)
+
+
+async def challenge_delay_seconds(tx: Transaction, challenge: Challenge) -> float:
+    """Seconds until the rate limits of the origin and the principal allow the challenge; 0 if they allow it now."""
+    now = tx.now()
+    return max(
+        seconds_until_below_limit(
+            await tx.challenges.count_recent(origin=challenge.origin, now=now), CHALLENGES_PER_ORIGIN_MAX, now=now
+        ),
+        seconds_until_below_limit(
+            await tx.challenges.count_recent(principal=challenge.principal, now=now),
+            CHALLENGES_PER_PRINCIPAL_MAX,
+            now=now,
+        ),
+    )
+
+
+async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhook:
+    """Save the proof. A webhook that waits for it becomes active, and its held deliveries become due."""
+    await tx.proofs.save(webhook.principal, url, now=tx.now())
+    if webhook.url != url:
+        return webhook  # its new URL has a challenge of its own
+    await tx.challenges.remove(webhook.id)
+    tx.notify(challenge_ended_topic(webhook.id))
+    if webhook.state is not WebhookState.PENDING_VERIFICATION:
+        return webhook
+    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, updated_at=tx.now())
+    await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
+    await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
+    tx.notify(DELIVERY_DUE_TOPIC)
+    return active

@@ -1,12 +1,12 @@
-"""The verifier: asks the URLs of new webhooks for the proof that they want callbacks.
+"""The verifier: sends verification challenges to the URLs of new webhooks.
 
-    planned, due ──take, within the limits──▶ POST {"type": "verification", "challenge": nonce}, signed
-                                                 │ answered with the same challenge ─────────▶ proven
-                                                 │ answered otherwise ─ published list covers it ▶ proven
-                                                 └ else: the category is told to the owner, and the ladder goes on
+    challenge due ──lease, within the limits──▶ POST {"type": "verification", "challenge": nonce}, signed
+                                                  │ the response has the same challenge ─────────────▶ proven
+                                                  │ any other response, a published list covers it ──▶ proven
+                                                  └ else: the webhook's last_error gets the category; retry on the schedule
 
-A nonce lives as long as its one request, and nobody else ever sees it: that makes it single use and short-lived. The row of a
-challenge that is out comes due again when whoever sent it must be dead.
+A nonce exists only for its one request, so it is short-lived and cannot be used twice. A leased challenge becomes due again
+after `CHALLENGE_LEASE_SECONDS`, when the process that sent it must be dead. The rules are in `verification`.
 """
 
 import asyncio
@@ -24,41 +24,42 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, retry_delay_seconds
-from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
+from ringback.domain.signals import Waiter
 from ringback.domain.verification import (
     CHALLENGE_PLANNED_TOPIC,
-    CHALLENGES_PER_ORIGIN_MAX,
-    CHALLENGES_PER_PRINCIPAL_MAX,
-    PROOF_VALID_SECONDS,
     Challenge,
     challenge_ended_topic,
-    seconds_until_below_limit,
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
-from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.http.guard import TargetPolicy, parse_target
 from ringback.notifier.http.sender import HttpRequester
+from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.notifier.payload import build_callback_headers, build_verification_body
-from ringback.notifier.verification import PublishedReceiverLists, parse_json_object
+from ringback.notifier.verification import (
+    PublishedReceiverLists,
+    accept_proof,
+    challenge_delay_seconds,
+    is_proven,
+    parse_json_object,
+)
 from ringback.signing.ed25519 import SigningKey
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
 CHALLENGE_TIMEOUT_SECONDS: Final = 5.0
-"""For one challenge: somebody waits for the registration to be answered (and MCP events' attempts have as long, §8)."""
+"""For one challenge: a client waits for the response to its registration (and MCP events allow as long, §8)."""
 NONCE_BYTES: Final = 32
 CHALLENGES_IN_FLIGHT_MAX: Final = 16
-"""Challenges in flight. A receiver that hangs holds one for `CHALLENGE_SECONDS`."""
+"""A receiver that hangs occupies one of these for `CHALLENGE_TIMEOUT_SECONDS`."""
 CHALLENGE_LEASE_SECONDS: Final = 15.0
-"""After that whoever has a challenge is dead: it ends after a challenge and a look at the published list, 5 s each."""
+"""A live process is done earlier: the challenge and the request for the published list take at most 5 s each."""
 SAME_URL_DELAY_SECONDS: Final = 1.0
-"""How long further webhooks wait for the proof of one at the same URL: a receiver that is there gives it within that time."""
+"""Other webhooks at the same URL wait this long for the proof of the first: a working receiver responds in this time."""
 POLL_SECONDS: Final = 5.0
-"""How long a missed ring can cost."""
+"""The longest delay after a missed notification."""
 CHALLENGE_SCHEDULE: Final = RETRY_SCHEDULES[RetryProfile.MINUTES]
-"""Four more attempts within a quarter of an hour; after that the owner asks again when the receiver is ready."""
+"""Four more attempts within a quarter of an hour; later the owner requests verification again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class _LeasedChallenge:
 class _DueChallenges:
     leased: Sequence[_LeasedChallenge]
     due_count: int
-    """The others were proven meanwhile, are not wanted any more, or have to wait for their limits."""
+    """Includes challenges that were proven or became obsolete meanwhile, or that wait for a rate limit."""
 
 
 class Verifier:
@@ -100,7 +101,7 @@ class Verifier:
         self._capacity_freed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask until told to stop; then let what is out come to its end."""
+        """Send challenges until `stop` is set, then wait for those in flight."""
         async with asyncio.TaskGroup() as group:
             with self._store.signals.listen(CHALLENGE_PLANNED_TOPIC) as waiter:
                 while not stop.is_set():
@@ -111,14 +112,14 @@ class Verifier:
                         await self._wait_for_work(waiter, stop)
 
     async def run_once(self) -> int:
-        """Take what is due and bring it to an end; how many challenges that were."""
+        """Send the due challenges and record their results; returns the number of challenges."""
         due = await self._lease_due_or_nothing()
         async with asyncio.TaskGroup() as group:
             for leased in due.leased:
                 group.create_task(self._run_challenge(leased))
         return len(due.leased)
 
-    # -- taking --
+    # -- leasing --
 
     async def _lease_due_or_nothing(self) -> _DueChallenges:
         self._capacity_freed.clear()
@@ -141,7 +142,7 @@ class Verifier:
             due_in = await self._store.read(next_due)
         except StoreUnavailable:
             due_in = POLL_SECONDS
-        # What is due and was not taken waits for room, which rings by itself.
+        # A due challenge that was not leased waits for free capacity, which wakes the verifier.
         wait = due_in if 0 < due_in < POLL_SECONDS else POLL_SECONDS
         await wait_first(waiter.wait(wait), self._capacity_freed.wait(), stop.wait())
 
@@ -176,7 +177,7 @@ class Verifier:
         await tx.challenges.record_sent(leased, now=tx.now())
         return leased
 
-    # -- asking --
+    # -- sending --
 
     async def _run_challenge(self, leased: _LeasedChallenge) -> None:
         try:
@@ -184,17 +185,17 @@ class Verifier:
             await self._store.write(lambda tx: self._record_challenge(tx, leased.challenge, failure))
         except StoreUnavailable:
             log.warning("challenge.not_settled", extra={"webhook_id": leased.webhook.id})
-        except Exception:  # the boundary between a sender, which may be a user's own, and everybody else's challenges
+        except Exception:  # a bug in the sender, which may be the user's own, must not affect other challenges
             log.exception("challenge.failed", extra={"webhook_id": leased.webhook.id})
         finally:
             self._in_flight -= 1
             self._capacity_freed.set()
 
     async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptCategory | None:
-        """Why it is not proven; None when it is."""
+        """Why the URL is not proven; None if it is proven."""
         try:
             target = parse_target(leased.challenge.url, self._policy)
-        except InvalidCallbackUrl:  # the operator's policy has become stricter since
+        except InvalidCallbackUrl:  # the operator's policy has become stricter since the registration
             return AttemptCategory.CONNECTION_REFUSED
         nonce = urlsafe_b64encode(self._ids.random_bytes(NONCE_BYTES)).decode()
         body = build_verification_body(nonce)
@@ -230,7 +231,7 @@ class Verifier:
             return
         latest = await tx.challenges.get(webhook.id)
         if latest is None or latest.token != challenge.token:
-            return  # it was asked for anew, or its URL has changed
+            return  # the owner requested a new challenge, or the URL has changed
         await tx.webhooks.update(replace(webhook, last_error=str(failure)), WebhookPart.HEALTH)
         delay = retry_delay_seconds(
             CHALLENGE_SCHEDULE,
@@ -245,53 +246,13 @@ class Verifier:
 
 
 def echoes_nonce(response_body: bytes, nonce: str) -> bool:
-    """Whether the answer is JSON with this very challenge; compared in constant time."""
+    """Whether the response is JSON with this challenge; compared in constant time."""
     challenge = parse_json_object(response_body).get("challenge")
     return isinstance(challenge, str) and hmac.compare_digest(challenge.encode(), nonce.encode())
 
 
 def _failure_category(result: AttemptResult) -> AttemptCategory:
-    """An answer that is no refusal to serve is a challenge that was not met; a redirect is one, too: it is not followed."""
+    """The attempt's category, but `challenge_failed` for a 2xx without the nonce and for a redirect, which is not followed."""
     if result.category in {AttemptCategory.DELIVERED, AttemptCategory.HTTP_3XX}:
         return AttemptCategory.CHALLENGE_FAILED
     return result.category
-
-
-# -- the same for whoever registers ----------------------------------------------------------------------------------------
-
-
-async def is_proven(tx: Transaction, webhook: Webhook) -> bool:
-    """Whether this principal's callbacks were wanted at this URL not long ago."""
-    proven_at = await tx.proofs.get_proven_at(webhook.principal, webhook.url)
-    return proven_at is not None and tx.now() - proven_at < seconds(PROOF_VALID_SECONDS)
-
-
-async def challenge_delay_seconds(tx: Transaction, challenge: Challenge) -> float:
-    """How long the origin, or the principal, may not be troubled with another challenge; 0 when it may."""
-    now = tx.now()
-    return max(
-        seconds_until_below_limit(
-            await tx.challenges.count_recent(origin=challenge.origin, now=now), CHALLENGES_PER_ORIGIN_MAX, now=now
-        ),
-        seconds_until_below_limit(
-            await tx.challenges.count_recent(principal=challenge.principal, now=now),
-            CHALLENGES_PER_PRINCIPAL_MAX,
-            now=now,
-        ),
-    )
-
-
-async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhook:
-    """Write down that the URL has proven itself; if the webhook still waits for that, it is active and its held go out."""
-    await tx.proofs.save(webhook.principal, url, now=tx.now())
-    if webhook.url != url:
-        return webhook  # its new one has a challenge of its own
-    await tx.challenges.remove(webhook.id)
-    tx.notify(challenge_ended_topic(webhook.id))
-    if webhook.state is not WebhookState.PENDING_VERIFICATION:
-        return webhook
-    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, updated_at=tx.now())
-    await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
-    await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
-    tx.notify(DELIVERY_DUE_TOPIC)
-    return active

@@ -1,23 +1,23 @@
-"""The receiving end of a callback: verify it, handle it once, wait for the one you need.
+"""The receiver of callbacks: verifies them, handles each once, and waits for a certain one.
 
-`verify` and `parse` are all that a web framework of your own needs:
+In your own web framework, use `verify` and `parse`:
 
-    verify(headers, body, secrets, now=now)     raises VerificationError unless the sender signed exactly this, just now
+    verify(headers, body, secrets, now=now)     raises VerificationError unless the sender signed exactly this body, recently
     parse(body)                                 Callback, or a control envelope: Verification, Gap, Terminated
 
-`ReceiverApp` is the same as an ASGI application, for any server or mounted into any framework:
+`ReceiverApp` is an ASGI application, for any server or mounted into any framework:
 
     POST ──▶ bounded body ──▶ verify ──▶ parse ──▶ seen before? ──▶ on_callback ──▶ 204
-             413              400        400       204              raises: 500, and the sender tries again
+             413              400        400       204              raises: 500, and the sender retries
                                                                     │
                                         receiver.wait_for(correlation_id=…)
 
-Delivery is at least once. Duplicates are recognised by subscription and `webhook-id`, within what one process remembers; a
-handler whose effects must not happen twice also keeps the `event_id` in its own database.
+Delivery is at least once. `ReceiverApp` recognises duplicates by subscription and `webhook-id`, in the memory of one process. A
+handler whose effects must not happen twice also stores the `event_id` in its own database.
 
-A callback is signed, which tells who sent it. It does not make what it carries, a tool's result for example, trustworthy.
+The signature proves the sender. It does not make the content, such as a tool's result, trustworthy.
 
-Imports nothing of Ringback but `ringback.signing`, and no web framework.
+The package imports only `ringback.signing`, and no web framework.
 """
 
 from ringback.receiver.app import ReceiverApp

@@ -18,17 +18,17 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 SecretSource = Sequence[str] | Callable[[str | None], Sequence[str]]
-"""The `whsec_…` secrets that may have signed, or public keys (`whpk_…`): always the same, or those of a subscription id (none
-when it is unknown)."""
+"""The accepted secrets (`whsec_…`) or public keys (`whpk_…`): fixed ones, or a function of the subscription id that returns
+none for an unknown id."""
 
 BODY_BYTES_MAX: Final = 262_144 + 16_384
-"""The largest body that a sender may send (mcp-events §8), and some slack for senders that count only their payload."""
+"""The largest body (mcp-events §8), plus 16 KiB for senders that count only their payload."""
 
 DEDUPLICATED_MESSAGES_MAX: Final = 10_000
-"""Messages that are recognised when they come again: about 3 MB (measured)."""
+"""Messages whose repetition is recognised: about 3 MB (measured)."""
 
 INBOX_CALLBACKS_MAX: Final = 1_000
-"""Callbacks kept for a `wait_for` that has not been called yet: some MB, as a thin callback has about 1 KB."""
+"""Callbacks kept for later calls of `wait_for`: about 1 MB, because a thin callback has about 1 KB."""
 
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
 
@@ -43,7 +43,7 @@ class _RejectedRequest(Exception):
 
 
 class _Disconnected(Exception):
-    """The sender hung up before its body was complete; nobody is left to answer."""
+    """The sender closed the connection before its body was complete, so there is no response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ async def _ignore(_: object) -> None: ...
 
 
 def _current_time() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - a library's edge; who wants another clock hands one in
+    return datetime.now(UTC)  # noqa: TID251 - the library's default clock; `clock` replaces it
 
 
 class ReceiverApp:
-    """Verifies, recognises duplicates, answers challenges, and hands over what arrives. One process, one event loop.
+    """Verifies callbacks, drops duplicates, answers challenges and calls the handlers. For one event loop.
 
-    `on_callback` is awaited before the sender gets its 204. If it raises, the sender gets a 500 and will try again.
-    `on_notice` gets the other control envelopes, under the same terms.
+    `on_callback` is awaited before the sender gets 204. If it raises, the sender gets 500 and retries. `on_notice` handles gap
+    and terminated envelopes in the same way.
     """
 
     def __init__(
@@ -83,23 +83,23 @@ class ReceiverApp:
         self._inbox = CallbackInbox(capacity=INBOX_CALLBACKS_MAX)
 
     async def wait_for(self, *, correlation_id: str, timeout_seconds: float) -> Callback:
-        """The next callback with this correlation id, also if it came before; raises TimeoutError.
+        """The next callback with this correlation id, or one that arrived earlier; raises TimeoutError.
 
-        Each callback is returned once, after `on_callback` has accepted it. Callbacks that came before are kept within
-        bounds, so look the call up when the time is over.
+        Each callback is returned once, after `on_callback` has returned. Only the newest `INBOX_CALLBACKS_MAX` earlier
+        callbacks are kept, so read the call when the time is over.
         """
         return await self._inbox.wait_for_callback(correlation_id, timeout_seconds=timeout_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # ASGI's way to say so; a server then goes on without lifespan events
-            raise ValueError("ReceiverApp speaks HTTP only.")
+        if scope["type"] != "http":  # servers take the error as "no lifespan support"
+            raise ValueError("ReceiverApp supports HTTP only.")
         try:
-            answer = await self._respond(scope, receive)
-        except _RejectedRequest as refused:
-            answer = _error_response(refused.status, refused.reason)
+            response = await self._respond(scope, receive)
+        except _RejectedRequest as rejected:
+            response = _error_response(rejected.status, rejected.reason)
         except _Disconnected:
             return
-        await _send_response(answer, send)
+        await _send_response(response, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> _ReceiverResponse:
         if scope["method"] != "POST":
@@ -121,8 +121,8 @@ class ReceiverApp:
             await self._deduplicator.run_unless_handled(
                 (envelope.subscription_id, message_id), lambda: self._dispatch_envelope(envelope)
             )
-        except Exception:  # the boundary to the owner's code: whatever it raises, the sender is to try again
-            log.exception("The handler of message %s failed; its sender will try again", message_id)
+        except Exception:  # the boundary to the owner's code: the sender retries after any exception
+            log.exception("The handler of message %s failed; the sender will retry", message_id)
             return _error_response(500, "The receiver could not handle this now.")
         return _ReceiverResponse(status=204)
 
@@ -138,7 +138,7 @@ class ReceiverApp:
 
 
 def _fixed_secrets(secrets: Sequence[str]) -> Callable[[str | None], Sequence[str]]:
-    """Fixed secrets, judged now: a wrong one should fail at the start and not with the first callback."""
+    """Fixed secrets, checked now, so that an invalid one fails at the start and not at the first callback."""
     if not secrets:
         raise ValueError("A receiver needs at least one webhook secret.")
     for secret in secrets:
@@ -147,7 +147,7 @@ def _fixed_secrets(secrets: Sequence[str]) -> Callable[[str | None], Sequence[st
 
 
 async def _read_body(receive: Receive) -> bytes:
-    """The body, and never much more of it than is allowed, whatever its sender announces."""
+    """Read the body, and stop at `BODY_BYTES_MAX` whatever length the sender announces."""
     body = bytearray()
     while True:
         message = await receive()
@@ -164,10 +164,10 @@ def _error_response(status: int, reason: str, **headers: str) -> _ReceiverRespon
     return _ReceiverResponse(status=status, content={"reason": reason}, headers=headers)
 
 
-async def _send_response(answer: _ReceiverResponse, send: Send) -> None:
-    body = b"" if answer.content is None else json.dumps(answer.content).encode()
-    headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-    if answer.content is not None:
+async def _send_response(response: _ReceiverResponse, send: Send) -> None:
+    body = b"" if response.content is None else json.dumps(response.content).encode()
+    headers = [(name.encode(), value.encode()) for name, value in response.headers.items()]
+    if response.content is not None:
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

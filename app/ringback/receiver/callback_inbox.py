@@ -1,7 +1,7 @@
-"""Callbacks that somebody waits for, or will: each is handed to one waiter, in the order of arrival.
+"""Callbacks for waiters: each callback goes to one waiter, in the order of arrival.
 
-A callback may arrive before anybody waits for it, because a short call ends before its caller has come back from starting it.
-So callbacks are kept, and waiting begins with a look at what is there.
+The callback of a short call may arrive before its waiter, while the start of the call has not returned yet. So callbacks are
+kept, and a waiter checks the kept ones first.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from ringback.receiver.envelopes import Callback
 
 
 class CallbackInbox:
-    """Keeps the newest `kept_max` callbacks that nobody has taken."""
+    """Keeps the newest `capacity` callbacks that no waiter has taken."""
 
     def __init__(self, *, capacity: int) -> None:
         self._callbacks: deque[Callback] = deque(maxlen=capacity)
         self._arrivals: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def put_callback(self, callback: Callback) -> None:
-        """Keep a callback, if it carries a correlation id: without one nobody could ask for it."""
+        """Keep a callback if it has a correlation id; waiters select by it."""
         if callback.correlation_id is None:
             return
         self._callbacks.append(callback)
@@ -28,9 +28,9 @@ class CallbackInbox:
             arrival.set()
 
     async def wait_for_callback(self, correlation_id: str, *, timeout_seconds: float) -> Callback:
-        """The oldest kept callback of this correlation id, or the next one; raises TimeoutError when the time is over.
+        """The oldest kept callback with this correlation id, or the next one; raises TimeoutError.
 
-        Taking is one step without an await, so a waiter that is cancelled or runs out of time takes nothing along.
+        A waiter removes its callback without an await, so a cancelled waiter loses none.
         """
         arrival = self._arrivals.setdefault(correlation_id, asyncio.Event())
         async with asyncio.timeout(timeout_seconds):

@@ -1,7 +1,7 @@
-"""What a verified body says: a callback, or one of the control envelopes (mcp-events §8).
+"""Parses a verified body: a callback or a control envelope (mcp-events §8).
 
-A top-level `type` marks a control envelope; without one the body is an event. Members that this version does not know are
-ignored, so that a sender may add some; members that it knows must have the right type.
+A top-level `type` marks a control envelope; a body without it is an event. Unknown members are ignored, so that senders may add
+some. Known members must have the right type.
 """
 
 import json
@@ -12,20 +12,20 @@ from typing import Any
 
 
 class MalformedBody(Exception):
-    """The body is neither a callback nor a control envelope; the text says why and is fit to be sent back."""
+    """The body is neither a callback nor a control envelope. The text says why, and may be sent to the sender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callback:
-    """An event of a call. The body's `data` is at hand whole; what most receivers need of it has names of its own."""
+    """An event of a call: the whole `data` of the body, and its most used members as attributes."""
 
     subscription_id: str | None
-    """Whose delivery this is, from the header `x-mcp-subscription-id`, which the signature does not cover."""
+    """From the header `x-mcp-subscription-id`, which the signature does not cover."""
     event_id: str
     name: str
     timestamp: datetime
     cursor: str | None
-    """Everything at or before this place in the event log has been delivered or given up."""
+    """Every event at or before this cursor has been delivered or given up."""
     call_id: str | None
     status: str | None
     outcome: str | None
@@ -40,14 +40,14 @@ class Callback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The sender asks for proof that this URL wants its callbacks: the challenge is to be answered as it came."""
+    """The sender's challenge. The receiver proves that it wants callbacks by returning the challenge unchanged."""
 
     challenge: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Deliveries were given up: read the event log from the cursor on to learn what they were."""
+    """Deliveries were given up. Read the event log from the cursor to get their events."""
 
     subscription_id: str | None
     cursor: str
@@ -55,7 +55,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminated:
-    """The subscription has ended, and nothing more will come of it."""
+    """The subscription has ended; no further callbacks are sent."""
 
     subscription_id: str | None
     code: int
@@ -63,7 +63,7 @@ class Terminated:
 
 
 def parse(body: bytes, *, subscription_id: str | None = None) -> Callback | Verification | Gap | Terminated:
-    """What a body says; call it after `verify`. Raises `MalformedBody`."""
+    """Parse a body that `verify` has accepted. Raises `MalformedBody`."""
     envelope = _require_object(_parse_json(body), "The body")
     match envelope.get("type"):
         case None:

@@ -1,8 +1,8 @@
-"""Bodies that come in and views that go out, one file per noun.
+"""The JSON of REST as pydantic models, one file per noun. MCP's `_meta` callback and the extension use the same models.
 
-What comes in is a `Body` or a `Question` (of query parameters): unknown members are refused, so that a typing error is an
-answer and not a filter that silently filters nothing; every string and number is bounded. What goes out is a `View`, with
-every member always there, `null` where there is nothing, except for what is shown only once or only sometimes (`Sometimes`).
+A request is a `RequestBody` or `QueryParams`. It rejects unknown members, so that a misspelled filter is an error instead of a
+filter without effect, and it bounds every string and number. A response is a `ResponseBody`: every member is present, `null`
+without a value. Only `OmittedIfNone` members can be absent, because a response shows them once or sometimes.
 
-The examples of `examples.py` are part of the schemas, and a test holds both together.
+A test validates the examples of `examples.py` against these models.
 """

@@ -1,14 +1,14 @@
-"""Answers, as they are given and as they are shown."""
+"""Requests and responses of calls, and the answers to a call's questions."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, Strict
 
-from ringback.domain.call import Call, CallOutcome, CallStatus, InputRequest, Progress, RerunPolicy
+from ringback.domain.call import Call, CallOutcome, CallStatus, RerunPolicy
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.inputs import InputAnswer
-from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook import WebhookState
 from ringback.schemas.fields import (
     NEXT_CURSOR_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
@@ -25,67 +25,68 @@ from ringback.schemas.fields import (
     WaitSeconds,
 )
 from ringback.schemas.webhooks import CallbackBody
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, JoinMode, StartCallRequest
+from ringback.services.calls import JoinMode, StartCallRequest
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
-from ringback.services.started_call import StartedCall
-
-# Calls, as they are asked for and as they are shown.
+from ringback.services.new_calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, StartedCall
+from ringback.services.registrations import WebhookRegistration
 
 NO_WEBHOOK_HINT = (
-    "Nobody will be rung when this call ends. Register a webhook (POST /v1/webhooks), send a `callback` with the call, "
-    "or ask: GET /v1/calls/{id}?wait_seconds=60"
+    "No webhook receives a callback when this call ends. Register one (POST /v1/webhooks), send a `callback` with the call, "
+    "or poll: GET /v1/calls/{id}?wait_seconds=60"
 )
 
 JOIN_CALLS_MAX: Final = 100
-"""Calls in one wait: a page of them."""
+"""Calls in one wait: as many as on one page."""
 
 
 OptionalCallback = Annotated[
-    CallbackBody | None, Field(description="Whom to ring for this call. Takes a key with the scope `webhooks`, too.")
+    CallbackBody | None, Field(description="The callback of this call. It needs the scope `webhooks` too.")
 ]
+
+
+def to_registration(callback: CallbackBody | None) -> WebhookRegistration | None:
+    return None if callback is None else callback.to_registration()
+
+
 TimeoutSeconds = Annotated[float, Strict(), Field(gt=0, le=TIMEOUT_SECONDS_MAX)]
 
 
 class StartCallBody(RequestBody):
-    """A tool call to be made."""
+    """A tool call to start."""
 
     upstream: Label
     tool: Label
-    arguments: dict[str, Any] = Field(default={}, description="Judged against the tool's inputSchema.")
+    arguments: dict[str, Any] = Field(default={}, description="Validated against the tool's inputSchema.")
     client_session_id: Label | None = Field(
-        default=None, description="Your name for your session; comes back everywhere."
+        default=None, description="Your name for your session. The call, its events and callbacks carry it."
     )
-    correlation_id: Label | None = Field(default=None, description="Your name for this work; comes back everywhere.")
+    correlation_id: Label | None = Field(
+        default=None, description="Your name for this work. The call, its events and callbacks carry it."
+    )
     callback: OptionalCallback = None
     wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
-        default=0.0, description="Wait so long for the end before answering; the call goes on in any case."
+        default=0.0,
+        description="How long the response waits for the end of the call, in seconds. The call continues after that.",
     )
     timeout_seconds: TimeoutSeconds = Field(
-        default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, from now."
+        default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, in seconds from now."
     )
     accepts_input: StrictBool = Field(
         default=False,
-        description="Whether you can answer questions of the tool (`call.input_required`). Without it, it is told not to ask.",
+        description="Whether you can answer questions of the tool (`call.input_required`). If false, the tool "
+        "may not ask.",
     )
     rerun_policy: RerunPolicy = Field(
         default=RerunPolicy.NEVER,
-        description="Whether the tool may be run a second time when its runner died and nothing tells how far it was: "
-        "`if_safe` when it says that this does no harm (readOnlyHint, idempotentHint) and its upstream is trusted to say so.",
+        description="Whether the tool may run a second time after its runner died and the progress of the first "
+        "run is unknown. "
+        "`if_safe`: only if the tool is marked readOnlyHint or idempotentHint, and the configuration "
+        "trusts the upstream's hints.",
     )
 
     def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
         return StartCallRequest(
-            upstream=self.upstream,
-            tool=self.tool,
-            arguments=self.arguments,
-            client_session_id=self.client_session_id,
-            correlation_id=self.correlation_id,
-            idempotency_key=idempotency_key,
-            callback=self.callback.to_registration() if self.callback else None,
-            wait_seconds=self.wait_seconds,
-            timeout_seconds=self.timeout_seconds,
-            accepts_input=self.accepts_input,
-            rerun_policy=self.rerun_policy,
+            **self.to_arguments(callback=to_registration(self.callback)), idempotency_key=idempotency_key
         )
 
 
@@ -109,15 +110,19 @@ class CallListQuery(QueryParams):
 
 
 class WaitQuery(QueryParams):
-    wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for a change of the status.")
+    wait_seconds: WaitSeconds = Field(
+        default=0.0, description="How long the response waits for a change of the status, in seconds."
+    )
 
 
 class JoinCallsBody(RequestBody):
-    """Calls to wait for together."""
+    """Calls to wait for in one request."""
 
     call_ids: list[Id] = Field(min_length=1, max_length=JOIN_CALLS_MAX)
-    mode: JoinMode = Field(default=JoinMode.ALL, description="Wait until `any` of them has ended, or `all`.")
-    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(default=0.0, description="Wait so long at most.")
+    mode: JoinMode = Field(
+        default=JoinMode.ALL, description="Wait until `any` of the calls has ended, or `all` of them."
+    )
+    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(default=0.0, description="The longest wait, in seconds.")
 
 
 class ProgressView(ResponseBody):
@@ -125,20 +130,12 @@ class ProgressView(ResponseBody):
     total: float | None
     message: str | None
 
-    @classmethod
-    def from_progress(cls, progress: Progress) -> Self:
-        return cls(progress=progress.progress, total=progress.total, message=progress.message)
-
 
 class InputRequestView(ResponseBody):
-    """A question of the tool: an MCP request, to be answered with an ElicitResult."""
+    """A question of the tool: an MCP request. The answer is an ElicitResult."""
 
     method: str
     params: dict[str, Any]
-
-    @classmethod
-    def from_input_request(cls, request: InputRequest) -> Self:
-        return cls(method=request.method, params=dict(request.params))
 
 
 class CallView(ResponseBody):
@@ -150,79 +147,52 @@ class CallView(ResponseBody):
     client_session_id: str | None
     correlation_id: str | None
     status: CallStatus
-    outcome: CallOutcome | None = Field(description="Why it ended, truthfully; `unknown` means that it may have run.")
+    outcome: CallOutcome | None = Field(description="Why the call ended. `unknown` means that the tool may have run.")
     progress: ProgressView | None
     error: dict[str, Any] | None = Field(description="The JSON-RPC error object of a failed call.")
     result_bytes: int | None
     result_sha256: str | None
     accepts_input: bool
     input_requests: dict[str, InputRequestView] = Field(
-        description="What the tool wants to know now. Answer it: POST /v1/calls/{id}/input"
+        description="The tool's open questions by key. Answer them: POST /v1/calls/{id}/input"
     )
     rerun_policy: RerunPolicy
-    cancel_requested: bool = Field(description="It was asked to stop; the upstream tells by itself how it ended.")
-    runs: int = Field(description="How often it was begun at its upstream.")
+    cancel_requested: bool = Field(
+        description="A cancellation was requested. The status shows how the call then ended."
+    )
+    runs: int = Field(description="How many times the call was started at its upstream.")
     created_at: Instant
     updated_at: Instant
     dispatched_at: Instant | None = Field(description="Null while the call is queued.")
     finished_at: Instant | None
     deadline_at: Instant
-    expires_at: Instant | None = Field(description="When the result and its resume tokens go, together.")
+    expires_at: Instant | None = Field(description="When the result is deleted and its resume tokens expire.")
 
     @classmethod
     def from_call(cls, call: Call) -> Self:
-        return cls(
-            id=call.id,
-            upstream=call.upstream,
-            tool=call.tool,
-            client_session_id=call.client_session_id,
-            correlation_id=call.correlation_id,
-            status=call.status,
-            outcome=call.outcome,
-            progress=ProgressView.from_progress(call.progress) if call.progress else None,
-            error=call.error,
-            result_bytes=call.result_bytes,
-            result_sha256=call.result_sha256,
-            accepts_input=call.accepts_input,
-            input_requests={
-                key: InputRequestView.from_input_request(request) for key, request in call.input_requests.items()
-            },
-            rerun_policy=call.rerun_policy,
-            cancel_requested=call.cancel_requested,
-            runs=call.runs,
-            created_at=call.created_at,
-            updated_at=call.updated_at,
-            dispatched_at=call.dispatched_at,
-            finished_at=call.finished_at,
-            deadline_at=call.deadline_at,
-            expires_at=call.expires_at,
-        )
+        return cls.model_validate(call)
 
 
 class ListenerView(ResponseBody):
-    """A webhook that will be rung when the call ends."""
+    """A webhook that receives a callback when the call ends."""
 
     id: str
     state: WebhookState
     url: str
 
-    @classmethod
-    def from_webhook(cls, webhook: Webhook) -> Self:
-        return cls(id=webhook.id, state=webhook.state, url=webhook.url)
-
 
 class StartedCallView(ResponseBody):
-    """A call that was taken on: it runs from now on, whatever becomes of you."""
+    """A call that the service has stored. It runs from now on, also after you disconnect."""
 
     call: CallView
     resume_token: str
-    webhooks: list[ListenerView] = Field(description="Who will be rung.")
-    hint: OmittedIfNone[str] = Field(default=None, description="What to do, when nobody will be rung.")
+    webhooks: list[ListenerView] = Field(description="The webhooks that receive a callback when the call ends.")
+    hint: OmittedIfNone[str] = Field(default=None, description="What to do if no webhook receives a callback.")
     callback_secret: OmittedIfNone[str] = Field(
-        default=None, description="The callback's generated signing secret, shown this once."
+        default=None, description="The callback's generated signing secret. Only this response shows it."
     )
     result: OmittedIfNone[dict[str, Any]] = Field(
-        default=None, description="The CallToolResult, if the call ended while you waited."
+        default=None, description="The CallToolResult, if the call ended during `wait_seconds`."
     )
 
     @classmethod
@@ -230,15 +200,15 @@ class StartedCallView(ResponseBody):
         return cls(
             call=CallView.from_call(call),
             resume_token=started.resume_token,
-            webhooks=[ListenerView.from_webhook(webhook) for webhook in started.webhooks],
+            webhooks=[ListenerView.model_validate(webhook) for webhook in started.webhooks],
             hint=None if call.is_final or started.webhooks else NO_WEBHOOK_HINT,
             callback_secret=started.callback_secret,
         )
 
 
 class JoinedCallsView(ResponseBody):
-    calls: list[CallView] = Field(description="In the order asked for.")
-    done: bool = Field(description="Whether any or all of them have ended, whichever was asked for.")
+    calls: list[CallView] = Field(description="In the order of `call_ids`.")
+    done: bool = Field(description="Whether any or all of the calls have ended, as `mode` says.")
 
     @classmethod
     def from_calls(cls, calls: Sequence[Call], *, done: bool) -> Self:
@@ -255,23 +225,21 @@ class CallPageView(ResponseBody):
 
 
 class AnswerBody(RequestBody):
-    """Answers to what a call asks."""
+    """Answers to the questions of a call."""
 
     responses: dict[str, dict[str, Any]] = Field(
         min_length=1,
         max_length=INPUT_RESPONSES_MAX,
         description="ElicitResults by the keys in the call's `input_requests`: `action` is `accept` (with `content` in the "
-        "form that was asked for), `decline` or `cancel`.",
+        "requested form), `decline` or `cancel`.",
     )
 
 
 class AnsweredView(ResponseBody):
     call: CallView
-    accepted: list[str] = Field(description="The keys that were answered by this.")
-    ignored: list[str] = Field(description="The keys that are not asked, or not any more.")
+    accepted: list[str] = Field(description="The keys that this request answered.")
+    ignored: list[str] = Field(description="The keys without an open question.")
 
     @classmethod
     def from_answer(cls, answered: InputAnswer) -> Self:
-        return cls(
-            call=CallView.from_call(answered.call), accepted=list(answered.accepted), ignored=list(answered.ignored)
-        )
+        return cls.model_validate(answered)

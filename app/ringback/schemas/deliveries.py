@@ -1,4 +1,4 @@
-"""Deliveries and their attempts. Bodies are not shown: they hold resume tokens, which are for the receiver."""
+"""Deliveries and their attempts. Responses leave out the bodies, because their resume tokens belong to the receiver."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -41,12 +41,12 @@ class DeliveryView(ResponseBody):
     id: str
     webhook_id: str
     kind: DeliveryKind
-    event_id: str | None = Field(description="Null for the envelope that tells of a gap, which is in no log.")
-    message_id: str = Field(description="The `webhook-id` header of every attempt; the event's id where there is one.")
-    call_id: str | None = Field(description="Null for what is about no call: a test, a webhook, a gap.")
-    generation: int = Field(
-        description="Raised each time it is sent again: the same body, under the same `webhook-id`."
+    event_id: str | None = Field(description="Null for a gap envelope, which is not in the event log.")
+    message_id: str = Field(description="The `webhook-id` header of every attempt; equal to `event_id` if that is set.")
+    call_id: str | None = Field(
+        description="Null for deliveries without a call: tests, events of webhooks and upstreams, gaps."
     )
+    generation: int = Field(description="Each redelivery raises it by one. Body and `webhook-id` stay the same.")
     state: DeliveryState
     attempt_count: int
     last_category: AttemptCategory | None
@@ -85,19 +85,7 @@ class AttemptView(ResponseBody):
     duration_ms: int
     category: AttemptCategory
     status_code: int | None
-    excerpt: str | None = Field(description="The first bytes of what the receiver answered.")
-
-    @classmethod
-    def from_attempt(cls, attempt: Attempt) -> Self:
-        return cls(
-            id=attempt.id,
-            number=attempt.number,
-            started_at=attempt.started_at,
-            duration_ms=attempt.duration_ms,
-            category=attempt.category,
-            status_code=attempt.status_code,
-            excerpt=attempt.excerpt,
-        )
+    excerpt: str | None = Field(description="The first bytes of the receiver's response.")
 
 
 class DeliveryWithAttemptsView(DeliveryView):
@@ -105,7 +93,7 @@ class DeliveryWithAttemptsView(DeliveryView):
 
     @classmethod
     def from_delivery_and_attempts(cls, delivery: Delivery, attempts: Sequence[Attempt]) -> Self:
-        return cls.from_delivery(delivery, attempts=[AttemptView.from_attempt(attempt) for attempt in attempts])
+        return cls.from_delivery(delivery, attempts=[AttemptView.model_validate(attempt) for attempt in attempts])
 
 
 class DeliveryPageView(ResponseBody):

@@ -1,4 +1,4 @@
-"""Events, in the one form that polls, resumes and callbacks share: an MCP EventOccurrence (mcp-events §3)."""
+"""Events in the form that polls, resumes and callbacks share: an MCP EventOccurrence (mcp-events §3)."""
 
 from typing import Any, Self
 
@@ -30,7 +30,9 @@ from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
 
 class EventStreamQuery(QueryParams):
-    cursor: Cursor | None = Field(default=None, description="From the last answer; without it, from the oldest event.")
+    cursor: Cursor | None = Field(
+        default=None, description="The cursor of the last response. Without it, the oldest event comes first."
+    )
     name: EventName | None = None
     call_id: Id | None = None
     client_session_id: Label | None = None
@@ -47,13 +49,15 @@ class EventStreamQuery(QueryParams):
 
 class EventListQuery(EventStreamQuery):
     limit: PageSize = PAGE_SIZE_DEFAULT
-    wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for the first event.")
+    wait_seconds: WaitSeconds = Field(
+        default=0.0, description="How long the response waits for the first event, in seconds."
+    )
 
 
 class ResumeTokenBody(RequestBody):
-    """Whether a fresh token is to be the only one."""
+    """Whether the fresh token replaces all others."""
 
-    revoke_older: StrictBool = Field(default=False, description="Refuse every token that was made before this one.")
+    revoke_older: StrictBool = Field(default=False, description="Revoke every token that was issued before this one.")
 
 
 class ResumeTokenView(ResponseBody):
@@ -61,19 +65,21 @@ class ResumeTokenView(ResponseBody):
 
 
 class ResumeBody(RequestBody):
-    """A resume token, as a callback or a started call gave it."""
+    """A resume token from a callback or from the response to a new call."""
 
     resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX)
-    wait_seconds: WaitSeconds = Field(default=0.0, strict=True, description="Wait so long for the call's end.")
+    wait_seconds: WaitSeconds = Field(
+        default=0.0, strict=True, description="How long the response waits for the end of the call, in seconds."
+    )
 
 
 class EventView(ResponseBody):
-    """Something that happened to a call, to a webhook or to an upstream."""
+    """An event of a call, of a webhook or of an upstream."""
 
     event_id: str = Field(serialization_alias="eventId")
     name: EventName
     timestamp: Instant
-    cursor: str = Field(description="The event's own place: poll with it to get what came after.")
+    cursor: str = Field(description="The event's place in the log. Poll with it to get the events after this one.")
     data: dict[str, Any]
 
     @classmethod
@@ -89,13 +95,14 @@ class EventView(ResponseBody):
 
 class EventPageView(ResponseBody):
     events: list[EventView]
-    cursor: str = Field(description="Poll with it to get what comes after this page.")
+    cursor: str = Field(description="Poll with it to get the events after this page.")
     truncated: bool = Field(
-        description="Whether events after the cursor you sent are not here: no longer kept, or lost when a backup was restored."
+        description="Whether events after your cursor are missing: retention deleted them, or a restored backup "
+        "does not hold them."
     )
     has_more: bool = Field(
-        description="Whether more of the log waits, to be polled with the cursor at once. With a filter that little matches, "
-        "a page may be empty and have more: one request looks at a bounded number of events."
+        description="Whether the log goes on after this page; poll again at once with `cursor`. With a filter that few events "
+        "match, a page can be empty although the log goes on, because one request reads a bounded number of events."
     )
 
     @classmethod
@@ -109,16 +116,16 @@ class EventPageView(ResponseBody):
 
 
 class ResumedView(ResponseBody):
-    """Where the call stands."""
+    """The state of the call, and its events since the token was issued."""
 
     call: CallView
-    events: list[EventView] = Field(description="The call's events since the token was made.")
+    events: list[EventView] = Field(description="The call's events since the token was issued.")
     truncated: bool = Field(
-        description="Whether the token is of an event log that was lost when a backup was restored. Then `events` are all of "
+        description="Whether the token belongs to an event log that a restored backup has replaced. Then `events` holds all of "
         "the call's events."
     )
-    resume_token: str = Field(description="A fresh token, standing after these events.")
-    result: OmittedIfNone[dict[str, Any]] = Field(default=None, description="The CallToolResult, once there is one.")
+    resume_token: str = Field(description="A fresh token, placed after these events.")
+    result: OmittedIfNone[dict[str, Any]] = Field(default=None, description="The CallToolResult, if the call has one.")
 
     @classmethod
     def from_resumed(cls, resumed: ResumedCall) -> Self:

@@ -1,4 +1,4 @@
-"""One story, told in examples: a call of a git server's tool, the webhook that rings for it, and what came of both."""
+"""Examples of the OpenAPI document: one call of a git server's tool, its webhook, events and deliveries."""
 
 import json
 from typing import Any, Final
@@ -114,7 +114,7 @@ WEBHOOK: Final[dict[str, Any]] = {
     "when": "always",
     "ordered": False,
     "rate_per_second": None,
-    "description": "rings the report agent",
+    "description": "wakes the report agent",
     "state": "active",
     "origin": "rest",
     "created_at": "2026-11-20T16:59:00.000Z",
@@ -134,7 +134,7 @@ REGISTER_CHANGE_WEBHOOK: Final[dict[str, Any]] = {
 REGISTER_WEBHOOK: Final[dict[str, Any]] = {
     "url": "https://agent.example/callback",
     "client_session_id": "session-7",
-    "description": "rings the report agent",
+    "description": "wakes the report agent",
 }
 REGISTERED_WEBHOOK: Final[dict[str, Any]] = {
     **WEBHOOK,
@@ -341,4 +341,4 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "UpstreamChangedCallback": [UPSTREAM_CHANGED_CALLBACK],
     "GapEnvelope": [GAP],
 }
-"""By the name of the schema that they are examples of."""
+"""By the name of the schema."""

@@ -1,4 +1,4 @@
-"""The kinds of values that schemas are made of."""
+"""Types of the members of requests and responses, with their limits."""
 
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar
@@ -12,19 +12,19 @@ from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.domain.event import EventName
 from ringback.domain.validation import require_printable
 from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
-from ringback.notifier.http.guard import URL_LENGTH_MAX
+from ringback.notifier.http.target import URL_LENGTH_MAX
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 
 T = TypeVar("T")
 
 ID_LENGTH_MAX: Final = 64
-"""Twice the length of ours; what is longer is no id."""
+"""Twice the length of our ids."""
 EXPIRY_SECONDS_MAX: Final = 366 * 86400
-"""A webhook that is to live longer is one without an end."""
+"""One year. A webhook without `expires_in_seconds` does not expire."""
 RATE_PER_SECOND_MIN: Final = 0.01
-"""One in a hundred seconds; what is slower would rather poll."""
+"""One attempt in 100 seconds; slower receivers poll instead."""
 RATE_PER_SECOND_MAX: Final = 1000.0
-"""Above this a limit would never be felt."""
+"""A higher limit has no effect: deliveries never reach it."""
 
 PAGE_SIZE_DEFAULT: Final = 50
 PAGE_SIZE_MAX: Final = 100
@@ -35,17 +35,21 @@ NEXT_CURSOR_DESCRIPTION: Final = (
 )
 
 DEFAULT_EVENTS_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
-"""For the document: a set would be written in another order by each process."""
+"""For the OpenAPI document: each process would write a set in a different order."""
 WHEN_DESCRIPTION: Final = (
-    "`detached`: do not ring for an end that was told in the answer to the request that started the call. Whatever that "
-    "request was not told rings."
+    "`detached`: send no callback for an end that the response to the request that started the call already carried. All "
+    "other events are sent."
 )
 
 
 class RequestBody(BaseModel):
-    """A JSON object that a client sends."""
+    """The JSON body of a request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def to_arguments(self, **replaced: Any) -> dict[str, Any]:
+        """The members as arguments of the domain value with the same names, except those that are replaced."""
+        return {**dict(self), **replaced}
 
 
 class QueryParams(BaseModel):
@@ -65,7 +69,7 @@ def _is_none(value: object) -> bool:
 
 
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)]
-"""A client's own name for something, or the name of an upstream or a tool."""
+"""A client's own identifier, or the name of an upstream or a tool."""
 Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
 ResourceUri = Annotated[str, Field(min_length=1, max_length=RESOURCE_URI_LENGTH_MAX), AfterValidator(require_printable)]
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)]
@@ -85,4 +89,4 @@ Instant = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
 ]
 OmittedIfNone = Annotated[T | None, Field(exclude_if=_is_none)]
-"""Absent when there is nothing to show."""
+"""A member that is absent instead of null."""

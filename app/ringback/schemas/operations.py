@@ -1,7 +1,7 @@
-"""The public halves of the keys that sign callbacks, as a JWK set (RFC 7517, RFC 8037)."""
+"""Responses for operators and receivers: health, readiness, problem types, and public keys (RFC 7517, RFC 8037)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -20,10 +20,29 @@ class JwkView(ResponseBody):
 
 
 class JwkSetView(ResponseBody):
-    """Newest first. Empty when callbacks carry no `v1a` signature."""
+    """Newest first. Empty if callbacks carry no `v1a` signature."""
 
     keys: list[JwkView]
 
     @classmethod
     def from_keys(cls, keys: Sequence[Mapping[str, Any]]) -> Self:
         return cls(keys=[JwkView.model_validate(key) for key in keys])
+
+
+class HealthView(ResponseBody):
+    status: Literal["ok"] = "ok"
+
+
+class ReadinessView(ResponseBody):
+    status: Literal["ready"] = "ready"
+    degraded: list[str] = Field(
+        description="Paths of MCP endpoints that failed and are being restarted. All other endpoints and REST are served."
+    )
+
+
+class ProblemTypeView(ResponseBody):
+    """The meaning of a problem type."""
+
+    type: str
+    title: str
+    status: int

@@ -1,4 +1,4 @@
-"""Tasks that exist upstream, as they are adopted."""
+"""Requests that adopt an upstream's task, or report a call that runs elsewhere."""
 
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -6,46 +6,36 @@ from pydantic import Field, Strict, model_validator
 
 from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, Progress
 from ringback.domain.tool_result import PROGRESS_MESSAGE_LENGTH_MAX
-from ringback.schemas.calls import OptionalCallback, TimeoutSeconds
+from ringback.schemas.calls import OptionalCallback, TimeoutSeconds, to_registration
 from ringback.schemas.fields import Label, RequestBody
 from ringback.services.adoption import UNKNOWN_TOOL, AdoptTaskRequest
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT
+from ringback.services.new_calls import TIMEOUT_SECONDS_DEFAULT
 from ringback.services.reports import CallReport, parse_error_completion, parse_result_completion
 
 TASK_ID_LENGTH_MAX: Final = 1024
-"""As much as the drivers keep of an upstream's own."""
+"""The drivers keep task ids of upstreams up to the same length."""
 
 
 class AdoptBody(RequestBody):
-    """A task that somebody already started upstream."""
+    """A task that another client has already started at an upstream."""
 
     upstream: Label
     task_id: Annotated[str, Field(min_length=1, max_length=TASK_ID_LENGTH_MAX)]
-    tool: Label = Field(default=UNKNOWN_TOOL, description="What was called: the task itself does not say.")
+    tool: Label = Field(default=UNKNOWN_TOOL, description="The tool of the task. The task itself does not name it.")
     client_session_id: Label | None = None
     correlation_id: Label | None = None
     callback: OptionalCallback = None
     timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT,
-        description="The call's deadline, from now. The task is cancelled then.",
+        description="The call's deadline, in seconds from now. Ringback then cancels the task.",
     )
 
     def to_request(self) -> AdoptTaskRequest:
-        return AdoptTaskRequest(
-            upstream=self.upstream,
-            task_id=self.task_id,
-            tool=self.tool,
-            client_session_id=self.client_session_id,
-            correlation_id=self.correlation_id,
-            callback=self.callback.to_registration() if self.callback else None,
-            timeout_seconds=self.timeout_seconds,
-        )
+        return AdoptTaskRequest(**self.to_arguments(callback=to_registration(self.callback)))
 
-
-# Calls that run elsewhere, as they are reported.
 
 KEY_LENGTH_MAX: Final = 256
-"""As for an Idempotency-Key: room for several UUIDs, or for the reporter's own name of the work."""
+"""As long as an Idempotency-Key: several UUIDs fit, or the reporter's own name of the work."""
 _FINITE: Final = Field(allow_inf_nan=False)
 
 ReportedStatus = Literal["working", "completed", "failed", "cancelled"]
@@ -59,7 +49,7 @@ class ProgressBody(RequestBody):
     message: Annotated[str, Field(max_length=PROGRESS_MESSAGE_LENGTH_MAX)] | None = None
 
     def to_progress(self) -> Progress:
-        return Progress(progress=self.progress, total=self.total, message=self.message)
+        return Progress(**self.to_arguments())
 
 
 class ErrorBody(RequestBody):
@@ -71,25 +61,29 @@ class ErrorBody(RequestBody):
 
 
 class ReportBody(RequestBody):
-    """What is known of a tool call that runs elsewhere. Every report may be the first: it makes the call then."""
+    """The state of a tool call that runs elsewhere. The first report of a key creates the call; any report can be the first."""
 
     key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH_MAX, pattern=r"^[\x20-\x7e]+$")] = Field(
         description="Your own name for the call, the same in every report of it."
     )
-    upstream: Label = Field(description="What runs the tool: 1 to 24 of a-z, 0-9 and '-'. It need not be configured.")
+    upstream: Label = Field(
+        description="The server that runs the tool: 1 to 24 of a-z, 0-9 and '-'. It need not be configured."
+    )
     tool: Label
-    arguments: dict[str, Any] | None = Field(default=None, description="What the tool was called with.")
+    arguments: dict[str, Any] | None = Field(default=None, description="The arguments of the tool call.")
     client_session_id: Label | None = None
     correlation_id: Label | None = None
     callback: OptionalCallback = None
     timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT,
-        description="From the first report on: a call whose end was not reported by then ends as `unknown`.",
+        description="In seconds from the first report. A call whose end is not reported by then ends as `unknown`.",
     )
     progress: ProgressBody | None = None
-    status: ReportedStatus | None = Field(default=None, description="Follows from the rest, but for `cancelled`.")
-    result: dict[str, Any] | None = Field(default=None, description="The CallToolResult of a call that has ended.")
-    error: ErrorBody | None = Field(default=None, description="The JSON-RPC error of a call that has failed.")
+    status: ReportedStatus | None = Field(
+        default=None, description="Optional, because the other members imply it; only `cancelled` must be sent."
+    )
+    result: dict[str, Any] | None = Field(default=None, description="The CallToolResult of a completed call.")
+    error: ErrorBody | None = Field(default=None, description="The JSON-RPC error of a failed call.")
 
     @model_validator(mode="after")
     def _check_consistent(self) -> Self:
@@ -104,18 +98,14 @@ class ReportBody(RequestBody):
         return self
 
     def to_report(self) -> CallReport:
-        return CallReport(
-            key=self.key,
-            upstream=self.upstream,
-            tool=self.tool,
-            arguments=self.arguments,
-            client_session_id=self.client_session_id,
-            correlation_id=self.correlation_id,
-            callback=self.callback.to_registration() if self.callback else None,
-            timeout_seconds=self.timeout_seconds,
+        values = self.to_arguments(
+            callback=to_registration(self.callback),
             progress=self.progress.to_progress() if self.progress else None,
             completion=self._completion(),
         )
+        for name in ("status", "result", "error"):
+            del values[name]
+        return CallReport(**values)
 
     def _completion(self) -> CallCompletion | None:
         if self.result is not None:

@@ -1,10 +1,10 @@
-"""Webhooks, as they are registered and as they are shown. A secret comes back once, and only if it was generated here."""
+"""Requests and responses of webhooks. A response shows a secret once, and only if the service generated it."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Strict, ValidationInfo, field_validator
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 
 from ringback.domain.event import EventName
 from ringback.domain.retry import RetryProfile
@@ -64,7 +64,8 @@ class CallbackBody(RequestBody):
     description: Description | None = None
 
     def to_registration(self) -> WebhookRegistration:
-        return WebhookRegistration(**{**dict(self), "secret": self.secret and self.secret.get_secret_value()})
+        secret = self.secret.get_secret_value() if self.secret else None
+        return WebhookRegistration(**self.to_arguments(secret=secret))
 
 
 class RegisterWebhookBody(CallbackBody):
@@ -100,7 +101,7 @@ class RegisterWebhookBody(CallbackBody):
 
 
 class ChangeWebhookBody(RequestBody):
-    """What is to be different; what is left out stays."""
+    """The members to change. A member that you leave out keeps its value."""
 
     url: Url | None = None
     events: EventNames | None = None
@@ -109,16 +110,16 @@ class ChangeWebhookBody(RequestBody):
     when: DeliveryCondition | None = None
     retries: RetryProfile | None = None
     rate_per_second: RatePerSecond | None = Field(
-        default=None, description="Attempts a second at most; null removes the limit."
+        default=None, description="The largest number of attempts per second; null removes the limit."
     )
     state: Literal["active", "disabled"] | None = None
 
     @field_validator("*", mode="before")
     @classmethod
     def _reject_null(cls, value: Any, info: ValidationInfo) -> Any:
-        """Null would mean "remove" to some and "leave" to others, where it cannot only mean "no limit"."""
+        """Reject null except for `rate_per_second`: elsewhere, null could mean both "remove" and "keep"."""
         if value is None and info.field_name != "rate_per_second":
-            raise ValueError("Null is no value for this. Leave the member out to keep what is there.")
+            raise ValueError("This member cannot be null. Leave it out to keep its value.")
         return value
 
     def to_change(self) -> WebhookChange:
@@ -140,29 +141,29 @@ class ChangeWebhookBody(RequestBody):
 
 
 class RotateSecretBody(RequestBody):
-    """A new signing secret, and how long the old ones go on beside it."""
+    """A new signing secret, and how long the previous secrets stay valid."""
 
-    secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
+    secret: Secret | None = Field(default=None, description="`whsec_…`. The service generates one if you send none.")
     overlap_seconds: Annotated[float, Strict()] = Field(
         default=SECRET_OVERLAP_SECONDS_DEFAULT,
         ge=0,
         le=SECRET_OVERLAP_SECONDS_MAX,
-        description="So long callbacks carry a signature of each older secret, too. 0 ends all of them now.",
+        description="For this time, callbacks also carry a signature of each previous secret. 0 ends all previous secrets now.",
     )
 
 
 class ReplayBody(RequestBody):
-    """What to send again: exactly one of these."""
+    """The deliveries to send again: exactly one member is set."""
 
-    since: datetime | None = Field(default=None, description="What happened from this time on; with its offset.")
-    cursor: Cursor | None = Field(default=None, description="What came after this place in the event log.")
-    dead: Literal[True] | None = Field(default=None, description="Whatever was given up.")
+    since: datetime | None = Field(default=None, description="Events from this time on; with a UTC offset.")
+    cursor: Cursor | None = Field(default=None, description="Events after this place in the event log.")
+    dead: Literal[True] | None = Field(default=None, description="All dead deliveries.")
 
     @field_validator("since")
     @classmethod
     def _require_offset(cls, value: datetime | None) -> datetime | None:
         if value is not None and value.tzinfo is None:
-            raise ValueError("Say in which time zone: 2026-11-20T17:00:00Z.")
+            raise ValueError("Add the UTC offset: 2026-11-20T17:00:00Z.")
         return value
 
     def to_request(self) -> ReplayRequest:
@@ -170,10 +171,10 @@ class ReplayBody(RequestBody):
 
 
 class ReplayedView(ResponseBody):
-    replayed: int = Field(description="How many deliveries are sent again.")
-    still_open: int = Field(description="How many were left alone, because they are being delivered anyway.")
+    replayed: int = Field(description="The number of deliveries that are sent again.")
+    still_open: int = Field(description="The number of deliveries that were skipped, because they have not ended yet.")
     more: bool = Field(
-        description="Whether the bound of one request was reached. Ask again, from the cursor if there is one."
+        description="Whether the request reached its limit. Send it again, with `cursor` if it is not null."
     )
     cursor: str | None
 
@@ -195,9 +196,11 @@ class WebhookListQuery(QueryParams):
 class WebhookView(ResponseBody):
     """A registration of a callback URL."""
 
+    model_config = ConfigDict(populate_by_name=True)
+
     id: str
     url: str
-    events: list[EventName]
+    events: Annotated[list[EventName], BeforeValidator(sorted)]
     upstream: str | None
     resource_uri: str | None
     tool: str | None
@@ -217,70 +220,47 @@ class WebhookView(ResponseBody):
     updated_at: Instant
     expires_at: Instant | None
     last_delivery_at: Instant | None
-    last_error: str | None = Field(description="How the last attempt or challenge failed, until one succeeds.")
+    last_error: str | None = Field(description="How the last attempt or challenge failed; null after a success.")
     failing_since: Instant | None
     paused_until: Instant | None = Field(
-        description="After several failures in a row nothing is sent until then; after that one attempt at a time."
+        validation_alias=AliasPath("breaker", "paused_until"),
+        description="The service sends nothing until then, after several failures in a row; then one attempt at a time.",
     )
 
     @classmethod
-    def from_webhook(cls, webhook: Webhook, **more: Any) -> Self:
-        return cls(
-            id=webhook.id,
-            url=webhook.url,
-            events=sorted(webhook.events),
-            upstream=webhook.upstream,
-            resource_uri=webhook.resource_uri,
-            tool=webhook.tool,
-            call_id=webhook.call_id,
-            client_session_id=webhook.client_session_id,
-            correlation_id=webhook.correlation_id,
-            match_correlation=webhook.match_correlation,
-            retries=webhook.retries,
-            include_result=webhook.include_result,
-            when=webhook.when,
-            ordered=webhook.ordered,
-            rate_per_second=webhook.rate_per_second,
-            description=webhook.description,
-            state=webhook.state,
-            origin=webhook.origin,
-            created_at=webhook.created_at,
-            updated_at=webhook.updated_at,
-            expires_at=webhook.expires_at,
-            last_delivery_at=webhook.last_delivery_at,
-            last_error=webhook.last_error,
-            failing_since=webhook.failing_since,
-            paused_until=webhook.breaker.paused_until,
-            **more,
-        )
+    def from_webhook(cls, webhook: Webhook) -> Self:
+        return cls.model_validate(webhook)
 
 
 class RegisteredWebhookView(WebhookView):
-    """A webhook just made, with what is shown this once."""
+    """A new webhook. Only this response shows its generated secret."""
 
-    hears: str = Field(description="One sentence that says what will ring.")
+    hears: str = Field(description="One sentence that says which events this webhook receives.")
     secret: OmittedIfNone[str] = Field(
-        default=None, description="The signing secret if it was generated; shown this once."
+        default=None, description="The signing secret if the service generated it. Only this response shows it."
     )
 
     @classmethod
     def from_registered(cls, registered: RegisteredWebhook) -> Self:
-        return cls.from_webhook(
-            registered.webhook, hears=describe_webhook(registered.webhook), secret=registered.secret
-        )
+        webhook = registered.webhook
+        return cls(**dict(WebhookView.from_webhook(webhook)), hears=describe_webhook(webhook), secret=registered.secret)
 
 
 class RotatedWebhookView(WebhookView):
-    """A webhook with a new secret, which is shown this once."""
+    """A webhook with a new secret. Only this response shows a generated one."""
 
-    overlap_ends_at: Instant = Field(description="Until then callbacks carry signatures of older secrets, too.")
+    overlap_ends_at: Instant = Field(description="Until then, callbacks also carry signatures of previous secrets.")
     secret: OmittedIfNone[str] = Field(
-        default=None, description="The signing secret if it was generated; shown this once."
+        default=None, description="The signing secret if the service generated it. Only this response shows it."
     )
 
     @classmethod
     def from_rotated(cls, rotated: RotatedSecret) -> Self:
-        return cls.from_webhook(rotated.webhook, overlap_ends_at=rotated.overlap_ends_at, secret=rotated.secret)
+        return cls(
+            **dict(WebhookView.from_webhook(rotated.webhook)),
+            overlap_ends_at=rotated.overlap_ends_at,
+            secret=rotated.secret,
+        )
 
 
 class WebhookPageView(ResponseBody):

@@ -1,25 +1,30 @@
-"""The use cases: one door for every surface.
+"""The use cases. REST, MCP, the extension and the CLI all call these services.
 
-REST today, MCP and others later, all come through here; no surface talks to the store or to an upstream by itself. A service
-method takes the caller first, checks its scope, and does the whole thing or nothing:
+No surface reads the store or calls an upstream by itself. A service method takes the caller first, checks the caller's scope,
+and then does everything or nothing.
 
-    calls       start, read, wait, join, list, result, cancel
-    adoption    tasks that exist upstream, followed as calls
-    reports     calls that run elsewhere, told by whoever runs them
-    started     what these answer to whoever brought a call about
-    webhooks    read, list, change, test, give a new secret, remove
-    registrations  new webhooks, which hear from now on or from a place in the log
-    verification   which webhooks have to prove that their URL wants callbacks
-    events      poll the log, and follow it
-    deliveries  what was sent, and what came of it
-    replays     what was sent, sent again
-    resume      a token becomes a call, its result and the events since; a fresh token, and the end of older ones
-    quotas      how much of everything one principal may have at once
-    keys        API keys, and who presents one
-    insights    what can be called, and how the service is doing
-    readiness   whether a real write is kept, asked once a second at most
-    sealing_keys   a start is refused while keys are missing that sealed what is stored
-    upkeep      what an operator does to a running service
+    calls           start, read, list, join and cancel calls; wait for them; read results
+    new_calls       the request, the checks and the response that start, adoption and report share
+    adoption        follow a task that exists at an upstream as a call
+    reports         record calls that run elsewhere, as their servers report them
+    input_answers   answer the questions of a call
+    registrations   register webhooks and callbacks
+    webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
+    webhook_checks  ownership, secrets and subscription limits of webhooks
+    verification    which webhooks must prove that their URL accepts callbacks
+    events          poll and follow the event log
+    deliveries      read deliveries and their attempts
+    replays         send deliveries again
+    resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
+    quotas          limits for each principal
+    api_keys        create, list, revoke and authenticate API keys
+    tool_aliases    names of tools when several upstreams share one endpoint
+    insights        read models: upstreams, tools, status and readiness
+    administration  reload the configuration of upstreams
+    sealing_keys    refuse a start without the keys that sealed stored data
+    lifecycle       refuse new work during a shutdown
+    long_polling    read the store again until a condition holds
+    response_hooks  actions that run after a response has been written
 
-What belongs to another principal and what does not exist are told apart nowhere: both are `NotFound` with the same words.
+A resource of another principal and a resource that does not exist raise the same `NotFound` with the same words.
 """

@@ -1,4 +1,4 @@
-"""Upkeep: what an operator does to a service that runs."""
+"""Operator actions on a running service."""
 
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
@@ -12,9 +12,9 @@ class Administration:
         self._configuration = configuration
 
     async def reload_upstreams(self, caller: Caller | None = None) -> Reloaded:
-        """Read the upstreams' configuration again; takes the scope `admin`, unless it is the process that is told (None).
+        """Read the configuration of upstreams again. A caller needs the scope `admin`; None stands for the process itself.
 
-        Raises `InvalidConfiguration`; then everything is as it was.
+        Raises `InvalidConfiguration`, and then changes nothing.
         """
         if caller is not None:
             caller.require_scope(Scope.ADMIN)
@@ -24,5 +24,5 @@ class Administration:
 
 
 async def _notify_runners(tx: Transaction) -> None:
-    """Calls of an upstream that is there again may have been queued for long."""
+    """Wake the runners: calls of an upstream that is configured again can be in the queue."""
     tx.notify(CALL_QUEUED_TOPIC)

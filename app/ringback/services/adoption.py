@@ -1,15 +1,14 @@
-"""Adoption: a task that somebody already started upstream becomes a call, which follows it to its end.
+"""Adoption: a task that exists at an upstream becomes a call, which follows the task to its end.
 
-Whoever knows a task's id may have it looked at upstream with Ringback's credentials, which all principals share. So what a call
-of another principal follows, or once followed, is not adopted: it looks like a task that does not exist.
+All principals share Ringback's credentials for an upstream, so a client who knows a task's id could read another principal's
+task. Therefore a task that a call of another principal follows, or has followed, is not adopted: the response is the same as
+for an unknown task.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Protocol
 
-from ringback.domain.call import Call, Handle, compute_request_hash
-from ringback.domain.clock import seconds
+from ringback.domain.call import Call, Handle
 from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
@@ -17,49 +16,36 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, check_timeout
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
-from ringback.services.started_call import StartedCall, build_started_call
+from ringback.services.registrations import WebhookRegistrations
 
 UNKNOWN_TOOL: Final = "(unknown)"
-"""A task does not say which tool it came from. No tool has such a name: MCP allows letters, digits and `_-./`."""
+"""A task does not name its tool. No tool has this name, because MCP allows only letters, digits and `_-./`."""
 
 
 class TaskLookup(Protocol):
-    """Which tasks there are upstream."""
+    """Finds tasks of upstreams."""
 
     async def find_task(
         self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None
     ) -> Handle | None:
-        """What a call needs to follow this task; None when the upstream does not know it.
+        """Return the handle with which a call follows this task; None if the upstream does not know the task.
 
-        Raises `UnknownUpstream` as `Catalog.check`, `InvalidRequest` for an upstream without tasks, `Unavailable` for one that
-        does not tell now.
+        Raises `UnknownUpstream` as `ToolCatalog.check_call` does, `InvalidRequest` for an upstream without tasks, and
+        `Unavailable` if the upstream does not respond.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptTaskRequest:
-    """The task to be followed, and what its adopter knows of it."""
-
-    upstream: str
+class AdoptTaskRequest(CallRequest):
     task_id: str
     tool: str = UNKNOWN_TOOL
-    client_session_id: str | None = None
-    correlation_id: str | None = None
-    callback: WebhookRegistration | None = None
-    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
 
     def compute_hash(self) -> str:
-        return compute_request_hash(
-            upstream=self.upstream,
-            tool=self.tool,
-            arguments={"task_id": self.task_id},
-            callback_url=self.callback.url if self.callback else None,
-        )
+        return self.hash_with_arguments({"task_id": self.task_id})
 
 
 class TaskAdoption:
@@ -75,25 +61,22 @@ class TaskAdoption:
         lifecycle: Lifecycle,
     ) -> None:
         self._store = store
-        self._ids = ids
         self._tasks = tasks
-        self._tokens = tokens
+        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
         self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
 
     async def adopt_task(self, caller: Caller, request: AdoptTaskRequest) -> StartedCall:
-        """Follow the task from now on; the same task again gives the same call, whatever its state by then.
+        """Follow the task from now on. Adopting it again returns the same call in its current state.
 
-        Raises `NotFound` for a task that the upstream does not know, or that is another principal's.
+        Raises `NotFound` for a task that the upstream does not know, or that another principal's call follows.
         """
-        caller.require_scope(Scope.ADOPT)
-        if request.callback is not None:
-            caller.require_scope(Scope.WEBHOOKS)
-        check_timeout(request.timeout_seconds)
+        request.require_allowed(caller, Scope.ADOPT)
+        request.require_valid_timeout()
         self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal)
-        # Asked in any case, so that a foreign task takes as long to refuse as one that does not exist.
+        # Always query the upstream, so that the response time does not show whether a foreign task exists.
         handle = await self._tasks.find_task(request.upstream, request.task_id, visible_upstreams=caller.upstreams)
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         return await self._store.write(
@@ -113,34 +96,25 @@ class TaskAdoption:
         existing = await tx.call_queue.find_by_task(request.upstream, request.task_id)
         if existing is not None and existing.principal == principal:
             _require_same_request(existing, request)
-            return await build_started_call(tx, self._tokens, existing, created=False, secret=None)
+            return await self._new_calls.build_started_call(tx, existing, created=False)
         if existing is not None or handle is None:
             raise NotFound("This upstream has no task of yours with this id.")
-        await self._quotas.require_call_quota(tx, principal)
-        call = self._new_call(principal, request, handle, now=tx.now())
-        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
-        await tx.calls.insert(call)
-        tx.notify(CALL_QUEUED_TOPIC)
-        return await build_started_call(tx, self._tokens, call, created=True, secret=secret)
-
-    def _new_call(self, principal: Principal, request: AdoptTaskRequest, handle: Handle, *, now: datetime) -> Call:
-        return Call(
-            id=self._ids.new_call_id(),
-            principal=principal,
-            upstream=request.upstream,
-            tool=request.tool,
+        now = tx.now()
+        call = self._new_calls.build_call(
+            principal,
+            request,
+            now=now,
             arguments={},
-            client_session_id=request.client_session_id,
-            correlation_id=request.correlation_id,
             request_hash=request.compute_hash(),
             handle=handle,
-            accepts_input=True,  # otherwise a question of the task would have it cancelled, and it is somebody's
+            accepts_input=True,  # otherwise the runner would cancel the task at its first question, and the client needs it
             dispatched_at=now,
             runs=1,
-            created_at=now,
-            updated_at=now,
-            deadline_at=now + seconds(request.timeout_seconds),
         )
+        await self._new_calls.insert_callback(tx, call, callback)
+        await tx.calls.insert(call)
+        tx.notify(CALL_QUEUED_TOPIC)
+        return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
 
 
 def _require_same_request(call: Call, request: AdoptTaskRequest) -> None:

@@ -1,4 +1,4 @@
-"""API keys: made once, kept as a hash, presented with every request."""
+"""API keys. The store keeps only their hashes; clients send a key with every request."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,9 +9,8 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, PRINCIPAL_LENGTH_MAX, ApiKey, Caller, Principal, Scope
 from ringback.signing import secrets
 
-API_KEY_BYTES: Final = 24
 API_KEY_PREFIX_LENGTH: Final = 12
-"""Characters of a key that are kept readable: enough to tell keys apart, far too few to guess the rest."""
+"""Characters of a key that are stored readable: enough to distinguish keys, too few to guess the rest."""
 
 
 class ApiKeys:
@@ -22,14 +21,14 @@ class ApiKeys:
     async def create_key(
         self, principal: str, *, name: str, scopes: frozenset[Scope], upstreams: frozenset[str] | None
     ) -> tuple[ApiKey, str]:
-        """A new key and its text, which is shown this once."""
+        """Create a key. The second value is its text, which is shown only once."""
         if not principal.isprintable() or not 0 < len(principal) <= PRINCIPAL_LENGTH_MAX:
             raise InvalidRequest(f"principal must be 1 to {PRINCIPAL_LENGTH_MAX} printable characters.")
         if principal.startswith(OIDC_PRINCIPAL_PREFIX):
             raise InvalidRequest(
-                f"principal must not begin with '{OIDC_PRINCIPAL_PREFIX}': these belong to access tokens."
+                f"principal must not begin with '{OIDC_PRINCIPAL_PREFIX}': access tokens use this prefix."
             )
-        text = secrets.generate_api_key(self._ids.random_bytes(API_KEY_BYTES))
+        text = secrets.generate_api_key(self._ids.random_bytes(secrets.API_KEY_RANDOM_BYTES))
 
         async def insert(tx: Transaction) -> ApiKey:
             key = ApiKey(
@@ -51,16 +50,16 @@ class ApiKeys:
         return await self._store.read(lambda tx: tx.api_keys.list_all())
 
     async def revoke_key(self, key_id: str) -> None:
-        """From the next request on, the key is unknown."""
+        """Revoke the key from the next request on."""
 
         async def revoke(tx: Transaction) -> bool:
             return is_well_formed_id("key", key_id) and await tx.api_keys.revoke(KeyId(key_id), now=tx.now())
 
         if not await self._store.write(revoke):
-            raise NotFound("No living key has this id. List them: ringback keys list")
+            raise NotFound("No valid key has this id. List keys: ringback keys list")
 
     async def authenticate_key(self, text: str | None) -> Caller:
-        """Who presents this key; looked up each time, so that a revoked key is refused at once."""
+        """Return the caller of this key. Each request reads the store, so that a revoked key is refused at once."""
         if text is None:
             raise Unauthenticated(
                 "Send your API key: 'Authorization: Bearer rbk_…'. Create one: ringback keys create PRINCIPAL"
@@ -69,5 +68,5 @@ class ApiKeys:
         if secrets.is_well_formed_api_key(text):
             key = await self._store.read(lambda tx: tx.api_keys.find_by_hash(secrets.hash_api_key(text)))
         if key is None or key.revoked_at is not None:
-            raise Unauthenticated("This API key is not known here, or it was revoked. List keys: ringback keys list")
+            raise Unauthenticated("This API key is unknown or revoked. List keys: ringback keys list")
         return key.to_caller()

@@ -1,17 +1,17 @@
-"""Calls: start one, look at it, wait for it, take its result, cancel it."""
+"""Calls: start, read, list, join and cancel them; wait for them; read their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import CANCELLED_COMPLETION, Call, RerunPolicy, compute_request_hash, has_no_upstream_state
+from ringback.domain.call import CANCELLED_COMPLETION, Call, RerunPolicy, has_no_upstream_state
 from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
-from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
+from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, IdGenerator, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -23,12 +23,9 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, CallLeases
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
+from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
-from ringback.services.started_call import StartedCall, build_started_call
-
-TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
-TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
+from ringback.services.registrations import WebhookRegistrations
 
 
 class JoinMode(StrEnum):
@@ -37,31 +34,18 @@ class JoinMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartCallRequest:
-    """What a client asks for when it starts a call."""
-
-    upstream: str
-    tool: str
+class StartCallRequest(CallRequest):
     arguments: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    client_session_id: str | None = None
-    correlation_id: str | None = None
     idempotency_key: str | None = None
-    callback: WebhookRegistration | None = None
     meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """`_meta` for the upstream. No part of what makes two requests the same: traces differ from one sending to the next."""
+    """`_meta` for the upstream. The request hash leaves it out, because traces differ between two sendings of one request."""
     wait_seconds: float = 0.0
-    """For so long the client stays to take the plain result itself."""
-    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
+    """How long the client keeps its request open for the plain result."""
     accepts_input: bool = False
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
 
     def compute_hash(self) -> str:
-        return compute_request_hash(
-            upstream=self.upstream,
-            tool=self.tool,
-            arguments=self.arguments,
-            callback_url=self.callback.url if self.callback else None,
-        )
+        return self.hash_with_arguments(self.arguments)
 
 
 class Calls:
@@ -82,10 +66,9 @@ class Calls:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._ids = ids
         self._catalog = catalog
         self._recorder = recorder
-        self._tokens = tokens
+        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
         self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -93,31 +76,31 @@ class Calls:
         self._admission = admission
 
     async def start_call(self, caller: Caller, request: StartCallRequest) -> StartedCall:
-        """Store the call and answer; it runs from then on whatever becomes of the client.
+        """Store the call and return. The call runs from then on, also if the client disconnects.
 
-        The same idempotency key with the same request gives the same call, whatever its state by then. A callback is a webhook,
-        so it takes the scope of one too.
+        The same idempotency key with the same request returns the same call in its current state.
         """
-        caller.require_scope(Scope.CALLS)
-        if request.callback is not None:
-            caller.require_scope(Scope.WEBHOOKS)
+        request.require_allowed(caller, Scope.CALLS)
         self._lifecycle.require_running()
         if request.idempotency_key is not None:
             existing = await self._store.read(lambda tx: self._find_idempotent_call(tx, caller.principal, request))
             if existing is not None:
                 return existing
         self._quotas.acquire_start(caller.principal)
-        await self._check_request(caller, request)
+        request.require_valid_timeout()
+        await self._catalog.check_call(
+            request.upstream, request.tool, request.arguments, visible_upstreams=caller.upstreams
+        )
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
-        with self._admission.admit_call():  # and not before: a look-up of the callback's host may take seconds
+        with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
             return await self._store.write(
                 lambda tx: self._insert_call(tx, caller.principal, request, callback, secret, leases)
             )
 
     async def get_call(self, caller: Caller, call_id: str, *, wait_seconds: float = 0.0) -> Call:
-        """The call; with `wait_seconds`, as soon as its status changes or that time is over."""
+        """Return the call; with `wait_seconds`, when its status changes or when that time has passed."""
         caller.require_scope(Scope.READ)
         first = await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
         if wait_seconds <= 0 or first.is_final:
@@ -125,34 +108,34 @@ class Calls:
         return await self._poll_call(caller, first, wait_seconds, until_final=False)
 
     async def get_for_waiting(self, caller: Caller, call_id: str) -> Call:
-        """A call of before, for whoever may start calls: to wait for it again."""
+        """Return an existing call for a caller with the scope `calls`, who waits for it again."""
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
 
     async def mark_unattended(self, caller: Caller, call_id: str) -> None:
-        """The client that stayed for the plain result has gone: what is told from now on is news to it."""
+        """Record that the client of the open request has disconnected. `detached` webhooks then receive the end of the call."""
         caller.require_scope(Scope.CALLS)
 
-        async def leave(tx: Transaction) -> None:
+        async def mark(tx: Transaction) -> None:
             call = await get_own_call(tx, caller.principal, call_id)
             if not call.is_final:
-                left = replace(call, attended_until=None)
-                await tx.calls.update(left, CallChange.UNATTENDED, expected=call.status, lease_token=None)
+                unattended = replace(call, attended_until=None)
+                await tx.calls.update(unattended, CallChange.UNATTENDED, expected=call.status, lease_token=None)
 
-        await self._store.write(leave)
+        await self._store.write(mark)
 
     async def acknowledge_inline(self, call: Call) -> None:
-        """The call's end was written to the client that stayed for it: `detached` webhooks are spared what it knows."""
+        """Record that the open response carried the end of the call: cancel its deliveries to `detached` webhooks."""
         if call.answered_inline and await self._store.read(lambda tx: tx.call_deliveries.has_unsent(call.id)):
             await self._store.write(lambda tx: tx.call_deliveries.cancel_detached(call.id))
 
     async def wait_for_call(
         self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True
     ) -> tuple[Call, bytes | None]:
-        """The call that was just started at its end, with its result if it has one; or as it is when the time is over.
+        """Wait for the end of a call that was just started. Return the call, and its result if it has one.
 
-        With `until_final` off, also as soon as its status is another than in `call`. Whoever may start a call may wait for it:
-        after the start, a missing scope to read must not become an error.
+        Without `until_final`, any other status than that of `call` ends the wait too. The scope `calls` is enough: after the
+        start, a missing scope `read` must not become an error.
         """
         caller.require_scope(Scope.CALLS)
         if wait_seconds > 0 and not call.is_final:
@@ -164,7 +147,7 @@ class Calls:
     async def join_calls(
         self, caller: Caller, call_ids: Sequence[str], mode: JoinMode, *, wait_seconds: float
     ) -> tuple[Sequence[Call], bool]:
-        """These calls, and whether any or all of them have ended: as soon as that is so, or when the time is over."""
+        """Wait until any or all of these calls have ended, as `mode` says. Return the calls, and whether that is so."""
         caller.require_scope(Scope.READ)
         is_satisfied = any if mode is JoinMode.ANY else all
 
@@ -195,7 +178,7 @@ class Calls:
         )
 
     async def get_result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:
-        """The call and its stored CallToolResult, as JSON."""
+        """Return the call and its stored CallToolResult as JSON."""
         caller.require_scope(Scope.READ)
 
         async def read(tx: Transaction) -> tuple[Call, bytes]:
@@ -208,10 +191,10 @@ class Calls:
         return await self._store.read(read)
 
     async def cancel_call(self, caller: Caller, call_id: str) -> Call:
-        """Ask for the call's end; idempotent, and too late once it has ended.
+        """Request the end of the call. Repeating the request, or sending it after the end, changes nothing.
 
-        A call that was not dispatched ends at once, and so does one for which its upstream holds nothing. One that runs, here
-        or elsewhere, is asked to stop, and tells by itself how it ended.
+        A call that was not dispatched, or for which the upstream holds no state, ends at once. For a running call, the upstream
+        gets a cancellation, and the upstream's response decides how the call ends.
         """
         caller.require_scope(Scope.CALLS)
 
@@ -228,9 +211,9 @@ class Calls:
         return await self._store.write(cancel)
 
     async def cancel_immediately(self, caller: Caller, call_id: str) -> Call:
-        """End the call as cancelled, now, whatever its upstream still does: it is only told to stop. Raises `CallEnded`.
+        """End the call as cancelled now. The upstream gets a cancellation too, but its response is not awaited.
 
-        For clients to which a cancellation is final (the tasks of MCP 2025-11-25); all others learn how the call really ended.
+        For clients that treat a cancellation as final: the tasks of MCP 2025-11-25. Raises `CallEnded` if the call has ended.
         """
         caller.require_scope(Scope.CALLS)
 
@@ -250,12 +233,6 @@ class Calls:
 
     # -- starting --
 
-    async def _check_request(self, caller: Caller, request: StartCallRequest) -> None:
-        check_timeout(request.timeout_seconds)
-        await self._catalog.check_call(
-            request.upstream, request.tool, request.arguments, visible_upstreams=caller.upstreams
-        )
-
     async def _insert_call(
         self,
         tx: Transaction,
@@ -267,40 +244,33 @@ class Calls:
     ) -> StartedCall:
         if existing := await self._find_idempotent_call(tx, principal, request):
             return existing
-        await self._quotas.require_call_quota(tx, principal)
-        call = self._new_call(principal, request, now=tx.now())
-        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
+        call = self._build_call(principal, request, now=tx.now())
+        await self._new_calls.insert_callback(tx, call, callback)
         leased = await leases.lease_new(tx, call) if leases is not None else None
         await tx.calls.insert(leased or call)
         if leased is None and not (
             leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
         ):
             tx.notify(CALL_QUEUED_TOPIC)
-        return await build_started_call(tx, self._tokens, call, created=True, secret=secret)
+        return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
 
-    def _new_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
-        return Call(
-            id=self._ids.new_call_id(),
-            principal=principal,
-            upstream=request.upstream,
-            tool=request.tool,
+    def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
+        return self._new_calls.build_call(
+            principal,
+            request,
+            now=now,
             arguments=request.arguments,
             meta=request.meta,
-            client_session_id=request.client_session_id,
-            correlation_id=request.correlation_id,
             idempotency_key=request.idempotency_key,
             request_hash=request.compute_hash(),
             accepts_input=request.accepts_input,
             rerun_policy=request.rerun_policy,
             rerun_allowed=self._is_rerun_allowed(request),
             attended_until=now + seconds(request.wait_seconds) if request.wait_seconds > 0 else None,
-            created_at=now,
-            updated_at=now,
-            deadline_at=now + seconds(request.timeout_seconds),
         )
 
     def _is_rerun_allowed(self, request: StartCallRequest) -> bool:
-        """Judged once: what a tool says of itself later is no word about this call."""
+        """Decide once, at the start: later annotations of the tool do not apply to this call."""
         match request.rerun_policy:
             case RerunPolicy.NEVER:
                 return False
@@ -312,7 +282,7 @@ class Calls:
     async def _find_idempotent_call(
         self, tx: Transaction, principal: Principal, request: StartCallRequest
     ) -> StartedCall | None:
-        """What the idempotency key already names: the same call, a conflict, or the memory of one that has expired."""
+        """Return the call of the idempotency key. Raise for another request or for an expired call; None for a new key."""
         key = request.idempotency_key
         if key is None:
             return None
@@ -326,7 +296,7 @@ class Calls:
             )
         if call is None:
             raise CallExpired("The call of this Idempotency-Key has expired. Nothing was started; use a new key.")
-        return await build_started_call(tx, self._tokens, call, created=False, secret=None)
+        return await self._new_calls.build_started_call(tx, call, created=False)
 
     # -- waiting --
 
@@ -345,14 +315,8 @@ class Calls:
         )
 
 
-def check_timeout(timeout_seconds: float) -> None:
-    """Raises `InvalidRequest` for a time in which no call is to end."""
-    if not 0 < timeout_seconds <= TIMEOUT_SECONDS_MAX:
-        raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
-
-
 async def get_own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
-    """The principal's call of this id; `NotFound` when unknown or foreign, `CallExpired` when it has gone."""
+    """Return the principal's call; raise `NotFound` if it is unknown or foreign, `CallExpired` if it has been deleted."""
     if is_well_formed_id("call", call_id):
         call = await tx.calls.get(CallId(call_id))
         if call is not None and call.principal == principal:
@@ -368,10 +332,10 @@ def _raise_if_expired(tombstone: Tombstone | None) -> None:
 
 
 async def _request_cancellation(tx: Transaction, call: Call) -> Call:
-    asked = replace(call, cancel_requested=True, updated_at=tx.now())
-    await tx.calls.update(asked, CallChange.CANCELLING, expected=call.status, lease_token=None)
+    cancelling = replace(call, cancel_requested=True, updated_at=tx.now())
+    await tx.calls.update(cancelling, CallChange.CANCELLING, expected=call.status, lease_token=None)
     tx.notify(call_changed_topic(call.id))
-    return asked
+    return cancelling
 
 
 def _no_result_detail(call: Call) -> str:

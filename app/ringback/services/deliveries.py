@@ -1,4 +1,4 @@
-"""Deliveries: what was sent to whom, and what came of it."""
+"""Read deliveries and their attempts."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Events: the log, polled and followed."""
+"""Poll and follow the event log."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -17,29 +17,29 @@ from ringback.services.long_polling import poll_until
 from ringback.services.quotas import QuotaEnforcer
 
 HEARTBEAT_SECONDS: Final = 15.0
-"""Half of what the stricter clients take for silence (mcp-events §5), and below the idle timeout of every common proxy."""
+"""Half of the stricter clients' idle timeout (mcp-events §5), and below the idle timeout of every common proxy."""
 FOLLOW_SECONDS_MAX: Final = 900.0
-"""Then a follower has to come back, with its cursor and a key that is still good."""
+"""After this time, a client must reconnect with its cursor and a valid key."""
 FOLLOW_PAGE_SIZE: Final = 100
-"""Events read ahead of a follower: what it does not take stays in the log and costs nothing."""
+"""Events read ahead for a client. The rest stays in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
     events: Sequence[Event]
     position: LogPosition
-    """Up to here the log has been read."""
+    """The log has been read up to this position."""
     is_truncated: bool
-    """Whether events after the place asked with are not here: removed by retention, or in a log that was lost."""
+    """Whether events after the requested position are missing: deleted by retention, or in a log that was replaced."""
     is_log_lost: bool
-    """Whether the place asked with is in a log that is no more, because an older backup was restored. Then the page begins with
-    the oldest event that is kept: nothing that is there is skipped, and what was seen before has the id that it had."""
+    """Whether the requested position belongs to a log that a restored backup has replaced. Then the page begins with the oldest
+    stored event, so that none is skipped. Events that the client has already seen keep their ids."""
     has_more: bool
-    """Whether more of the log waits to be looked at. A page is bounded by what was read, so it may be empty and have more."""
+    """Whether the log goes on after this page. The number of rows read is bounded, so a page can be empty and have more."""
 
     @property
     def cursor(self) -> str:
-        """Poll with it to get what comes after this page."""
+        """Poll with it to get the events after this page."""
         return encode_log_position(self.position)
 
 
@@ -53,7 +53,7 @@ class Events:
     async def poll_events(
         self, caller: Caller, event_filter: EventFilter, *, cursor: str | None, limit: int, wait_seconds: float = 0.0
     ) -> EventPage:
-        """Events after the cursor, oldest first; without a cursor, from the oldest that is kept."""
+        """Return events after the cursor, oldest first; without a cursor, from the oldest stored event on."""
         caller.require_scope(Scope.READ)
         position = decode_log_position(cursor) if cursor else None
         return await poll_until(
@@ -72,9 +72,9 @@ class Events:
     async def follow_events(
         self, caller: Caller, event_filter: EventFilter, *, cursor: str | None
     ) -> AsyncGenerator[EventPage]:
-        """Page after page as events come, and an empty one when nothing came for a heartbeat; the first comes at once.
+        """Yield pages as events are written, and an empty page after a heartbeat without events. The first page is immediate.
 
-        Ends when the service stops, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.
+        Ends when the service shuts down, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.
         """
         ends_at = self._clock.monotonic() + FOLLOW_SECONDS_MAX
         with self._quotas.open_stream(caller.principal):

@@ -1,4 +1,4 @@
-"""Answers to a tool's questions, hours later if need be."""
+"""Answers to the questions of a call."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.services.calls import get_own_call
 
 INPUT_RESPONSES_MAX: Final = 64
-"""More than are ever asked at once, so that nobody is refused for sending old ones again."""
+"""More than the open questions of a call, so that a client can also send its earlier answers again."""
 ELICIT_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
 
 
@@ -25,7 +25,7 @@ class InputAnswers:
     recorder: Recorder
 
     async def answer_input(self, caller: Caller, call_id: str, responses: Mapping[str, Any]) -> InputAnswer:
-        """Answer some or all of what the call asks. What is not asked, or not any more, is ignored, and named.
+        """Answer some or all open questions of the call. Answers without an open question are ignored and listed.
 
         `responses` are ElicitResults by the call's own keys: `{"r1.1": {"action": "accept", "content": {…}}}`.
         """
@@ -35,7 +35,7 @@ class InputAnswers:
         async def apply_answer(tx: Transaction) -> InputAnswer:
             call = await get_own_call(tx, caller.principal, call_id)
             if call.is_final:
-                raise CallEnded(f"The call has ended as {call.status}; nothing is asked any more.", call_id=call.id)
+                raise CallEnded(f"The call has ended as {call.status}; it has no open questions.", call_id=call.id)
             answer = inputs.answer_input(call, responses, now=tx.now())
             if answer.accepted:
                 _check_responses_size(answer.call.input_responses)
@@ -54,14 +54,14 @@ def _check_responses(responses: Mapping[str, Any]) -> None:
     for key, response in responses.items():
         if not _is_elicit_result(response):
             raise InvalidRequest(
-                'Each answer is an object like {"action": "accept", "content": {…}}; action may also be "decline" or '
+                'Each answer is an object like {"action": "accept", "content": {…}}; action can also be "decline" or '
                 '"cancel", without content.',
                 key=key[: len("r100.32")],
             )
 
 
 def _is_elicit_result(response: Any) -> bool:
-    """Its form (MCP, ElicitResult). Whether the content fits the question is for the tool to say."""
+    """Check the form of an MCP ElicitResult. The tool checks whether the content fits the question."""
     if not isinstance(response, dict):
         return False
     result = cast("dict[str, Any]", response)
@@ -75,4 +75,6 @@ def _check_responses_size(responses: Mapping[str, Any]) -> None:
     except TypeError:
         fits = False
     if not fits:
-        raise InvalidRequest(f"The answers of a call have at most {INPUT_BYTES_MAX} bytes together. Send shorter ones.")
+        raise InvalidRequest(
+            f"All answers of a call together have at most {INPUT_BYTES_MAX} bytes. Send shorter answers."
+        )

@@ -1,4 +1,4 @@
-"""Insights: read models that every surface shares."""
+"""Read models: upstreams, tools, status and readiness."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,14 +14,12 @@ from ringback.domain.usage import StoreTotals
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 
-# Whether the service takes work: a real write shows it, at most once a second, however many ask.
-
 WRITE_CHECK_TTL_SECONDS: Final = 1.0
-"""How old an answer may be. Probes ask every few seconds; whoever asks a thousand times a second costs one write a second."""
+"""How long a result stays valid: any number of probes causes at most one write per second."""
 
 
 class WriteHealthCheck:
-    """Asks the store to keep something as large as a call. Those who ask meanwhile wait for the same write."""
+    """Checks with a real write whether the store can store a call. Concurrent checks share one write."""
 
     def __init__(self, *, store: Store, clock: Clock) -> None:
         self._store = store
@@ -30,7 +28,7 @@ class WriteHealthCheck:
         self._checked_at = 0.0
 
     async def require_writable(self) -> None:
-        """Raise `StoreUnavailable` with the reason unless a call would be kept."""
+        """Raise `StoreUnavailable` with the reason if the store cannot store a call."""
         if self._check_task is None or (self._check_task.done() and not self._is_fresh()):
             self._check_task = asyncio.create_task(self._run_check(), name="write-check")
         problem = await asyncio.shield(self._check_task)
@@ -54,7 +52,7 @@ class WriteHealthCheck:
 class ServiceStatus:
     totals: StoreTotals
     oldest_due_age_seconds: float
-    """How long the delivery that has waited longest is overdue; 0 when none is."""
+    """How long the oldest due delivery is overdue; 0 without one."""
     upstreams: Sequence[UpstreamInfo]
     open_streams: int
 
@@ -79,7 +77,7 @@ class Insights:
         return await self._catalog.list_tools(upstream)
 
     async def get_status(self, caller: Caller) -> ServiceStatus:
-        """How the whole service is doing. It tells of all principals, so it takes the scope `admin`."""
+        """Return the status of the service. It covers all principals, so the caller needs the scope `admin`."""
         caller.require_scope(Scope.ADMIN)
 
         async def read_totals(tx: Transaction) -> tuple[StoreTotals, float]:
@@ -96,6 +94,6 @@ class Insights:
         )
 
     async def require_ready(self) -> None:
-        """Raise unless the service takes work: it is not shutting down, and its store would keep a call."""
+        """Raise if the service cannot accept work: it is shutting down, or the store cannot store a call."""
         self._lifecycle.require_running()
         await self._write_check.require_writable()

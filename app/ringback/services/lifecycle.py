@@ -1,4 +1,4 @@
-"""Whether the service is open for work: asked before anything is started, and watched by everything that waits."""
+"""The shutdown of the service: new work checks it first, and everything that waits ends with it."""
 
 import asyncio
 

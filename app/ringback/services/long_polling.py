@@ -1,4 +1,4 @@
-"""Long polling: look, wait for a ring, look again, until there is something to say or the time is over."""
+"""Long polling: read the store, wait for a signal, and read again, until a condition holds or the time is over."""
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
@@ -11,9 +11,9 @@ from ringback.waits import wait_first
 T = TypeVar("T")
 
 LONG_POLL_SECONDS_MAX: Final = 60.0
-"""Longer than this and proxies on the way begin to cut (needs of clients: 60 s is the common cap)."""
+"""Proxies close requests that wait longer: 60 s is their common limit."""
 POLL_INTERVAL_SECONDS: Final = 5.0
-"""A ring is a hint that may be lost between nodes; the store is looked at this often without one."""
+"""Signals can be lost between nodes, so the store is also read at this interval."""
 
 
 async def poll_until(
@@ -26,7 +26,7 @@ async def poll_until(
     clock: Clock,
     lifecycle: Lifecycle,
 ) -> T:
-    """What `look` last saw: as soon as it is `settled`, or when `wait_seconds` or the service's own life is over."""
+    """Return the last value of `read`: when `is_done` holds, after `wait_seconds`, or when the service shuts down."""
     ends_at = clock.monotonic() + min(wait_seconds, LONG_POLL_SECONDS_MAX)
     with signals.listen(*topics) as waiter:
         while True:

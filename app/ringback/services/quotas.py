@@ -1,7 +1,7 @@
-"""Quotas: how much one principal may have at once, so that one who runs wild does not take the service from the others.
+"""Quotas: limits for each principal, so that one principal cannot use up the service.
 
-What is a row is counted in the transaction that would add one, so a quota cannot be overrun by many at once. Streams and the
-rate of starts are counted in this process; several nodes count for themselves.
+Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota. Streams and the rate of
+starts are counted in this process; each node counts for itself.
 """
 
 import math
@@ -18,24 +18,24 @@ from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter
 
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
-"""Nobody knows when rows that are in the way will go; this is soon enough to be there in time, and seldom enough."""
+"""The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 STREAM_RETRY_AFTER_SECONDS: Final = 5
-"""A stream that was lost is noticed by its next frame, at the latest after a heartbeat."""
+"""The service notices a lost stream at its next frame, at the latest after a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """Each for one principal. The defaults are for a busy agent back end; who meets one has a bug, or a reason to ask."""
+    """The limits of one principal. The defaults fit a busy agent back end; reaching one usually means a bug."""
 
     open_calls: int = 10_000
-    """Queued and running: as many as one process is meant to hold of all principals together."""
+    """Queued and running calls: the number that one process is designed to hold for all principals together."""
     result_bytes: int = 1024**3
-    """Of stored results. A result is never refused; new calls are, while older results take up all the room."""
+    """Bytes of stored results. A result is never refused; above the limit, new calls are."""
     webhooks: int = 1_000
-    """Registered ones: a webhook that comes with a call ends with it, and is bounded by the calls."""
+    """Registered webhooks. The callback of a call ends with its call, so `open_calls` limits callbacks."""
     streams: int = 100
     starts_per_minute: int = 60_000
-    """Requests that start work: calls, tests, replays. A thousand a second is met only by a loop gone wild."""
+    """Requests that start work: calls, tests, replays. Only a runaway loop sends a thousand per second."""
 
 
 class QuotaEnforcer:
@@ -47,36 +47,38 @@ class QuotaEnforcer:
         self._streams: Counter[Principal] = Counter()
 
     async def require_call_quota(self, tx: Transaction, principal: Principal) -> None:
-        """Raise `QuotaExceeded` unless one more call, and in the end its result, may be kept."""
+        """Raise `QuotaExceeded` unless one more call and its result fit into the quotas."""
         used = await tx.usage.get_usage(principal)
         if used.open_calls >= self._quotas.open_calls:
-            raise _quota_exceeded("open_calls", self._quotas.open_calls, "Wait for some to end, or cancel some.")
+            raise _quota_exceeded("open_calls", self._quotas.open_calls, "Wait until calls end, or cancel calls.")
         if used.result_bytes >= self._quotas.result_bytes:
-            raise _quota_exceeded("result_bytes", self._quotas.result_bytes, "Stored results go when they expire.")
+            raise _quota_exceeded(
+                "result_bytes", self._quotas.result_bytes, "Stored results are deleted when they expire."
+            )
 
     async def require_webhook_quota(self, tx: Transaction, principal: Principal) -> None:
         registered = await tx.usage.count_webhooks(principal, limit=self._quotas.webhooks)
         if registered >= self._quotas.webhooks:
-            raise _quota_exceeded("webhooks", self._quotas.webhooks, "Remove some: DELETE /v1/webhooks/{id}")
+            raise _quota_exceeded("webhooks", self._quotas.webhooks, "Remove webhooks: DELETE /v1/webhooks/{id}")
 
     def acquire_start(self, principal: Principal) -> None:
-        """Take one of this minute's starts, or raise `QuotaExceeded` with the time until the next."""
+        """Use one start, or raise `QuotaExceeded` with the seconds until the next one."""
         now = self._clock.monotonic()
         bucket = self._starts.get_bucket(principal, self._start_limit, now=now)
         if not bucket.try_acquire(now):
             raise _quota_exceeded(
                 "starts_per_minute",
                 self._quotas.starts_per_minute,
-                "Start them more slowly.",
+                "Send fewer starts per minute.",
                 retry_after_seconds=math.ceil(bucket.wait_seconds(now)),
             )
 
     @contextmanager
     def open_stream(self, principal: Principal) -> Generator[None]:
-        """One of the principal's streams, for as long as this lasts."""
+        """Count one stream of the principal until the context ends."""
         if self._streams[principal] >= self._quotas.streams:
             raise _quota_exceeded(
-                "streams", self._quotas.streams, "Close one first.", retry_after_seconds=STREAM_RETRY_AFTER_SECONDS
+                "streams", self._quotas.streams, "Close a stream first.", retry_after_seconds=STREAM_RETRY_AFTER_SECONDS
             )
         self._streams[principal] += 1
         try:

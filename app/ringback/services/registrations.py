@@ -1,4 +1,4 @@
-"""Registering webhooks: what a client asks for becomes a webhook that hears from now on, or from a place in the log."""
+"""Registration of webhooks. A new webhook receives events from now on, or from a place in the event log."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
@@ -44,7 +44,7 @@ class WebhookRegistration(WebhookSpec):
 class RegisteredWebhook:
     webhook: Webhook
     secret: str | None = field(default=None, repr=False)
-    """The signing secret if it was generated just now; shown this once."""
+    """The signing secret if the service has just generated it. It is shown only in this response."""
 
 
 class WebhookRegistrations:
@@ -72,9 +72,10 @@ class WebhookRegistrations:
         self._catalog = catalog
 
     async def register_webhook(self, caller: Caller, registration: WebhookRegistration) -> RegisteredWebhook:
-        """Register a callback URL; from the moment this returns, every event it hears is delivered to it.
+        """Register a callback URL. From the return of this method on, every matching event is delivered to it.
 
-        Where its URL has to be proven, what it hears is held until that is done. This waits for the first challenge, in bounds.
+        If the URL needs a proof, deliveries are held until the proof. The method waits for the first challenge, for a few
+        seconds at most.
         """
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
@@ -87,15 +88,15 @@ class WebhookRegistrations:
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None
     ) -> tuple[str | None, Webhook | None]:
-        """A webhook for one call, if one is asked for: checked but not stored, which the call's own transaction does."""
+        """Check the callback of one call, if there is one. The transaction of the call stores it."""
         if registration is None:
             return None, None
         return await self._build_webhook(caller, registration, origin=WebhookOrigin.CALL)
 
     async def insert_callback(self, tx: Transaction, webhook: Webhook | None, call: Call) -> None:
-        """Store the call's webhook, if it has one. Nobody waits for its proof: the call begins, and what it tells is held.
+        """Store the call's callback, if it has one. The call starts at once; deliveries are held until a needed proof.
 
-        Raises `QuotaExceeded` before anything is written.
+        Raises `QuotaExceeded` before the first write.
         """
         if webhook is not None:
             await self._verification.insert_webhook(tx, replace(webhook, call_id=call.id))
@@ -121,7 +122,7 @@ class WebhookRegistrations:
         return generated, webhook
 
     async def _insert_webhook(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> Webhook:
-        """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
+        """Hold the lock of the log: a call that ends now is either already in the log, or its event matches the new webhook."""
         head = await tx.event_log.get_head(webhook.principal, lock=True)
         await self._quotas.require_webhook_quota(tx, webhook.principal)
         position = None if cursor is None else decode_log_position(cursor)
@@ -129,7 +130,7 @@ class WebhookRegistrations:
         after_seq = head if position is None or log_was_lost else position.seq
         if webhook.call_id is not None:
             await _require_own_call(tx, webhook)
-            after_seq = 0  # from its beginning, wherever the cursor stands
+            after_seq = 0  # the webhook receives the call from its beginning, also with a later cursor
         if subscribes_to_changes(webhook):
             await require_subscription_quota(tx, webhook)
             tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)

@@ -1,6 +1,6 @@
-"""Replays: sending again what was sent before. The stored bodies go once more, each under its own webhook-id.
+"""Replays: send deliveries again, with the stored bodies and the same webhook-ids.
 
-What is still being delivered is left alone, so asking twice sends nothing twice:
+Open deliveries are skipped, so that a repeated request sends nothing twice:
 
     log      delivered     dead     pending      the latest generation of each event for this webhook
     replay       2           2                   a new generation, one higher
@@ -27,32 +27,32 @@ from ringback.services.quotas import QuotaEnforcer
 from ringback.services.webhook_checks import get_own_webhook, require_enabled
 
 REPLAY_DELIVERIES_MAX: Final = 10_000
-"""By one request: as many as may be held for one webhook."""
+"""Deliveries of one request: as many as one webhook can hold."""
 REPLAY_BATCH_SIZE: Final = 200
-"""Looked at in one transaction: it holds the one writer for milliseconds, where a whole replay would take a second."""
+"""Deliveries per transaction: it takes milliseconds of the only writer, where a whole replay would take a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """What to send again: one of these three."""
+    """Selects the deliveries to send again; exactly one member is set."""
 
     since: datetime | None = None
-    """What happened from then on."""
+    """Events from this time on."""
     cursor: str | None = None
-    """What came after this place in the event log."""
+    """Events after this place in the event log."""
     only_dead: bool = False
-    """What was given up, and not sent again since."""
+    """Dead deliveries that have no newer generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
     replayed: int
     still_open: int
-    """Left alone, because they are being delivered anyway."""
+    """Deliveries that were skipped because they are open."""
     has_more: bool
-    """Whether the request reached its bound before the end."""
+    """Whether the request reached its limit before the end."""
     cursor: str | None
-    """Where to go on then. None for what was given up: asking again goes on by itself."""
+    """Where the next request continues. None for dead deliveries: a repeated request continues by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +63,19 @@ class _ReplayBatch:
 
 
 class _ReplaySource(Protocol):
-    """Where a replay takes deliveries from, and how far it has come."""
+    """The deliveries of a replay, from the current position on."""
 
     @property
     def cursor(self) -> str | None: ...
 
     async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
-        """The next ones, and the source of those after them."""
+        """Return the next deliveries and the source of the rest."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _EventLogSource:
-    """The log from a place on. What was never to be delivered to this webhook is no delivery, and stays none."""
+    """The log from a position on. Events without a delivery to this webhook get none."""
 
     position: LogPosition
 
@@ -87,17 +87,17 @@ class _EventLogSource:
         event_filter = EventFilter(call_id=webhook.call_id, client_session_id=webhook.client_session_id)
         events = await tx.events.list_page(webhook.principal, self.position.seq, event_filter, limit=limit)
         latest = await tx.webhook_deliveries.latest_by_event(webhook.id, [event.id for event in events])
-        ended = [delivery for delivery in latest if delivery.state not in OPEN_STATES]
-        reached = events.next_position
+        finished = [delivery for delivery in latest if delivery.state not in OPEN_STATES]
+        position = events.next_position
         next_source = (
-            None if reached is None else _EventLogSource(await read_log_position(tx, webhook.principal, reached))
+            None if position is None else _EventLogSource(await read_log_position(tx, webhook.principal, position))
         )
-        return _ReplayBatch(finished=ended, still_open=len(latest) - len(ended), next_source=next_source)
+        return _ReplayBatch(finished=finished, still_open=len(latest) - len(finished), next_source=next_source)
 
 
 @dataclass(frozen=True, slots=True)
 class _DeadDeliverySource:
-    """What was given up. Whatever is replayed drops out of it, so another request may take it from its beginning."""
+    """Dead deliveries. A replayed delivery leaves this list, so the next request starts at its beginning."""
 
     after: str = ""
     cursor: None = None
@@ -121,9 +121,9 @@ class DeliveryReplays:
         self._lifecycle = lifecycle
 
     async def replay_webhook(self, caller: Caller, webhook_id: str, request: ReplayRequest) -> ReplayResult:
-        """Send again what one webhook was to hear, at most `REPLAYED_MAX` of it.
+        """Send deliveries of one webhook again, at most `REPLAY_DELIVERIES_MAX`.
 
-        In steps, each a transaction of its own: whoever is cut off in the middle asks again, and the rest goes out.
+        Each batch is a transaction. After a lost connection, the client repeats the request and the rest is sent.
         """
         self._check_request(caller)
         source = await self._store.read(lambda tx: _select_source(tx, caller.principal, webhook_id, request))
@@ -142,17 +142,17 @@ class DeliveryReplays:
         )
 
     async def redeliver_delivery(self, caller: Caller, delivery_id: str) -> Delivery:
-        """Send one delivery again; if it is on its way already, that one."""
+        """Send one delivery again. If its latest generation is open, return that one."""
         self._check_request(caller)
 
         async def redeliver(tx: Transaction) -> Delivery:
             delivery = await get_own_delivery(tx, caller.principal, delivery_id)
             webhook = await tx.webhooks.get(delivery.webhook_id)
             if webhook is None:
-                raise WebhookNotActive("The webhook of this delivery was removed. Register one, and give it a cursor.")
+                raise WebhookNotActive("The webhook of this delivery was removed. Register a new one with a cursor.")
             require_enabled(webhook)
             if delivery.event_id is None:
-                raise InvalidRequest("This delivery told of a gap. What was missed is there to poll: GET /v1/events")
+                raise InvalidRequest("This delivery is a gap envelope. Poll the missed events: GET /v1/events")
             (latest,) = await tx.webhook_deliveries.latest_by_event(webhook.id, [delivery.event_id])
             if latest.state in OPEN_STATES:
                 return latest
@@ -177,13 +177,12 @@ class DeliveryReplays:
 
 
 async def _require_known_position(tx: Transaction, principal: Principal, cursor: str) -> LogPosition:
-    place = decode_log_position(cursor)
-    if not await log_contains_position(tx, principal, place):
+    position = decode_log_position(cursor)
+    if not await log_contains_position(tx, principal, position):
         raise InvalidCursor(
-            "This cursor stands in an event log that is no more: an older backup of the database was restored. Say since when "
-            "to send again instead: since."
+            "This cursor belongs to an event log that a restored backup has replaced. Send `since` with a time instead."
         )
-    return place
+    return position
 
 
 async def _select_source(
@@ -198,4 +197,4 @@ async def _select_source(
         case ReplayRequest(since=None, cursor=None, only_dead=True):
             return _DeadDeliverySource()
         case _:
-            raise InvalidRequest("Say what to send again by one of these: since, cursor, or dead: true.")
+            raise InvalidRequest("Send exactly one of these: since, cursor, or dead: true.")

@@ -1,15 +1,14 @@
-"""Reports: calls that run elsewhere, told by whoever runs them.
+"""Reports: calls that run elsewhere, recorded as their servers report them.
 
     first report of a key ──▶ a call, and its callback ──▶ progress … ──▶ the end
-                              parked: no runner takes it        or its deadline: `unknown`
+                              parked: no runner leases it      or its deadline: `unknown`
 
-Every report says the whole truth as its reporter knows it, so any of them may be the first, be repeated, or be the only one.
-What a later report leaves out is as the first one said; what it says otherwise is a conflict.
+Each report carries the complete state of the call, so any report can be the first, a repetition, or the only one. A member that
+a later report leaves out keeps the value of the first report; a different value is a conflict.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -22,12 +21,10 @@ from ringback.domain.call import (
     Progress,
     completion_from_result,
     completion_from_upstream_error,
-    compute_request_hash,
     failed_completion,
 )
 from ringback.domain.call_completion import mark_reported
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded, CallExpired, Forbidden, IdempotencyConflict, InvalidRequest
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.meta import without_reserved_meta
@@ -38,39 +35,33 @@ from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.domain.webhook import Webhook
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, check_timeout
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
-from ringback.services.started_call import StartedCall, build_started_call
+from ringback.services.registrations import WebhookRegistrations
 
 REPORTED_RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""As much as a request body may have by default; a result that comes in another way is held to the same."""
+"""The default limit of a request body. Results that arrive in another way have the same limit."""
 _REPORT_KEY_PREFIX: Final = "report\n"
-"""Before a reporter's key. No Idempotency-Key header holds a line break, so reports and starts cannot meet in one key."""
+"""Prefix of a reporter's key. An Idempotency-Key header has no line break, so reports and starts never share a key."""
 _REPORTER_DIED_COMPLETION: Final = failed_completion(
-    CallOutcome.UNKNOWN, "The server that ran this call died before it told the end. The tool may have done its work."
+    CallOutcome.UNKNOWN,
+    "The server that ran this call died before it reported the end. The tool may have done its work.",
 )
 GIVE_UP_BATCH_SIZE: Final = 500
-"""Calls looked at in one transaction while a dead reporter's are given up."""
+"""Calls per transaction when the calls of a dead reporter are ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallReport:
-    """What a reporter tells of a call. `key` is its own name for the call, the same in every report of it."""
+class CallReport(CallRequest):
+    """One report of a call. `timeout_seconds` counts from the first report of the key."""
 
     key: str
-    upstream: str
-    tool: str
+    """The reporter's own name for the call, the same in every report of it."""
     arguments: dict[str, Any] | None = field(default=None, repr=False)
-    client_session_id: str | None = None
-    correlation_id: str | None = None
-    callback: WebhookRegistration | None = None
-    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
-    """From the first report on."""
     progress: Progress | None = None
     completion: CallCompletion | None = None
-    """None while it runs."""
+    """None while the call runs."""
 
 
 class CallReports:
@@ -86,18 +77,17 @@ class CallReports:
         lifecycle: Lifecycle,
     ) -> None:
         self._store = store
-        self._ids = ids
         self._recorder = recorder
-        self._tokens = tokens
+        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
         self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
 
     async def record_report(self, caller: Caller, report: CallReport) -> StartedCall:
-        """Write down what is told, and ring whoever hears it; what this has answered is not lost.
+        """Record the report and create its events and deliveries, durably before the return.
 
-        The same report again changes nothing, and neither does progress after the end. Raises `CallEnded` when the call has
-        ended in another way, `IdempotencyConflict` when the key names a call that was told of differently.
+        Repeating a report, or reporting progress after the end, changes nothing. Raises `CallEnded` if the call has another
+        end, and `IdempotencyConflict` if the key names a call with other values.
         """
         _require_allowed(caller, report)
         _check_report(report)
@@ -106,21 +96,21 @@ class CallReports:
         return await self._store.write(lambda tx: self._record_report(tx, caller.principal, report, callback, secret))
 
     async def give_up_calls(self, caller: Caller, *, key_prefix: str) -> int:
-        """End as `unknown` whatever was reported under such keys and has no end: its reporter died. How many there were."""
+        """End as `unknown` all working calls of a dead reporter, found by the prefix of their keys. Return their number."""
         caller.require_scope(Scope.ADOPT)
-        given_up, before = 0, None
+        given_up, position = 0, None
         while True:
-            page = await self._store.read(partial(_list_working_calls, principal=caller.principal, position=before))
+            page = await self._store.read(partial(_list_working_calls, principal=caller.principal, position=position))
             lost = [
                 call.id for call in page if (call.idempotency_key or "").startswith(_REPORT_KEY_PREFIX + key_prefix)
             ]
             given_up += await self._store.write(partial(self._finish_lost_calls, call_ids=lost))
             if len(page) < GIVE_UP_BATCH_SIZE:
                 return given_up
-            before = page[-1].id
+            position = page[-1].id
 
     async def _prepare_new_call(self, caller: Caller, report: CallReport) -> tuple[str | None, Webhook | None]:
-        """What a new call needs before it can be written: room, an open door, and a callback that may be called."""
+        """Check what a new call needs before its transaction: a running service, the rate of starts, and a valid callback."""
         self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal)
         return await self._registrations.prepare_callback(caller, report.callback)
@@ -131,8 +121,8 @@ class CallReports:
         existing = await self._find_reported_call(tx, principal, report)
         call = existing or await self._insert_call(tx, principal, report, callback)
         updated = await self._apply_report(tx, call, report)
-        return await build_started_call(
-            tx, self._tokens, updated, created=existing is None, secret=None if existing else secret
+        return await self._new_calls.build_started_call(
+            tx, updated, created=existing is None, secret=None if existing else secret
         )
 
     async def _find_reported_call(self, tx: Transaction, principal: Principal, report: CallReport) -> Call | None:
@@ -151,30 +141,22 @@ class CallReports:
     async def _insert_call(
         self, tx: Transaction, principal: Principal, report: CallReport, callback: Webhook | None
     ) -> Call:
-        await self._quotas.require_call_quota(tx, principal)
-        call = mark_reported(self._new_call(principal, report, now=tx.now()))
-        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
+        arguments = report.arguments or {}
+        call = self._new_calls.build_call(
+            principal,
+            report,
+            now=tx.now(),
+            arguments=arguments,
+            idempotency_key=_REPORT_KEY_PREFIX + report.key,
+            request_hash=report.hash_with_arguments(arguments),
+        )
+        call = mark_reported(call)
+        await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
         return call
 
-    def _new_call(self, principal: Principal, report: CallReport, *, now: datetime) -> Call:
-        return Call(
-            id=self._ids.new_call_id(),
-            principal=principal,
-            upstream=report.upstream,
-            tool=report.tool,
-            arguments=report.arguments or {},
-            client_session_id=report.client_session_id,
-            correlation_id=report.correlation_id,
-            idempotency_key=_REPORT_KEY_PREFIX + report.key,
-            request_hash=_report_hash(report, report.arguments or {}),
-            created_at=now,
-            updated_at=now,
-            deadline_at=now + seconds(report.timeout_seconds),
-        )
-
     async def _apply_report(self, tx: Transaction, call: Call, report: CallReport) -> Call:
-        """The call after what is new in this report has been written down."""
+        """Record what is new in this report, and return the call."""
         if call.is_final:
             if report.completion is not None:
                 await _require_same_completion(tx, call, report.completion)
@@ -187,62 +169,65 @@ class CallReports:
         return updated
 
     async def _finish_lost_calls(self, tx: Transaction, *, call_ids: Sequence[CallId]) -> int:
-        """End those that still have no end, as they are by now: they were found in an earlier transaction."""
+        """Read the calls again, because an earlier transaction found them, and end those that are still working."""
         found = [await tx.calls.get(call_id) for call_id in call_ids]
         requests = [
             CompletionRequest(call=call, completion=_REPORTER_DIED_COMPLETION, lease_token=None)
             for call in found
             if call is not None and not call.is_final
         ]
-        return sum(ended is not None for ended in await self._recorder.finish_calls(tx, requests))
+        return sum(finished is not None for finished in await self._recorder.finish_calls(tx, requests))
 
 
 def parse_result_completion(result: dict[str, Any]) -> CallCompletion:
-    """The end of a call that answered so; raises `InvalidRequest` for what is no CallToolResult, or cannot be kept."""
+    """Return the end of a call with this result. Raises `InvalidRequest` unless it is a CallToolResult that can be stored."""
     if not is_call_tool_result(result):
         raise InvalidRequest(
-            'result: this is no CallToolResult. It looks like this: {"content": [{"type": "text", "text": "…"}]}'
+            "result: this is not a CallToolResult. A CallToolResult looks like this: "
+            '{"content": [{"type": "text", "text": "…"}]}'
         )
     try:
         body = jsontext.dumps(without_reserved_meta(result))
     except TypeError:
-        raise InvalidRequest("result: it cannot be kept: integers beyond 64 bits, or too deeply nested.") from None
+        raise InvalidRequest(
+            "result: it cannot be stored: it has integers beyond 64 bits, or too many levels."
+        ) from None
     if len(body) > REPORTED_RESULT_BYTES_MAX:
         raise InvalidRequest(
-            f"result: it is larger than {REPORTED_RESULT_BYTES_MAX} bytes. Send large things by reference."
+            f"result: it is larger than {REPORTED_RESULT_BYTES_MAX} bytes. Send large data by reference."
         )
     return completion_from_result(body, is_error=result.get("isError") is True)
 
 
 def parse_error_completion(error: dict[str, Any]) -> CallCompletion:
-    """The end of a call that failed with this JSON-RPC error object; raises `InvalidRequest` when it is too large."""
+    """Return the end of a call with this JSON-RPC error. Raises `InvalidRequest` if it is too large."""
     if not is_storable_error(error):
         raise InvalidRequest(f"error: it is larger than {ERROR_BYTES_MAX} bytes.")
     return completion_from_upstream_error(error)
 
 
 def _require_allowed(caller: Caller, report: CallReport) -> None:
-    caller.require_scope(Scope.ADOPT)
-    if report.callback is not None:
-        caller.require_scope(Scope.WEBHOOKS)
+    report.require_allowed(caller, Scope.ADOPT)
     if not caller.may_use_upstream(report.upstream):
-        raise Forbidden(f"This key may not report calls of an upstream '{report.upstream}'. It is limited to others.")
+        raise Forbidden(
+            f"This key may not report calls of an upstream '{report.upstream}'. It is limited to other upstreams."
+        )
 
 
 def _check_report(report: CallReport) -> None:
     if not UPSTREAM_NAME_PATTERN.fullmatch(report.upstream):
         raise InvalidRequest("upstream: names are 1 to 24 of a-z, 0-9 and '-'. It need not be configured.")
-    check_timeout(report.timeout_seconds)
+    report.require_valid_timeout()
 
 
 def _matches_call(report: CallReport, call: Call) -> bool:
-    """Whether the report is of this call. It may leave out everything but key, upstream and tool."""
+    """Whether the report has the call's values. It can leave out all members except key, upstream and tool."""
     expected = {"upstream": report.upstream, "tool": report.tool} | _given_labels(report)
     if any(getattr(call, name) != value for name, value in expected.items()):
         return False
     arguments = call.arguments if report.arguments is None else report.arguments
     if report.callback is not None:
-        return _report_hash(report, arguments) == call.request_hash
+        return report.hash_with_arguments(arguments) == call.request_hash
     return jsontext.dumps_canonical(arguments) == jsontext.dumps_canonical(call.arguments)
 
 
@@ -251,22 +236,13 @@ def _given_labels(report: CallReport) -> dict[str, str]:
     return {name: label for name, label in labels.items() if label is not None}
 
 
-def _report_hash(report: CallReport, arguments: dict[str, Any]) -> str:
-    return compute_request_hash(
-        upstream=report.upstream,
-        tool=report.tool,
-        arguments=arguments,
-        callback_url=report.callback.url if report.callback else None,
-    )
-
-
 async def _require_same_completion(tx: Transaction, call: Call, completion: CallCompletion) -> None:
     stored = await tx.calls.get_result(call.id)
     if (completion.outcome, completion.error) != (call.outcome, call.error) or not _is_same_json(
         completion.result, stored
     ):
         raise CallEnded(
-            f"The call has ended as {call.status} ({call.outcome}), and stays so. This report of its end came too late.",
+            f"The call has already ended as {call.status} ({call.outcome}). This report has another end and is rejected.",
             call_id=call.id,
             call_status=str(call.status),
         )

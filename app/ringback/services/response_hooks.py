@@ -1,7 +1,8 @@
-"""What is left to do once the answer to a request was written: with that, its client knows.
+"""An action that runs after the response to a request has been written, so that its client knows the result.
 
-A door leaves it beside the request, in the state that ASGI gives each one; whoever writes the answer does it then, and not if
-the client has gone. If it is never done, nothing is lost: a callback rings that nobody needed.
+A REST or MCP endpoint sets the action in the ASGI state of the request. The middleware that writes the response runs the
+action, unless the client has disconnected. If the action never runs, nothing is lost: the client gets a callback that it did
+not need.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

@@ -1,7 +1,7 @@
-"""Resume: a token becomes a call, its result, and the events since.
+"""Resume: exchange a resume token for a call, its result, and the events since the token was issued.
 
-A resume token narrows what a caller may see to one call; it never replaces the caller. With authentication on, the API key
-decides who is asking, and a token of somebody else's is as unknown as a forged one.
+A resume token names one call; it does not authenticate the caller. The API key does, and a token of another principal gets the
+same response as a forged one.
 """
 
 from collections.abc import Sequence
@@ -26,20 +26,20 @@ from ringback.services.long_polling import poll_until
 from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
 
 RESUME_EVENTS_MAX = 100
-"""Events handed out at once; the fresh token stands after the last of them, so the rest comes with the next resume."""
+"""Events in one response. The fresh token stands after the last of them, so the next resume returns the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedCall:
     call: Call
     result: bytes | None = field(repr=False)
-    """The stored CallToolResult as JSON, once there is one."""
+    """The stored CallToolResult as JSON; None without one."""
     events: Sequence[Event]
-    """This call's events after the token's place."""
+    """The call's events after the token's position."""
     is_truncated: bool
-    """Whether that place is in a log that was lost when a backup was restored. Then these are all of the call's events."""
+    """Whether the token belongs to an event log that a restored backup has replaced. `events` then holds all its events."""
     resume_token: str = field(repr=False)
-    """A fresh token, standing after these events."""
+    """A fresh token, placed after these events."""
 
 
 class CallResumption:
@@ -50,7 +50,7 @@ class CallResumption:
         self._lifecycle = lifecycle
 
     async def resume_call(self, caller: Caller, token: str, *, wait_seconds: float = 0.0) -> ResumedCall:
-        """Where the call stands; with `wait_seconds`, once it has ended or that time is over."""
+        """Return the state of the call; with `wait_seconds`, when it has ended or that time has passed."""
         caller.require_scope(Scope.READ)
         claims = self._read_claims(caller, token)
         return await poll_until(
@@ -64,9 +64,9 @@ class CallResumption:
         )
 
     async def issue_token(self, caller: Caller, call_id: str, *, revoke_previous: bool = False) -> str:
-        """A fresh token of the call, standing at the end of the log; with `revoke_older`, the only one that still works.
+        """Issue a token of the call, placed at the end of the log. With `revoke_previous`, all other tokens become invalid.
 
-        Revoking reaches the tokens in callbacks too, also in those that are still on their way.
+        Revoking includes the tokens in callbacks, also in those that have not been sent yet.
         """
         caller.require_scope(Scope.CALLS)
 
@@ -110,7 +110,7 @@ class CallResumption:
 
 
 def unknown_token_error() -> NotFound:
-    """Forged, foreign, revoked and unknown: one answer."""
+    """The same error for forged, foreign, revoked and unknown tokens."""
     return NotFound(
-        "This resume token is not one of yours. Send it as you got it, with the API key of the principal it was made for."
+        "This resume token is not one of yours. Send it unchanged, with an API key of the principal that received it."
     )

@@ -1,8 +1,8 @@
-"""Names for things of several upstreams side by side, and the way back from each: `git__git_log`.
+"""Aliases for tools and prompts when several upstreams share one endpoint: `git__git_log`.
 
-A name is the upstream's and the thing's own, joined by two underscores. Upstreams have none in their names, so such a name is
-read back from itself. One that would be too long, or has characters that clients refuse, is cut and ends in a hash, and what
-it stands for is stored: it is the same after a restart, and leads to the same thing before anything has been listed.
+An alias is the upstream's name, two underscores, and the original name. Upstream names have no underscore, so such an alias can
+be parsed. An alias that would be too long, or has characters that clients reject, is cut and ends in a hash, and its original
+is stored. So it stays the same after a restart, and it can be resolved before any list has been read.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 log = logging.getLogger(__name__)
 
 ALIAS_LENGTH_MAX: Final = 64
-"""What the large models' APIs take as the name of a function, and MCP's own limit until 2025-11-25."""
+"""The limit of function names in the large models' APIs, and of tool names in MCP until 2025-11-25."""
 ALIAS_HASH_DIGITS: Final = 10
-"""40 bits: among ten thousand tools, one chance in twenty thousand that any two get the same."""
+"""40 bits: among 10,000 tools, the probability of any collision is 1 in 20,000."""
 STORED_ALIASES_MAX: Final = 20_000
-"""An upstream that lists other odd names every time must not fill the store."""
+"""The limit for upstreams that list different names each time, so that they cannot fill the store."""
 _SEPARATOR: Final = "__"
 _PLAIN_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _FORBIDDEN_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -36,9 +36,9 @@ class ToolAliases:
         self._stored: dict[tuple[str, str], ToolAlias] | None = None
 
     async def assign_aliases(self, kind: str, originals: Sequence[tuple[str, str]]) -> Sequence[str | None]:
-        """The name of each thing, an upstream and its own name there.
+        """Return the alias of each (upstream, original name).
 
-        None for one that cannot have a name, because another has it or too many are stored; that is logged.
+        None, with a log line, if another original has the alias already or too many aliases are stored.
         """
         aliases = [_build_alias(kind, upstream, original) for upstream, original in originals]
         stored = await self._load_aliases()
@@ -48,12 +48,12 @@ class ToolAliases:
         return [self._assigned_alias(name, stored) for name in aliases]
 
     async def resolve_alias(self, kind: str, name: str) -> tuple[str, str] | None:
-        """The upstream and the thing's own name there; None for a name that nothing can have."""
+        """Return the upstream and the original name; None for a name that cannot be an alias."""
         await self._load_aliases()
         return self.resolve_loaded_alias(kind, name)
 
     def resolve_loaded_alias(self, kind: str, name: str) -> tuple[str, str] | None:
-        """The same without asking the store, which has been asked once somebody has listed or called anything."""
+        """The same without reading the store. The first list or call has loaded the stored aliases."""
         if stored := (self._stored or {}).get((kind, name)):
             return stored.upstream, stored.original
         upstream, separator, original = name.partition(_SEPARATOR)
@@ -67,7 +67,7 @@ class ToolAliases:
         return self._stored
 
     async def _store_aliases(self, missing: Sequence[ToolAlias]) -> None:
-        """Another node may have been first: what is stored counts."""
+        """Insert the missing aliases and read all again, because another node can have inserted an alias first."""
 
         async def insert_missing(tx: Transaction) -> Sequence[ToolAlias]:
             for name in missing:
@@ -98,7 +98,7 @@ def _is_self_describing(name: ToolAlias) -> bool:
 
 
 def shorten_alias(upstream: str, original: str) -> str:
-    """At most `NAME_LENGTH_MAX` of the characters that every client takes, the same for the same thing everywhere."""
+    """At most `ALIAS_LENGTH_MAX` characters that every client accepts; deterministic."""
     digest = hashlib.sha256(f"{upstream}{_SEPARATOR}{original}".encode()).hexdigest()[:ALIAS_HASH_DIGITS]
     begin = _FORBIDDEN_PATTERN.sub("_", f"{upstream}{_SEPARATOR}{original}")[: ALIAS_LENGTH_MAX - ALIAS_HASH_DIGITS - 1]
     return f"{begin}_{digest}"

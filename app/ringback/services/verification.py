@@ -1,4 +1,4 @@
-"""Which webhooks have to prove that their URL wants callbacks, and what is done about it. The verifier challenges them."""
+"""Decides which webhooks must prove that their URL accepts callbacks, and schedules challenges. The verifier sends them."""
 
 import math
 from collections.abc import Sequence
@@ -21,35 +21,34 @@ from ringback.domain.verification import (
 )
 from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from ringback.notifier.http.guard import TargetPolicy, parse_target
-from ringback.notifier.verification import CallbackAllowlist
-from ringback.notifier.verifier import accept_proof, is_proven
+from ringback.notifier.http.target import TargetPolicy, parse_target
+from ringback.notifier.verification import CallbackAllowlist, accept_proof, is_proven
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
 from ringback.services.webhook_checks import get_own_webhook
 
 FIRST_CHALLENGE_WAIT_SECONDS: Final = 6.0
-"""How long an answer waits for the first challenge, which takes 5 s at most. It goes on without us after that."""
+"""How long a response waits for the first challenge, which takes 5 s at most. The challenge continues after that."""
 
 VerificationMode = Literal["mcp", "always"]
-"""Whose webhooks have to prove themselves: those of MCP clients, or every one."""
+"""Which webhooks need a proof: those of MCP clients, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationPolicy:
     mode: VerificationMode = "mcp"
     allowlist: Sequence[str] = ()
-    """Prefixes of URLs that the operator vouches for."""
+    """Prefixes of URLs that need no proof, as the operator decides."""
     first_challenge_wait_seconds: float = FIRST_CHALLENGE_WAIT_SECONDS
 
 
 class WebhookVerification:
-    """Every method that takes a transaction runs inside one of its caller's."""
+    """Methods with a transaction parameter run inside their caller's transaction."""
 
     def __init__(
         self, *, store: Store, clock: Clock, lifecycle: Lifecycle, targets: TargetPolicy, policy: VerificationPolicy
     ) -> None:
-        """Raises `InvalidCallbackUrl` for an allowlist that is none."""
+        """Raises `InvalidCallbackUrl` for an invalid allowlist."""
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle
@@ -58,7 +57,7 @@ class WebhookVerification:
         self._allowlist = CallbackAllowlist(policy.allowlist, targets)
 
     async def insert_webhook(self, tx: Transaction, webhook: Webhook) -> Webhook:
-        """Store a new webhook, in the state that it is to have. Raises `QuotaExceeded` when no challenge may be sent now."""
+        """Store a new webhook in its first state. Raises `QuotaExceeded` if it needs a challenge and none can be sent now."""
         if not await self._needs_proof(tx, webhook):
             await tx.webhooks.insert(webhook)
             return webhook
@@ -69,7 +68,7 @@ class WebhookVerification:
         return pending
 
     async def update_webhook(self, tx: Transaction, previous: Webhook, updated: Webhook) -> Webhook:
-        """Store a changed webhook. One whose URL is another has to prove that one, before anything more is sent."""
+        """Store a changed webhook. A new URL needs its own proof before the next delivery."""
         updated = await self._with_verified_state(tx, previous, updated)
         is_pending = updated.state is WebhookState.PENDING_VERIFICATION
         needs_challenge = is_pending and (updated.state, updated.url) != (previous.state, previous.url)
@@ -83,7 +82,7 @@ class WebhookVerification:
         return updated
 
     async def restart_challenge(self, tx: Transaction, webhook: Webhook) -> None:
-        """Challenge it anew, from the beginning of the ladder; one that has nothing to prove is active instead."""
+        """Challenge the webhook again, from the first retry step. A webhook that needs no proof becomes active instead."""
         if webhook.state is WebhookState.PENDING_VERIFICATION and not await self._needs_proof(tx, webhook):
             await accept_proof(tx, webhook, url=webhook.url)
             return
@@ -91,7 +90,7 @@ class WebhookVerification:
         await self._schedule_challenge(tx, webhook)
 
     async def wait_for_challenge(self, webhook_id: WebhookId) -> None:
-        """Return when its first challenge has ended, or when whoever waits has waited long enough."""
+        """Return when the first challenge has ended, or after the longest wait of the policy."""
 
         async def challenge(tx: Transaction) -> Challenge | None:
             return await tx.challenges.get(webhook_id)
@@ -107,21 +106,21 @@ class WebhookVerification:
         )
 
     async def wait_until_challenged(self, webhook: Webhook) -> Webhook:
-        """The webhook once its URL has been challenged, if it has to be; raises `NotFound` when it was removed meanwhile."""
+        """Wait for the first challenge if the webhook needs one. Raises `NotFound` if it was removed in the meantime."""
         if webhook.state is not WebhookState.PENDING_VERIFICATION:
             return webhook
         await self.wait_for_challenge(webhook.id)
         return await self._store.read(lambda tx: get_own_webhook(tx, webhook.principal, webhook.id))
 
     async def _with_verified_state(self, tx: Transaction, previous: Webhook, updated: Webhook) -> Webhook:
-        moved = updated.url != previous.url
-        switched_on = previous.state is WebhookState.DISABLED and updated.state is WebhookState.ACTIVE
-        if updated.state is WebhookState.DISABLED or not (moved or switched_on):
+        has_new_url = updated.url != previous.url
+        is_enabled = previous.state is WebhookState.DISABLED and updated.state is WebhookState.ACTIVE
+        if updated.state is WebhookState.DISABLED or not (has_new_url or is_enabled):
             return updated
         if await self._needs_proof(tx, updated):
             return replace(updated, state=WebhookState.PENDING_VERIFICATION)
-        waited = updated.state is WebhookState.PENDING_VERIFICATION
-        return replace(updated, state=WebhookState.ACTIVE) if waited else updated
+        was_pending = updated.state is WebhookState.PENDING_VERIFICATION
+        return replace(updated, state=WebhookState.ACTIVE) if was_pending else updated
 
     async def _needs_proof(self, tx: Transaction, webhook: Webhook) -> bool:
         if self._policy.mode == "mcp" and webhook.origin is not WebhookOrigin.MCP:
@@ -143,7 +142,7 @@ class WebhookVerification:
         tx.notify(CHALLENGE_PLANNED_TOPIC)
 
     async def _require_challenge_quota(self, tx: Transaction, webhook: Webhook) -> None:
-        """Those that wait for their turn count, too: however many register at once, none of them is too many."""
+        """Raise `QuotaExceeded` at the limit. Waiting challenges count, so that concurrent registrations cannot exceed it."""
         now = tx.now()
         of_origin = await tx.challenges.count_recent(origin=self._target_origin(webhook), now=now)
         of_principal = await tx.challenges.count_recent(principal=webhook.principal, now=now)
@@ -158,8 +157,8 @@ def _require_below_limit(recent: RecentChallenges, limit: int, quota: str, now: 
     if recent.sent_count + recent.waiting_count < limit:
         return
     raise QuotaExceeded(
-        f"{limit} challenges a minute are sent to prove callback URLs, and they are used up ('{quota}'). Nothing was done. "
-        "Try again later, or have the operator put the URL on RINGBACK_CALLBACK_ALLOWLIST.",
+        f"{limit} challenges per minute are sent to prove callback URLs, and all are used ('{quota}'). Nothing was done. "
+        "Try again later, or let the operator add the URL to RINGBACK_CALLBACK_ALLOWLIST.",
         retry_after_seconds=math.ceil(seconds_until_oldest_expires(recent, now=now)),
         quota=quota,
         limit=limit,

@@ -1,6 +1,4 @@
-"""What holds for webhooks whoever asks and whatever for: whose they are, what signs them, and what they may watch."""
-
-from typing import Final
+"""Checks that several webhook services share: ownership, signing secrets, and limits of change subscriptions."""
 
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
@@ -11,9 +9,6 @@ from ringback.domain.principal import Caller, Principal
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.signing import secrets as signing_secrets
-
-WEBHOOK_SECRET_BYTES: Final = 32
-"""As many as SHA-256 gives, and within the 24 to 64 that Standard Webhooks asks for."""
 
 
 async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str) -> Webhook:
@@ -27,15 +22,15 @@ async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str
 def require_enabled(webhook: Webhook) -> None:
     if webhook.state is WebhookState.DISABLED:
         raise WebhookNotActive(
-            "The webhook is disabled, so nothing is sent to it. Switch it on first: "
+            "The webhook is disabled, so it receives nothing. Enable it first: "
             f'PATCH /v1/webhooks/{webhook.id} {{"state": "active"}}'
         )
 
 
 def choose_secret(requested: str | None, ids: IdGenerator) -> tuple[str, str | None]:
-    """What is to sign: the secret that was asked for, or a new one, which is then given a second time, to be shown once."""
+    """The requested secret, or a generated one. The second value is the generated secret, which the response shows once."""
     if not requested:
-        generated = signing_secrets.generate_secret(ids.random_bytes(WEBHOOK_SECRET_BYTES))
+        generated = signing_secrets.generate_secret(ids.random_bytes(signing_secrets.SECRET_BYTES))
         return generated, generated
     try:
         signing_secrets.parse_secret(requested)
@@ -45,12 +40,12 @@ def choose_secret(requested: str | None, ids: IdGenerator) -> tuple[str, str | N
 
 
 def subscribes_to_changes(webhook: Webhook) -> bool:
-    """Whether it hears of an upstream's own changes, and so has somebody listen to that."""
+    """Whether the webhook matches changes of an upstream, so that the service must subscribe to them."""
     return EventName.UPSTREAM_CHANGED in webhook.events
 
 
 def check_subscribed_upstream(caller: Caller, webhook: Webhook, catalog: ToolCatalog) -> None:
-    """Only an upstream that the caller may see can be watched, and one that is not configured would never ring."""
+    """Raise `UnknownUpstream` unless the upstream is configured and visible to the caller."""
     check_change_subscription(webhook)
     upstreams = {info.name for info in catalog.list_upstreams()}
     if subscribes_to_changes(webhook) and not (
@@ -70,7 +65,8 @@ async def require_subscription_quota(tx: Transaction, webhook: Webhook) -> None:
     } - {None}
     if webhook.resource_uri not in uris and len(uris) >= RESOURCE_URIS_MAX:
         raise QuotaExceeded(
-            f"{RESOURCE_URIS_MAX} resources of this upstream are watched already. Remove a webhook that names one.",
+            f"{RESOURCE_URIS_MAX} resources of this upstream have subscriptions already. Remove a webhook "
+            f"that names one of them.",
             retry_after_seconds=60,
             quota="watched_resources",
             limit=RESOURCE_URIS_MAX,

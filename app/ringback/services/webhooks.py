@@ -1,7 +1,6 @@
-"""Webhooks that are there: read, list, change, verify, test, give a new secret, remove."""
+"""Existing webhooks: read, list, change, verify, test and remove them, and rotate their secrets."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -9,6 +8,7 @@ from typing import Final
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, WebhookNotVerified
 from ringback.domain.event import EventName
@@ -45,21 +45,21 @@ from ringback.services.webhook_checks import (
 )
 
 SECRET_OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
-"""A receiver is deployed anew within a day (and what implementations of MCP events use: mcp-events §8)."""
+"""Most receivers deploy within a day. Implementations of MCP events use the same value (mcp-events §8)."""
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
 CANCEL_BATCH_SIZE: Final = 200
-"""Deliveries of a removed webhook that one unit of work cancels: some ten milliseconds of a slow core."""
+"""Deliveries that one transaction cancels when a webhook is removed: about 10 ms on a slow core."""
 
 
 class RateLimitRemoval(Enum):
-    """What a rate is changed to when there is to be none."""
+    """The change that removes a rate limit."""
 
     UNLIMITED = "unlimited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookChange:
-    """What may be changed of a webhook; None leaves a thing as it is."""
+    """The changeable members of a webhook. None keeps the current value."""
 
     url: str | None = None
     events: frozenset[EventName] | None = None
@@ -75,9 +75,9 @@ class WebhookChange:
 class RotatedSecret:
     webhook: Webhook
     secret: str | None = field(default=None, repr=False)
-    """The new signing secret if it was generated just now; shown this once."""
+    """The new signing secret if the service has just generated it. It is shown only in this response."""
     overlap_ends_at: datetime
-    """Until then what signed before still signs, too."""
+    """Until then, the previous secrets sign too."""
 
 
 class Webhooks:
@@ -106,14 +106,15 @@ class Webhooks:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
 
-    async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Sequence[Webhook]:
+    async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Page[Webhook, str]:
         caller.require_scope(Scope.READ)
-        return await self._store.scan(
-            caller.principal, lambda tx: tx.webhooks.list_page(caller.principal, position=position, limit=limit)
+        found = await self._store.scan(
+            caller.principal, lambda tx: tx.webhooks.list_page(caller.principal, position=position, limit=limit + 1)
         )
+        return Page(found[:limit], next_position=found[limit - 1].id if len(found) > limit else None)
 
     async def change_webhook(self, caller: Caller, webhook_id: str, change: WebhookChange) -> Webhook:
-        """Change what is named. Whatever was held for a webhook goes out as soon as that becomes active."""
+        """Apply the change. Held deliveries are sent as soon as the webhook becomes active."""
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
@@ -124,7 +125,7 @@ class Webhooks:
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
             if subscribes_to_changes(updated) and updated.state is not WebhookState.DISABLED:
-                await require_subscription_quota(tx, updated)  # while disabled it took up none
+                await require_subscription_quota(tx, updated)  # a disabled webhook holds no subscription
             if subscribes_to_changes(previous) or subscribes_to_changes(updated):
                 tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
             updated = await self._verification.update_webhook(tx, previous, updated)
@@ -137,7 +138,7 @@ class Webhooks:
         return changed if change.url is None else await self._verification.wait_until_challenged(changed)
 
     async def verify_webhook(self, caller: Caller, webhook_id: str) -> Webhook:
-        """Challenge its URL now; the webhook as it is after that, or as it is while the answer takes too long."""
+        """Challenge the URL now. Return the webhook after the challenge, or after the longest wait."""
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
 
@@ -152,7 +153,7 @@ class Webhooks:
         return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
 
     async def send_test(self, caller: Caller, webhook_id: str) -> Delivery:
-        """Send a test to this webhook, and to no other, by the way that every delivery takes."""
+        """Send a test to this webhook only. It takes the same path as every delivery."""
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal)
@@ -167,7 +168,7 @@ class Webhooks:
     async def rotate_secret(
         self, caller: Caller, webhook_id: str, *, secret: str | None, overlap_seconds: float
     ) -> RotatedSecret:
-        """Sign with a new secret from now on, and with the old ones beside it until the overlap is over."""
+        """Sign with a new secret from now on, and also with the previous secrets until the overlap ends."""
         caller.require_scope(Scope.WEBHOOKS)
         newest, generated = choose_secret(secret, self._ids)
 
@@ -182,10 +183,11 @@ class Webhooks:
         return await self._store.write(rotate)
 
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
-        """Remove it; what of it was not delivered yet is cancelled.
+        """Remove the webhook and cancel its open deliveries.
 
-        Thousands may be held, so that is done in steps. Before the second, the webhook is disabled, and hears nothing more; if
-        the steps end before the last, it stays so, and the owner removes it again.
+        Thousands of deliveries can be open, so each transaction cancels one batch. The first one also disables the webhook, so
+        that it matches no more events. If the process stops before the last batch, the webhook stays disabled, and its owner
+        can remove it again.
         """
         caller.require_scope(Scope.WEBHOOKS)
 
@@ -199,7 +201,7 @@ class Webhooks:
             ):
                 await tx.webhooks.delete(webhook.id)
                 return True
-            # One that waits for a proof stays as it is: from a disabled one, a change would make it active without.
+            # A webhook that waits for a proof keeps its state: its owner could enable a disabled one without the proof.
             if WebhookState.DISABLED in OWNER_STATE_TRANSITIONS[webhook.state]:
                 disabled = replace(with_state(webhook, WebhookState.DISABLED), updated_at=tx.now())
                 await tx.webhooks.update(disabled, WebhookPart.STATE)
@@ -209,7 +211,7 @@ class Webhooks:
         while not removed:
             try:
                 removed = await self._store.write(remove_batch)
-            except NotFound:  # another request has removed it meanwhile
+            except NotFound:  # another request has removed it in the meantime
                 removed = True
 
 
@@ -217,8 +219,9 @@ def _require_secret_quota(webhook: Webhook, now: datetime) -> None:
     ends = [secret.ends_at for secret in webhook.secrets if secret.ends_at is not None]
     if len(ends) > PREVIOUS_SECRETS_MAX:
         raise QuotaExceeded(
-            f"{PREVIOUS_SECRETS_MAX} older secrets of this webhook still sign. Wait until the first of them ends, or end them "
-            "with a shorter overlap_seconds; 0 ends them all at once.",
+            f"{PREVIOUS_SECRETS_MAX} previous secrets of this webhook still sign. Wait until the first of "
+            f"them ends, or end them "
+            "with a shorter overlap_seconds; 0 ends all of them at once.",
             retry_after_seconds=math.ceil((min(ends) - now).total_seconds()),
             quota="old_secrets",
             limit=PREVIOUS_SECRETS_MAX,
@@ -251,7 +254,7 @@ def _require_switchable(webhook: Webhook, state: WebhookState) -> None:
         raise InvalidRequest("state may be set to 'active' or 'disabled' only.")
     if state not in OWNER_STATE_TRANSITIONS[webhook.state]:
         raise WebhookNotVerified(
-            "The webhook waits for the proof that its URL wants callbacks. It becomes active by that and by nothing else; "
-            f"until then nothing is sent to it. Ask for it: POST /v1/webhooks/{webhook.id}/verify. If you no longer want it, "
-            "remove it."
+            "The webhook waits for the proof that its URL accepts callbacks. Only the proof makes it active; until then it "
+            f"receives nothing. Request the challenge again: POST /v1/webhooks/{webhook.id}/verify. If you no longer want the "
+            "webhook, remove it."
         )

@@ -1,11 +1,12 @@
-"""Where calls, events and deliveries are kept: implementations of `domain.ports.Store`, one folder for each database.
+"""Implementations of `domain.ports.Store`: the database of calls, events, webhooks and deliveries.
 
-    open.py      a URL becomes an open store
-    queries.py   loads named statements from .sql files; there is no SQL anywhere else
-    signals.py   who waits for what, within one process
-    sqlite/      the default: one file, no service to start
+    open.py      opens the store behind a URL
+    records.py   the columns of every record, for the column types of one database
+    codec.py     column codecs: select lists, inserts, and rows to records and back
+    queries.py   loads named statements from .sql files; no other file contains a statement
+    signals.py   waiters and their notifications, within one process
+    sqlite/      the default store: one file, and no service to start
 
-Another database gets a folder with the same file names and the same statement names, so that a diff of the two shows the
-dialect, and runs the same suite: tests/conformance. This ring knows rows. What they mean, and what may follow what, is
-decided above it; it only promises what the ports say.
+A second database gets a folder with its column types, its connections and the same statements in its dialect. It runs the same
+suite: tests/conformance. A store reads and writes rows, and promises what the ports say. The rules are in the layers above.
 """

@@ -1,4 +1,4 @@
-"""From a database URL to an open store."""
+"""Opens the store behind a database URL."""
 
 import sqlite3
 from collections.abc import AsyncGenerator
@@ -23,9 +23,9 @@ async def open_store(
 ) -> AsyncGenerator[Store]:
     """The store behind `sqlite:///relative.db`, `sqlite:////absolute.db` or a bare path, closed at the end.
 
-    With `exclusive` it is this process's to serve: opening it a second time so is refused. Tools that only look or write a
-    row beside a running service open it without. A store from which commits are missing is opened for serving only with
-    `accept_missing_commits`; from then on it is complete as it is. Raises `StoreUnavailable`, which says what to do.
+    The service opens it with `exclusive`, which one process can have at a time. Tools that read, or write a row beside a
+    running service, open it without. If commits are missing, the service opens the store only with `accept_missing_commits`,
+    which accepts the loss for good. Raises `StoreUnavailable`, which says what to do.
     """
     store = SqliteStore(sqlite_path(url), clock=clock, sealer=sealer)
     await store.open(exclusive=exclusive, accept_missing_commits=accept_missing_commits)
@@ -36,7 +36,7 @@ async def open_store(
 
 
 def check_integrity(url: str, *, clock: Clock) -> IntegrityReport:
-    """Damage, and commits that are missing; it reads for seconds. Raises `StoreUnavailable` for what cannot be opened."""
+    """Damage and missing commits. Reads for seconds; raises `StoreUnavailable` for a file that cannot be opened."""
     try:
         return check_database_file(sqlite_path(url), clock=clock)
     except sqlite3.Error as error:
@@ -44,13 +44,15 @@ def check_integrity(url: str, *, clock: Clock) -> IntegrityReport:
 
 
 def sqlite_path(url: str) -> Path:
-    """The file that the URL names; also where a service that keeps a key beside its database finds the folder."""
+    """The file that the URL names. Its folder is where the service keeps a generated key."""
     scheme, separator, _ = url.partition("://")
     if separator and scheme.partition("+")[0] in {"postgres", "postgresql"}:
-        raise StoreUnavailable("PostgreSQL is not there yet. Use SQLite: sqlite:///ringback.db", needs_operator=True)
+        raise StoreUnavailable(
+            "PostgreSQL is not supported yet. Use SQLite: sqlite:///ringback.db", needs_operator=True
+        )
     if separator and not url.startswith(_SQLITE_URL_PREFIX):
         raise StoreUnavailable(
-            "This database URL is of no kind we know. Use SQLite: sqlite:///ringback.db", needs_operator=True
+            "This kind of database URL is not supported. Use SQLite: sqlite:///ringback.db", needs_operator=True
         )
     path = url.removeprefix(_SQLITE_URL_PREFIX)
     if path in {"", ":memory:"}:

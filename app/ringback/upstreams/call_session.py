@@ -1,4 +1,4 @@
-"""What one call needs of a connection, whichever of its links serves just now."""
+"""The session of one call. Its requests go over the current session of a connection, which may change during the call."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -21,18 +21,19 @@ from ringback.upstreams.session_ports import (
     OnStreamPosition,
 )
 
-# Log messages of running calls: asked for only while somebody wants them, and taken only if they are surely of that call.
+# Log messages of a running call are requested only while a listener wants them, and forwarded only if they certainly belong to
+# that call.
 #
-#     2026-07-28                  the request says from which level on (`_meta`); they come on its own stream
-#     before, session of a call   the level is set for the session, in which there is nothing else
-#     before, shared session      nothing is set, because it would be set for all; what comes on the call's own stream is its own
+#     modern                      the request names the level (`_meta`); messages come on the stream of the request
+#     legacy, dedicated session   logging/setLevel sets the level of the session, which serves only this call
+#     legacy, shared session      no level is set, because it would apply to all calls; messages on the call's stream are used
 #
-# A message does not say what it belongs to. Over HTTP the SDK hands each on in the context of the request on whose stream it came
-# (2.3.0: its streams carry contextvars), so the context says it. On a pipe all come together: there a message belongs to a call
-# if only that one can have been asked for it. Everything else is dropped.
+# A message does not name its request. Over HTTP the SDK (2.3.0) handles a message in the context of the request on whose stream
+# it came, because its streams carry contextvars. On a pipe all messages come together: a message belongs to a call if only that
+# call can have requested it. All other messages are dropped.
 
 SET_LEVEL_TIMEOUT_SECONDS: Final = 2.0
-"""The call waits for it, and would rather be without messages."""
+"""Short, because the call waits for it; after the timeout the call runs without log messages."""
 
 
 class CallLogMessages:
@@ -44,7 +45,7 @@ class CallLogMessages:
     async def receive_during(
         self, session: UpstreamSession, *, is_dedicated: bool
     ) -> AsyncGenerator[Mapping[str, Any]]:
-        """While a tool is called on this link. Yields what is to be added to the request's `_meta`."""
+        """Forward messages during a tool call on this session. Yields the additions to the `_meta` of the request."""
         if (level := self._notification_hub.get_log_level(self._call_id)) is None:
             yield {}
             return
@@ -58,19 +59,19 @@ class CallLogMessages:
 
 
 class SessionSource(Protocol):
-    """What a conversation needs of its connection."""
+    """What a call session needs of its connection."""
 
     async def get_shared_session(self) -> UpstreamSession:
-        """The link that is shared now; raises `UpstreamUnreachable`."""
+        """Wait for the current shared session; raises `UpstreamUnreachable`."""
         ...
 
     def open_dedicated_session(self, **options: Any) -> AbstractAsyncContextManager[UpstreamSession]:
-        """A link of its own, opened so (`runner.opening.Opening`); raises `UpstreamUnreachable`."""
+        """Open a session for one call with fields of `handshake.SessionOptions`; raises `UpstreamUnreachable`."""
         ...
 
 
 class _RequestOptions(TypedDict):
-    """As in `drivers.Session.request`."""
+    """The options of `CallSessionPort.send_request`."""
 
     client_capabilities: Mapping[str, Any] | None
     on_progress: ProgressFnT | None
@@ -78,14 +79,14 @@ class _RequestOptions(TypedDict):
 
 
 class CallSession:
-    """Implements `drivers.Session`: requests of one call, over the next link if this one turned out to be gone."""
+    """Implements `session_ports.CallSessionPort`. A request that was not sent goes to the next shared session."""
 
     def __init__(self, sessions: SessionSource, session: UpstreamSession, *, is_dedicated: bool) -> None:
         self._sessions = sessions
         self._session = session
         self._is_dedicated = is_dedicated
         self.log_messages: CallLogMessages | None = None
-        """Those of the call, if it is one."""
+        """Forwards log messages; None if the session serves no call."""
 
     @property
     def protocol(self) -> NegotiatedProtocol:
@@ -108,7 +109,7 @@ class CallSession:
         on_progress: ProgressFnT | None = None,
         on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
-        """The raw result; raises `RequestFailed`. What was surely not taken is sent once more, on the next link."""
+        """Return the raw result; raises `RequestFailed`. A request that was not sent is sent once more, on the next session."""
         options = _RequestOptions(
             client_capabilities=client_capabilities, on_progress=on_progress, on_position=on_position
         )

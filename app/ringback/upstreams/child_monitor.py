@@ -1,4 +1,4 @@
-"""Looks after a shared child: asks it now and then whether it is there, and replaces one that is frozen (`domain.liveness`)."""
+"""Checks a shared child process: pings it while it is silent, and kills a frozen one (`domain.liveness`)."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from ringback.upstreams.transports.child_process import ChildProcess
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
-"""Between two looks. A ping goes out when nothing was heard since the last look."""
+"""Between two checks. A check sends a ping if the child has sent nothing since the previous one."""
 _STOPPED: Final = "T"
 
 
@@ -31,13 +31,13 @@ class ChildMonitor:
         deadlines: Callable[[], Collection[float]],
         on_liveness_change: Callable[[Liveness], None],
     ) -> None:
-        """`deadlines` are those of the calls that run, by `clock.monotonic()`; `on_verdict` hears each change."""
+        """`deadlines` returns those of the running calls, by `clock.monotonic()`; `on_liveness_change` gets each change."""
         self._session = session
         self._child = child
         self._clock = clock
         self._faults = faults
         self._deadlines = deadlines
-        self._on_verdict = on_liveness_change
+        self._on_liveness_change = on_liveness_change
         self._liveness = Liveness.ALIVE
         self._last_chunks_received = child.chunks_received
         self._stopped_since: float | None = None
@@ -45,7 +45,7 @@ class ChildMonitor:
         self._ping_task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until the child is gone, or was found frozen and killed."""
+        """Run until the child has exited, or was frozen and is killed."""
         try:
             while self._child.is_alive:
                 await self._clock.sleep(CHECK_SECONDS)
@@ -57,18 +57,18 @@ class ChildMonitor:
 
     def _check_liveness(self) -> Liveness:
         sample = self._make_sample()
-        liveness_state = classify_liveness(sample)
-        if liveness_state is not self._liveness:
-            self._liveness = liveness_state
-            self._on_verdict(liveness_state)
-        if liveness_state is Liveness.FROZEN:
-            self._session.close_to_new_requests()  # first, so that no call begins on it between its death and the news of it
+        liveness = classify_liveness(sample)
+        if liveness is not self._liveness:
+            self._liveness = liveness
+            self._on_liveness_change(liveness)
+        if liveness is Liveness.FROZEN:
+            self._session.close_to_new_requests()  # first, so that no call starts between the kill and its detection
             self._child.kill()
             self._faults.increment(Fault.REPLACED)
         elif self._ping_unanswered_since is None and self._is_silent():
             self._start_ping(sample.now)
         self._last_chunks_received = self._child.chunks_received
-        return liveness_state
+        return liveness
 
     def _make_sample(self) -> LivenessSample:
         now, status = self._clock.monotonic(), self._child.read_status()
@@ -88,7 +88,7 @@ class ChildMonitor:
         return self._child.chunks_received == self._last_chunks_received
 
     def _start_ping(self, now: float) -> None:
-        """One ping at a time; an answer of any kind is a sign of life, an error as well."""
+        """Send one ping at a time. Any response proves that the child runs, also an error."""
         self._ping_unanswered_since = now
         if self._ping_task is None or self._ping_task.done():
             self._ping_task = asyncio.create_task(self._send_ping())

@@ -1,19 +1,17 @@
-"""The connection to one upstream: kept up, made anew when it breaks, shared by all its calls.
+"""The connection to one upstream: keeps a shared session open and reconnects after a failure.
 
-            ┌──────────────── pause, longer each time, jittered ───────────────┐
+            ┌──────────────────── backoff with jitter ─────────────────────────┐
             ▼                                                                  │
-    idle ▶ connecting ──opened, negotiated, listed──▶ ready ──child died───────┤
-            │                                           │     retired          │
-            └──cannot be reached──▶ failing ────────────┼──────────────────────┘
-                                                        └▶ (a retired link drains in its own task)
+    idle ▶ connecting ──opened, negotiated, listed──▶ ready ──session ended────┤
+            │                                                 or closed        │
+            └──connection failed──▶ failing ───────────────────────────────────┘
 
-One task (`run`) looks after the connection and starts one task for each link, in which everything of the SDK is entered and
-left. A link is retired when a request could not be sent on it (nobody listens any more, or the upstream has forgotten the
-session): new requests then wait for the next link, and those in flight end where they are.
+The task `run` starts one task for each session, because the contexts of the SDK must be entered and left in the same task. A
+session takes no new requests after a request could not be sent on it (the connection is lost, or the upstream does not know
+the session any more). New requests wait for the next session. Requests in flight end on the old one, which drains in its task.
 """
 
 import logging
-import math
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -30,13 +28,13 @@ from ringback.domain.liveness import Liveness
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
 from ringback.upstreams.call_session import CallSession
-from ringback.upstreams.catalog.catalog_cache import LISTINGS_BY_CHANGE, CatalogCache
-from ringback.upstreams.catalog.listing import fetch_listing
+from ringback.upstreams.catalog.catalog_cache import CatalogCache
+from ringback.upstreams.catalog.catalog_refresher import CatalogRefresher
 from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import Isolation, UpstreamConfig
 from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
-from ringback.upstreams.errors import RequestFailed, UpstreamUnreachable
-from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import SessionOptions, open_session
 from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions
 from ringback.upstreams.session import UpstreamSession
@@ -48,15 +46,11 @@ from ringback.upstreams.transports.oauth import ClientCredentialsTokens
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS: Final = 30.0
-"""How long a call waits for its upstream. A container restarts in less; what needs longer is down."""
+"""How long a call waits for its upstream. A container restarts in less time; an upstream that needs more counts as down."""
 RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.25, longest_seconds=10.0, jitter_fraction=JITTER_FRACTION)
-"""Below the patience of a call, so that each waiting call sees several attempts."""
+"""Below `CONNECT_TIMEOUT_SECONDS`, so that several attempts run while a call waits."""
 STABLE_AFTER_SECONDS: Final = 10.0
-"""A link that lasted this long was a good one: the next attempt follows at once."""
-LIST_TIMEOUT_SECONDS: Final = 5.0
-"""For all pages of a list. Whoever waits for a list waits before a call is accepted, so it is short."""
-RELIST_INTERVAL_SECONDS: Final = 1.0
-"""Between two lists that are asked for because they are said to have changed; whoever wants one does not wait for this."""
+"""After a session that lasted this long, the next attempt follows without a pause."""
 
 
 class ConnectionState(StrEnum):
@@ -64,7 +58,7 @@ class ConnectionState(StrEnum):
     CONNECTING = "connecting"
     READY = "ready"
     UNRESPONSIVE = "unresponsive"
-    """It is connected, and says nothing: a call takes all of it, perhaps. Calls are sent to it as before."""
+    """Connected, but the child does not respond; a call may occupy it. Calls are still sent to it."""
     FAILING = "failing"
 
 
@@ -73,7 +67,7 @@ PredictDriverName = Callable[[CallSessionPort, Iterable[str]], str]
 
 
 class ConnectionReplaced(UpstreamUnreachable):
-    """Another connection has taken this one's place, or nothing has."""
+    """The configuration replaced this connection by another one, or removed its upstream."""
 
 
 class UpstreamConnection:
@@ -92,7 +86,7 @@ class UpstreamConnection:
     ) -> None:
         self.config = config
         self.catalog_cache = catalog_cache
-        """What the upstream told of itself and listed last; kept up to date here."""
+        """The last known profile and lists of the upstream. This connection updates them."""
         self._clock = clock
         self._random_fraction = random_fraction
         self._predict_driver_name = predict_driver_name
@@ -109,12 +103,17 @@ class UpstreamConnection:
         self._state_changed = anyio.Event()
         self._in_flight = 0
         self._call_deadlines: dict[object, float] = {}
-        """Of the calls that run over the shared link, by `clock.monotonic()`."""
+        """Deadlines of running calls, by `clock.monotonic()`."""
         self.replaced = anyio.Event()
-        """Set when it takes no further calls: another has its place, or nothing has."""
-        self._listing_lock = anyio.Lock(fast_acquire=True)
-        """Every start of a call passes here. A lock that gives the event loop a turn before it returns is held for that turn,
-        and 64 starts stand in line for 64 turns (measured: most of what their 202 took)."""
+        """Set when this connection takes no further calls, because the configuration replaced or removed it."""
+        self._catalog_refresher = CatalogRefresher(
+            catalog_cache,
+            upstream=config.name,
+            clock=clock,
+            faults=self.faults,
+            replaced=self.replaced,
+            get_open_session=self._get_open_session,
+        )
         self._token_source = (
             None if config.oauth is None else ClientCredentialsTokens(config.oauth, clock=clock, look_up=self._look_up)
         )
@@ -154,13 +153,13 @@ class UpstreamConnection:
             CallSession(self, self._shared_session, is_dedicated=False), self._shared_session.tools
         )
 
-    # -- what calls see --
+    # -- sessions for calls --
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
-        """A session that is live on entering; raises `UpstreamUnreachable` when there is none for `patience_seconds`.
+        """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`.
 
-        A call that goes on from its handle needs none of its own: the driver goes back to the one in which it was begun.
+        A call that continues from its handle gets no dedicated session: its driver rejoins the session in which it started.
         """
         shared = await self.get_shared_session(started_here=False)
         self._in_flight += 1
@@ -168,8 +167,8 @@ class UpstreamConnection:
         self._call_deadlines[key] = self._clock.monotonic() + (call.deadline_at - self._clock.now()).total_seconds()
         try:
             if self.config.isolation is Isolation.PRINCIPAL:
-                async with self._principal_sessions.acquire_session(call.principal) as tasks:
-                    yield CallSession(tasks, await tasks.get_shared_session(), is_dedicated=False)
+                async with self._principal_sessions.acquire_session(call.principal) as source:
+                    yield CallSession(source, await source.get_shared_session(), is_dedicated=False)
             elif self.config.isolation is Isolation.SHARED or call.handle is not None:
                 yield CallSession(self, shared, is_dedicated=False)
             else:
@@ -184,7 +183,7 @@ class UpstreamConnection:
             self._notify_waiters()
 
     def replace_with_newer(self) -> None:
-        """Take no further calls. Those that wait for a link hear `Superseded`; those that run end here."""
+        """Take no further calls. Waiting calls get `ConnectionReplaced`; running calls end on this connection."""
         self.replaced.set()
         self._notify_waiters()
 
@@ -193,7 +192,7 @@ class UpstreamConnection:
             await self._state_changed.wait()
 
     async def open_shared_session(self) -> UpstreamSession:
-        """A further link that is shared by some of the calls (`runner.principals`)."""
+        """Open a further session that the calls of one principal share (`principal_sessions`)."""
         shared = await self.get_shared_session()
         session = await self._start_dedicated_session(probes_modern=shared.protocol.is_modern)
         session.tools = shared.tools
@@ -201,7 +200,7 @@ class UpstreamConnection:
 
     @asynccontextmanager
     async def open_dedicated_session(self, **options: Any) -> AsyncGenerator[UpstreamSession]:
-        """A link beside the shared one, for one call (the fields of `Opening`); raises `UpstreamUnreachable`."""
+        """Open a session for one call, with fields of `SessionOptions`; raises `UpstreamUnreachable`."""
         session = await self._start_dedicated_session(**options)
         try:
             yield session
@@ -216,7 +215,7 @@ class UpstreamConnection:
                 "UpstreamSession",
                 await self._session_tasks.start(self._run_dedicated_session, self._make_session_options(**options)),
             )
-        except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect`
+        except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect_once`
             text = classify_problem(error).replace("_", " ")
             raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
 
@@ -249,12 +248,15 @@ class UpstreamConnection:
     async def get_shared_session(
         self, timeout_seconds: float | None = None, *, started_here: bool = True
     ) -> UpstreamSession:
-        """The link that is shared now; raises `UpstreamUnreachable`. What has not `begun` here yet may still go elsewhere."""
+        """Wait for the shared session; raises `UpstreamUnreachable`.
+
+        With `started_here=False` it raises `ConnectionReplaced` for a replaced connection: the request can use the newer one.
+        """
         effective_timeout_seconds = self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds
         with anyio.move_on_after(effective_timeout_seconds):
             while (session := self._shared_session) is None or session.closed.is_set():
                 if self.replaced.is_set() and not started_here:
-                    raise ConnectionReplaced("it is configured anew.")
+                    raise ConnectionReplaced("its configuration has changed.")
                 await self._state_changed.wait()
             return session
         problem = self._problem or ConnectionProblem.TIMEOUT
@@ -263,7 +265,7 @@ class UpstreamConnection:
         )
 
     async def wait_until_settled(self, timeout_seconds: float) -> None:
-        """Wait until it is known whether the upstream can be reached, but no longer than that."""
+        """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
         with anyio.move_on_after(timeout_seconds):
             while self._state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
                 await self._state_changed.wait()
@@ -272,12 +274,12 @@ class UpstreamConnection:
         return self.catalog_cache.tools or {}
 
     async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
+        """The tools by name, fetched again if the list is older or has changed; None if they were never listed."""
         await self.refresh_listing(Listing.TOOLS, age_seconds_max=age_seconds_max)
         return self.catalog_cache.tools
 
     async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """The same, and None when they cannot be asked for now."""
+        """Like `get_tools`, but None if the list cannot be fetched now."""
         return (
             self.catalog_cache.tools
             if await self.refresh_listing(Listing.TOOLS, age_seconds_max=age_seconds_max)
@@ -285,41 +287,39 @@ class UpstreamConnection:
         )
 
     async def refresh_listing(self, listing: Listing, *, age_seconds_max: float) -> bool:
-        """Have the list no older than that on the shelf; False when the upstream cannot be asked, or does not tell."""
-        async with self._listing_lock:
-            age = self.catalog_cache.get_age_seconds(listing)
-            if age is not None and age <= age_seconds_max:
-                return self.catalog_cache.is_current(listing)
-            if (session := self._shared_session) is None or session.closed.is_set():
-                return False
-            return await self._fetch_listing(session, listing)
+        """Fetch the list if the cached one is older; False if the upstream is not connected or its last response failed."""
+        return await self._catalog_refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
 
-    # -- the actor --
+    def _get_open_session(self) -> UpstreamSession | None:
+        session = self._shared_session
+        return None if session is None or session.closed.is_set() else session
+
+    # -- keeping the connection open --
 
     async def run(self) -> None:
-        """Keep the connection up until cancelled."""
+        """Keep the connection open until cancelled."""
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as tasks:
             self._session_tasks = tasks
             if self.config.isolation is Isolation.PRINCIPAL:
                 tasks.start_soon(self._principal_sessions.close_idle_sessions)
-            short_lived = 0
+            short_lived_count = 0
             while True:
-                began = self._clock.monotonic()
+                started_at = self._clock.monotonic()
                 if (session := await self._connect_once(tasks)) is not None:
                     await session.closed.wait()
                     self._state = ConnectionState.CONNECTING
-                steady = session is not None and self._clock.monotonic() - began >= STABLE_AFTER_SECONDS
-                short_lived = 0 if steady else short_lived + 1
-                if short_lived:
+                is_stable = session is not None and self._clock.monotonic() - started_at >= STABLE_AFTER_SECONDS
+                short_lived_count = 0 if is_stable else short_lived_count + 1
+                if short_lived_count:
                     await self._clock.sleep(
-                        RECONNECT_BACKOFF.pause_seconds(short_lived, random_fraction=self._random_fraction())
+                        RECONNECT_BACKOFF.pause_seconds(short_lived_count, random_fraction=self._random_fraction())
                     )
 
     async def _connect_once(self, tasks: anyio.abc.TaskGroup) -> UpstreamSession | None:
         try:
             session = cast("UpstreamSession", await tasks.start(self._run_shared_session))
-        except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: whatever they do is a reason to try again
+        except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: every failure leads to another attempt
             self._record_failure(classify_problem(error))
             return None
         self._problem = None
@@ -329,15 +329,17 @@ class UpstreamConnection:
         return session
 
     def _record_failure(self, problem: ConnectionProblem) -> None:
-        level = logging.DEBUG if problem is self._problem else logging.WARNING  # once, not with each attempt
+        level = (
+            logging.DEBUG if problem is self._problem else logging.WARNING
+        )  # one warning a problem, not one an attempt
         log.log(level, "upstream.failing", extra={"upstream": self.config.name, "problem": str(problem)})
         self._problem = problem
-        # Some older servers exit when the first message is not `initialize`: then the next attempt begins with it.
+        # Some legacy servers exit when the first message is not `initialize`: the next attempt sends it first.
         self._probes_modern_first = not self._probes_modern_first if problem is ConnectionProblem.LOST else True
         self._set_state(ConnectionState.FAILING)
 
     async def _run_shared_session(self, *, task_status: anyio.abc.TaskStatus[UpstreamSession]) -> None:
-        """One link from beginning to end, all in this task, because the SDK's contexts must be left where they were entered."""
+        """Open, serve and close one shared session in this task, because the SDK's contexts require one task."""
         started = False
         try:
             async with (
@@ -350,9 +352,9 @@ class UpstreamConnection:
             ):
                 if not self.replaced.is_set():
                     await self.catalog_cache.put_profile(session.profile)
-                await self._fetch_listing(session, Listing.TOOLS)
-                tasks.start_soon(self._follow_list_changes, session)
-                tasks.start_soon(self._refresh_changed_listings)
+                await self._catalog_refresher.fetch_tools(session)
+                tasks.start_soon(self._catalog_refresher.follow_session, session)
+                tasks.start_soon(self._catalog_refresher.refresh_changed_listings)
                 if session.child is not None:
                     tasks.start_soon(self._make_child_monitor(session, session.child).run)
                 started = True
@@ -363,7 +365,7 @@ class UpstreamConnection:
         except Exception as error:
             if not started:
                 raise
-            # The same boundary as in `_connect`, for a link that broke later; `open_link` has marked it as left.
+            # The same boundary as in `_connect_once`, for a session that failed later; `open_session` has closed it.
             log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(classify_problem(error))})
 
     def _make_child_monitor(self, session: UpstreamSession, child: ChildProcess) -> ChildMonitor:
@@ -373,13 +375,13 @@ class UpstreamConnection:
             clock=self._clock,
             faults=self.faults,
             deadlines=lambda: list(self._call_deadlines.values()),
-            on_liveness_change=lambda liveness_state: self._apply_liveness(session, liveness_state),
+            on_liveness_change=lambda liveness: self._apply_liveness(session, liveness),
         )
 
-    def _apply_liveness(self, session: UpstreamSession, liveness_state: Liveness) -> None:
-        """An older link that drains says nothing of the one that is shared now."""
+    def _apply_liveness(self, session: UpstreamSession, liveness: Liveness) -> None:
+        """Ignores an older session that drains: it says nothing about the shared one."""
         if session is self._shared_session and self._state in {ConnectionState.READY, ConnectionState.UNRESPONSIVE}:
-            self._set_state(ConnectionState.READY if liveness_state is Liveness.ALIVE else ConnectionState.UNRESPONSIVE)
+            self._set_state(ConnectionState.READY if liveness is Liveness.ALIVE else ConnectionState.UNRESPONSIVE)
 
     def _set_state(self, state: ConnectionState) -> None:
         self._state = state
@@ -388,47 +390,3 @@ class UpstreamConnection:
     def _notify_waiters(self) -> None:
         self._state_changed.set()
         self._state_changed = anyio.Event()
-
-    # -- lists --
-
-    async def _fetch_listing(self, session: UpstreamSession, listing: Listing) -> bool:
-        if self.replaced.is_set():
-            return False  # the shelf is another's now
-        self.catalog_cache.mark_requested(listing)
-        try:
-            with anyio.fail_after(LIST_TIMEOUT_SECONDS):
-                entries = await fetch_listing(
-                    session, listing, on_truncated=lambda: self.faults.increment(Fault.LIST_CUT)
-                )
-        except (RequestFailed, TimeoutError) as error:
-            log.warning(
-                "upstream.not_listed", extra={"upstream": self.config.name, "problem": str(classify_problem(error))}
-            )
-            return False
-        if self.replaced.is_set():
-            return False  # while it answered
-        await self.catalog_cache.put_listing(listing, entries)
-        if listing is Listing.TOOLS:
-            session.tools = self.catalog_cache.tools or {}
-        return True
-
-    async def _follow_list_changes(self, session: UpstreamSession) -> None:
-        """Learn the other lists too, for when the upstream is away, and what changes from then on."""
-        if not await session.follow_list_changes(
-            self._clock, on_subscribed=lambda: self._fetch_listings(session, Listing)
-        ):
-            await self._fetch_listings(session, [listing for listing in Listing if listing is not Listing.TOOLS])
-
-    async def _refresh_changed_listings(self) -> None:
-        """Ask again for what is said to have changed: so it is known also if the upstream goes away before anybody asks."""
-        with self.catalog_cache.subscribe_changes() as changes:
-            async for change in changes:
-                if change.listing is not None:
-                    for listing in LISTINGS_BY_CHANGE.get(change.listing, (change.listing,)):
-                        await self.refresh_listing(listing, age_seconds_max=math.inf)
-                    await self._clock.sleep(RELIST_INTERVAL_SECONDS)
-
-    async def _fetch_listings(self, session: UpstreamSession, listings: Iterable[Listing]) -> None:
-        for listing in listings:
-            async with self._listing_lock:
-                await self._fetch_listing(session, listing)

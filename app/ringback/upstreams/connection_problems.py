@@ -1,4 +1,4 @@
-"""Why an upstream cannot be reached, in fixed words, and what to do about it: an upstream's own words could hold anything."""
+"""Fixed names and advice for failed connections. Texts of the upstream are not shown, because they could contain anything."""
 
 from enum import StrEnum
 from typing import Final, cast
@@ -12,7 +12,7 @@ from ringback.upstreams.errors import (
     ResponseLost,
     TokenUnavailable,
 )
-from ringback.upstreams.transports.guarded_http import to_request_error
+from ringback.upstreams.transports.transport_errors import to_request_error
 
 
 class ConnectionProblem(StrEnum):
@@ -24,7 +24,7 @@ class ConnectionProblem(StrEnum):
     HANDSHAKE = "handshake_failed"
     AUTHORIZATION_REQUIRED = "authorization_required"
     UNAUTHORISED = "unauthorised"
-    NO_TOKEN = "no_token"  # noqa: S105 - it says that there is none
+    NO_TOKEN = "no_token"  # noqa: S105 - the name of a problem
 
 
 PROBLEM_ADVICE: Final = {
@@ -32,14 +32,20 @@ PROBLEM_ADVICE: Final = {
     ConnectionProblem.NOT_STARTED: "Check that the service's user may run the command.",
     ConnectionProblem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
     ConnectionProblem.LOST: "Run it by hand to see why it ends.",
-    ConnectionProblem.TIMEOUT: "Run it by hand to see what it waits for.",
-    ConnectionProblem.HANDSHAKE: "Check that the 'url' is that of an MCP endpoint (streamable HTTP), or the command an MCP server.",
-    ConnectionProblem.AUTHORIZATION_REQUIRED: (
-        "It wants credentials. Nobody is here to log in by a browser, so configure an 'Authorization' header, or an OAuth "
-        "client of its own: 'ringback': {'oauth': {'token_url', 'client_id', 'client_secret'}} (client_credentials)."
+    ConnectionProblem.TIMEOUT: "Run it by hand to see why it does not respond.",
+    ConnectionProblem.HANDSHAKE: (
+        "Check that the 'url' is that of an MCP endpoint (streamable HTTP), or the command an MCP server."
     ),
-    ConnectionProblem.UNAUTHORISED: "It, or its authorization server, refuses the configured credentials. Check them, and their scope.",
-    ConnectionProblem.NO_TOKEN: "Its authorization server gives no token. Check 'ringback.oauth.token_url', and that it can be reached.",
+    ConnectionProblem.AUTHORIZATION_REQUIRED: (
+        "It requires credentials. A service cannot log in with a browser, so configure an 'Authorization' header, or an OAuth "
+        "client: 'ringback': {'oauth': {'token_url', 'client_id', 'client_secret'}} (client_credentials)."
+    ),
+    ConnectionProblem.UNAUTHORISED: (
+        "It, or its authorization server, refuses the configured credentials. Check them and their scope."
+    ),
+    ConnectionProblem.NO_TOKEN: (
+        "Its authorization server returns no token. Check 'ringback.oauth.token_url', and that it can be reached."
+    ),
 }
 
 _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] = (
@@ -53,7 +59,7 @@ _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] 
     (RequestNotSent, ConnectionProblem.CANNOT_CONNECT),
     (ResponseLost, ConnectionProblem.LOST),
 )
-"""The first that fits; anything else went wrong while negotiating."""
+"""The first matching class decides; every other error is a failed handshake."""
 
 
 def classify_problem(error: BaseException) -> ConnectionProblem:

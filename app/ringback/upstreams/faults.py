@@ -1,6 +1,6 @@
-"""What an upstream sends that it should not: counted for its health, and warned of now and then.
+"""Counts invalid messages and other faults of an upstream.
 
-A call that is hit ends with its own error. The rest belongs to no call, so nothing but these counts shows it: in
+A call that a fault affects ends with its own error. Other faults belong to no call, so only these counts show them: in
 `GET /v1/upstreams`, in the metrics, and in the log once a minute for each kind, because a broken server can send millions.
 """
 
@@ -15,30 +15,30 @@ from ringback.domain.clock import Clock
 log = logging.getLogger(__name__)
 
 WARNING_INTERVAL_SECONDS: Final = 60.0
-"""Between two warnings of one kind about one upstream; the count in each tells of those between."""
+"""Between two warnings of one kind about one upstream; each warning has the total count."""
 
 
 class Fault(StrEnum):
     UNREADABLE = "unreadable"
-    """A message that is no JSON-RPC message, or holds what cannot be kept."""
+    """A message that is no JSON-RPC message, or that cannot be stored."""
     OVERSIZED = "oversized"
-    """A message beyond `RESULT_BYTES_MAX`, or a page of a list beyond `LIST_BYTES_MAX`; it is skipped unread."""
+    """A message above `RESULT_BYTES_MAX` or a list page above `LIST_BYTES_MAX`; it is skipped without being decoded."""
     UNMATCHED = "unmatched"
-    """An answer to no request of ours, or the second one to a request."""
+    """A response to no request of ours, or a second response to one."""
     REPAIRED = "repaired"
-    """A message whose text was not Unicode: U+FFFD stands where half a character stood."""
+    """A message with invalid Unicode; U+FFFD replaces each invalid character."""
     DROPPED = "dropped_notifications"
-    """Notifications that came faster than they are handed on; of those that say the same the newest is kept."""
+    """Notifications dropped because they arrived faster than they are forwarded; the newest of each kind is kept."""
     LIST_CUT = "list_cut"
-    """A list that has more than is kept of one; what is over is left out."""
+    """A list above the size limit; the entries beyond the limit are left out."""
     STALLED = "stalled"
-    """A child that did not read its input for a while, so requests were refused."""
+    """A request refused because the child has not read its input for a while."""
     REPLACED = "replaced"
-    """A child that was frozen, killed, and started anew."""
+    """A frozen child that was killed and restarted."""
 
 
 class FaultCounter:
-    """Those of one upstream since this process started; they outlive its connections."""
+    """The faults of one upstream since the process started, over all its connections."""
 
     def __init__(self, upstream: str, *, clock: Clock) -> None:
         self._upstream = upstream

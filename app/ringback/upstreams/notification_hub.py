@@ -1,4 +1,4 @@
-"""What upstreams tell about running calls, for whoever waits for one just now: in this process, bounded, and kept nowhere."""
+"""Progress and log messages of running calls, for listeners in this process. Queues are bounded; nothing is stored."""
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Mapping
@@ -14,17 +14,17 @@ from ringback.domain.meta import without_reserved_meta
 from ringback.domain.upstreams import UpstreamNotification
 
 QUEUED_NOTIFICATIONS_MAX: Final = 256
-"""Notifications that wait for one listener: a client that reads hears all, and one that does not costs no more than this."""
+"""Notifications queued for one listener. A client that reads loses none; one that does not read costs no more than this."""
 LOG_MESSAGE_BYTES_MAX: Final = 64 * 1024
-"""A message is a line for a log, perhaps with a traceback; a larger one is dropped."""
+"""A log message is a line, perhaps with a traceback; a larger one is dropped."""
 LOG_LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
-"""By rising severity (RFC 5424), as the SDK declares them."""
+"""In order of rising severity (RFC 5424), as the SDK declares them."""
 PROGRESS_METHOD: Final = "notifications/progress"
 LOG_MESSAGE_METHOD: Final = "notifications/message"
 
 
 class NotificationHub:
-    """Implements `domain.upstreams.Live`."""
+    """Implements `domain.upstreams.CallNotifications`."""
 
     def __init__(self) -> None:
         self._streams: dict[CallId, set[CallNotificationStream]] = {}
@@ -42,7 +42,7 @@ class NotificationHub:
                 del self._streams[call_id]
 
     def get_log_level(self, call_id: CallId) -> str | None:
-        """The least severe level that somebody who listens asked for; None when nobody did."""
+        """The least severe level that a listener requests; None if no listener wants log messages."""
         levels = [
             stream.log_level_index for stream in self._streams.get(call_id, ()) if stream.log_level_index is not None
         ]
@@ -57,7 +57,7 @@ class NotificationHub:
             stream.put(notification)
 
     def publish_log_message(self, call_id: CallId, params: Mapping[str, Any]) -> None:
-        """Take the parameters of a notifications/message that surely belongs to this call."""
+        """Publish the parameters of a notifications/message that certainly belongs to this call."""
         level = params.get("level")
         if level not in LOG_LEVELS or not _is_small(params):
             return
@@ -75,11 +75,11 @@ def _is_small(params: Mapping[str, Any]) -> bool:
 
 
 class CallNotificationStream(AsyncIterator[UpstreamNotification]):
-    """For one listener. It never ends by itself."""
+    """The notifications for one listener. The stream has no end."""
 
     def __init__(self, log_level: int | None) -> None:
         self.log_level_index = log_level
-        """The place in `LEVELS` from which on messages are wanted; None: no messages."""
+        """The index in `LOG_LEVELS` of the least severe message to deliver; None: no log messages."""
         self._queue: asyncio.Queue[UpstreamNotification] = asyncio.Queue()
 
     def put(self, notification: UpstreamNotification) -> None:

@@ -1,8 +1,8 @@
-"""A link for each principal, for upstreams that must not see two of them in one session (`isolation: principal`).
+"""A session for each principal, for upstreams that must not mix principals in one session (`isolation: principal`).
 
-    first call ──▶ opened ──▶ shared by all calls of the principal ──▶ unused ──▶ closed after a while, or when room is needed
+    first call ──▶ opened ──▶ shared by all calls of the principal ──▶ idle ──▶ closed after a while, or for another principal
 
-They are bounded: with as many principals at work as there is room for, the calls of others wait.
+The number of sessions is limited. When all are in use, calls of other principals wait.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,20 +18,20 @@ from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 
 SESSIONS_MAX: Final = 256
-"""Of one upstream; fewer where it takes fewer calls at once, which on stdio, with a process for each, is 16 by default."""
+"""Sessions of one upstream. `max_concurrent` can lower it: on stdio, with one process a session, its default is 16."""
 IDLE_SECONDS: Final = 300.0
-"""An agent that thinks between two calls finds its session again; servers themselves end one after 30 minutes (the SDK's)."""
+"""Long enough for an agent that pauses between two calls; servers on the SDK end idle sessions after 30 minutes."""
 SWEEP_SECONDS: Final = 30.0
-"""Between two looks for links that nobody uses."""
+"""Between two searches for idle sessions."""
 OPEN_RETRY_SECONDS: Final = 1.0
-"""Between two attempts to open a link while its upstream is away."""
+"""Between two attempts to open a session while the upstream is unreachable."""
 
 
 class SessionOpener(Protocol):
-    """What is needed of a connection."""
+    """What this module needs of a connection."""
 
     async def open_shared_session(self) -> UpstreamSession:
-        """A new link; raises `UpstreamUnreachable`. It is open until it is retired."""
+        """Open a new session; raises `UpstreamUnreachable`. It stays open until `close_to_new_requests` is called."""
         ...
 
     def open_dedicated_session(self, **options: Any) -> AbstractAsyncContextManager[UpstreamSession]: ...
@@ -53,40 +53,40 @@ class PrincipalSessions:
         self._sessions_max = sessions_max
         self._idle_seconds = idle_seconds
         self._entries: dict[Principal, _PrincipalSession] = {}
-        """Whoever was served last stands last."""
+        """In order of last use."""
         self._released = anyio.Event()
 
     @asynccontextmanager
     async def acquire_session(self, principal: Principal) -> AsyncGenerator[SessionSource]:
-        """The principal's link, kept while this is entered. Waits while there is no room for another."""
-        while (owned := self._entries.get(principal)) is None and not self._evict_if_full():
+        """Hold the session of the principal while entered. Waits while all sessions are in use."""
+        while (entry := self._entries.get(principal)) is None and not self._evict_if_full():
             await self._released.wait()
-        if owned is None:
-            owned = self._entries[principal] = _PrincipalSession(
+        if entry is None:
+            entry = self._entries[principal] = _PrincipalSession(
                 self._opener, connect_timeout_seconds=self._connect_timeout_seconds
             )
-        owned.users += 1
+        entry.users += 1
         try:
-            yield owned
+            yield entry
         finally:
-            owned.users -= 1
-            owned.idle_since = self._clock.monotonic()
+            entry.users -= 1
+            entry.idle_since = self._clock.monotonic()
             self._entries[principal] = self._entries.pop(principal)
             self._released.set()
             self._released = anyio.Event()
 
     async def close_idle_sessions(self) -> None:
-        """Close links that were not used for a while, until cancelled."""
+        """Close sessions that are idle for too long, until cancelled."""
         while True:
             await self._clock.sleep(SWEEP_SECONDS)
-            old = self._clock.monotonic() - self._idle_seconds
-            for principal, owned in list(self._entries.items()):
-                if not owned.users and owned.idle_since <= old:
+            idle_before = self._clock.monotonic() - self._idle_seconds
+            for principal, entry in list(self._entries.items()):
+                if not entry.users and entry.idle_since <= idle_before:
                     self._close_entry(principal)
 
     def _evict_if_full(self) -> bool:
         if len(self._entries) >= self._sessions_max:
-            unused = next((principal for principal, owned in self._entries.items() if not owned.users), None)
+            unused = next((principal for principal, entry in self._entries.items() if not entry.users), None)
             if unused is None:
                 return False
             self._close_entry(unused)
@@ -97,7 +97,7 @@ class PrincipalSessions:
 
 
 class _PrincipalSession:
-    """Implements `conversation.Links`: the link of one principal, opened again when it has ended."""
+    """Implements `call_session.SessionSource`: the session of one principal, opened again after it has ended."""
 
     def __init__(self, opener: SessionOpener, *, connect_timeout_seconds: float) -> None:
         self._opener = opener
@@ -121,12 +121,12 @@ class _PrincipalSession:
             self._session.close_to_new_requests()
 
     async def _open_with_retries(self) -> UpstreamSession:
-        last: UpstreamUnreachable | None = None
+        last_error: UpstreamUnreachable | None = None
         with anyio.move_on_after(self._connect_timeout_seconds):
             while True:
                 try:
                     return await self._opener.open_shared_session()
-                except UpstreamUnreachable as away:
-                    last = away
+                except UpstreamUnreachable as error:
+                    last_error = error
                 await anyio.sleep(OPEN_RETRY_SECONDS)
-        raise last or UpstreamUnreachable("no answer in time, when a further connection was opened.")
+        raise last_error or UpstreamUnreachable("no answer in time, when a further connection was opened.")

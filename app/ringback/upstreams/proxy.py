@@ -1,4 +1,4 @@
-"""Upstreams as a gateway passes them on: what they say of themselves, their lists, requests, and what they tell unasked."""
+"""Passes upstreams through to gateway clients: their profile, lists, requests and change notifications."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,15 @@ from ringback.upstreams.subscriptions.change_notifications import ChangeNotifica
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 
 PROXIED_METHODS: Final = frozenset({"resources/read", "prompts/get", "completion/complete"})
-"""What may be asked through `ask`. Tools are called as calls; everything else is between two neighbours."""
+"""The methods that `send_request` forwards. A tool call becomes a call; other methods concern only one connection."""
 CONNECT_WAIT_SECONDS: Final = 5.0
-"""How long somebody waits for an upstream that is just being connected to."""
+"""How long a request waits for an upstream that is connecting."""
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
-"""For an answer, which may be a large file; the usual patience of MCP clients."""
+"""For a response, which may be a large file; the usual timeout of MCP clients."""
 
 
 class UpstreamProxy:
-    """Implements `domain.upstreams.Passage`, over the links that all share."""
+    """Implements `domain.upstreams.UpstreamProxyPort` over the shared sessions."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ async def _send_with_retry(
     params: Mapping[str, Any],
     client_capabilities: Mapping[str, Any] | None,
 ) -> Mapping[str, Any]:
-    """What was surely not taken is sent once more, on the next link."""
+    """Send a request, and once more on the next session if it was not sent."""
     session = await connection.get_shared_session(CONNECT_WAIT_SECONDS)
     try:
         return await session.send_request(method, params, client_capabilities=client_capabilities)
@@ -105,10 +105,10 @@ async def _send_with_retry(
 
 def _check_proxied_request(method: str, params: Mapping[str, Any]) -> None:
     if method not in PROXIED_METHODS:
-        raise InvalidRequest(f"This is not passed on. What is: {', '.join(sorted(PROXIED_METHODS))}.")
+        raise InvalidRequest(f"This method is not forwarded. Forwarded methods: {', '.join(sorted(PROXIED_METHODS))}.")
     if (name := NAME_BEARING_METHODS.get(method)) is not None and not isinstance(params.get(name), str):
-        raise InvalidRequest(f"{method} needs the parameter '{name}', a text.")
+        raise InvalidRequest(f"{method} needs the parameter '{name}', a string.")
 
 
 def _unavailable(upstream: str) -> Unavailable:
-    return Unavailable(f"Upstream '{upstream}' cannot be asked now. See how it is doing: GET /v1/upstreams")
+    return Unavailable(f"Upstream '{upstream}' does not respond now. See its state: GET /v1/upstreams")

@@ -1,4 +1,4 @@
-"""All upstreams as one object: opened and closed together, asked what can be called, and for a session to call it in."""
+"""All upstreams of the service: starts, replaces and stops their connections, and opens sessions for calls."""
 
 import asyncio
 import logging
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 
 class UpstreamRegistry:
-    """Implements `runner.drive.Sessions`; its `catalog` implements `domain.upstreams.Catalog`.
+    """The connections of the configured upstreams, and what other packages use of them.
 
-    Entering it starts every connection and waits for none: an upstream that is down must not keep the service from starting.
+    Entering it starts every connection and waits for none: an upstream that is down must not prevent the start of the service.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class UpstreamRegistry:
         children_folder: Path | None = None,
         hosts: ConfiguredHosts | None = None,
     ) -> None:
-        """`chance` is uniform in [0, 1). Raises `ConfigError` when two upstreams have one name.
+        """`random_fraction` is uniform in [0, 1). Raises `ConfigError` if two upstreams have the same name.
 
-        The store keeps what they list for the time while they are away; without one that is forgotten with the process.
-        `children_folder` is where the processes that are started are written down, for the next start to end what is left.
-        `hosts` looks up the names of upstreams, and is closed with this.
+        The store keeps the lists of upstreams for times when they are away; without it they are lost with the process.
+        `children_folder` records the child processes, so that the next start can kill processes that are left over.
+        `hosts` resolves the host names of upstreams; the registry closes it.
         """
         self._hosts = hosts or ConfiguredHosts()
         self._child_records = ChildRecords(children_folder)
@@ -71,10 +71,10 @@ class UpstreamRegistry:
         self._connect_timeout_seconds = connect_timeout_seconds
         self.connections = {name: self._make_connection(config) for name, config in _index_by_name(configs).items()}
         self._draining: dict[UpstreamConnection, asyncio.Task[None]] = {}
-        """Those on which calls may still be running, and who closes each once there are none."""
+        """Replaced connections with running calls, and the task that closes each after its last call."""
         self._connection_tasks: dict[UpstreamConnection, asyncio.Task[None]] = {}
         self._cleanup_tasks: set[asyncio.Task[None]] = set()
-        """What is kept of upstreams that were removed; what this does not come to is done at the next start."""
+        """Tasks that delete the stored lists of removed upstreams. The next start repeats what is not done."""
         self.tool_catalog: ToolCatalog = UpstreamToolCatalog(self.connections, self._draining)
         self.proxy: UpstreamProxyPort = UpstreamProxy(
             self.connections,
@@ -105,7 +105,7 @@ class UpstreamRegistry:
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
-        """A live session for the call; raises `UpstreamUnreachable` after `connect_timeout_seconds`."""
+        """Open a session for the call; raises `UpstreamUnreachable` after `connect_timeout_seconds`."""
         async with AsyncExitStack() as stack:
             session = await self._enter_call_session(call, stack)
             session.log_messages = CallLogMessages(call.id, self.notification_hub)
@@ -119,13 +119,13 @@ class UpstreamRegistry:
                 log.debug("call.moved", extra={"call_id": call.id})
         raise UpstreamNotConfigured("it is not configured any more. Configure it again, or cancel the call.")
 
-    # -- being configured anew --
+    # -- reloading the configuration --
 
     def reconfigure(self, configs: Iterable[UpstreamConfig]) -> Reloaded:
-        """Go by these from now on; raises `ConfigError`, and has changed nothing then.
+        """Apply a new configuration; raises `ConfigError` without changing anything.
 
-        What is configured as before is not touched. The connection of any other takes no further calls, and is closed when
-        those that run on it have ended.
+        Upstreams with the same configuration keep their connection. Every other connection takes no further calls and is closed
+        when its running calls have ended.
         """
         configured, previous = _index_by_name(configs), dict(self.connections)
         same = {name for name, config in configured.items() if name in previous and previous[name].config == config}
@@ -172,7 +172,6 @@ class UpstreamRegistry:
         self._draining[connection] = asyncio.create_task(self._close_when_drained(connection))
 
     async def _close_when_drained(self, connection: UpstreamConnection) -> None:
-        """When no call runs on it any more."""
         await connection.wait_drained()
         self._connection_tasks[connection].cancel()
         await asyncio.gather(self._connection_tasks[connection], return_exceptions=True)
@@ -190,27 +189,24 @@ def _index_by_name(configs: Iterable[UpstreamConfig]) -> dict[str, UpstreamConfi
 
 
 def _log_connection_failure(task: asyncio.Task[None]) -> None:
-    """A connection runs until it is cancelled; anything else is a bug of ours, and its upstream is away from then on."""
+    """Log a bug: a connection runs until it is cancelled. The upstream stays unreachable."""
     if not task.cancelled():
         log.error("upstream.connection_failed", exc_info=task.exception())
 
 
-# Reading the configuration of the upstreams again, while the service runs.
-
-
 class UpstreamReloader:
-    """Implements `domain.upstreams.Configured`."""
+    """Implements `domain.upstreams.UpstreamConfiguration`: loads the configuration again while the service runs."""
 
     def __init__(self, upstreams: UpstreamRegistry, *, load_configs: Callable[[], Iterable[UpstreamConfig]]) -> None:
-        """`read` raises `ConfigError`. It reads a local file of a few kilobytes, so nobody waits for it."""
+        """`load_configs` may raise `ConfigError`. It blocks the event loop, but only for a local file of a few kilobytes."""
         self._upstreams = upstreams
-        self._read = load_configs
+        self._load_configs = load_configs
 
     def reload_configuration(self) -> Reloaded:
         try:
-            reloaded = self._upstreams.reconfigure(self._read())
+            reloaded = self._upstreams.reconfigure(self._load_configs())
         except ConfigError as problem:
-            log.error("upstreams.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message says all
+            log.error("upstreams.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message is complete
             raise InvalidConfiguration(f"Nothing was changed. {problem}") from None
         changed_names = {"added": reloaded.added, "changed": reloaded.changed, "removed": reloaded.removed}
         log.info("upstreams.reloaded", extra={name: ",".join(names) or "none" for name, names in changed_names.items()})

@@ -1,4 +1,4 @@
-"""What a session with an upstream offers to those who use it: drivers, adoption, and the tests that stand in for one."""
+"""What drivers and task adoption see of a session with an upstream. Tests implement these Protocols with scripted sessions."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -13,33 +13,32 @@ from ringback.domain.upstreams import ToolInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegotiatedProtocol:
-    """What a session and its upstream agreed on: the facts that choose the driver."""
+    """The negotiated protocol of a session. It decides which driver carries a call."""
 
     protocol_version: str
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The upstream's own, in the form of the wire."""
+    """The capabilities of the upstream, in wire form."""
 
     @property
     def is_modern(self) -> bool:
-        """Whether each request stands alone (2026-07-28 and later); before, there was a handshake and a session."""
+        """Whether the protocol is 2026-07-28 or later: each request stands alone. Legacy has a handshake and a session."""
         return self.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def has_extension(self, extension: str) -> bool:
-        """Whether the upstream offers this extension."""
         return extension in self.capabilities.get("extensions", {})
 
 
 class NotificationStreamPort(Protocol):
-    """What an upstream tells on a stream that was asked for."""
+    """The notifications of a stream that a request opened."""
 
     async def next_notification(self) -> Mapping[str, Any] | None:
-        """The next notification's parameters; None once the stream has ended."""
+        """Wait for the parameters of the next notification; None after the end of the stream."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacySessionId:
-    """What finds a session of before 2026-07-28 again, from any process."""
+    """Identifies a legacy session, so that any process can rejoin it."""
 
     session_id: str
     protocol_version: str
@@ -47,7 +46,7 @@ class LegacySessionId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """Where the answer to a request will be found: after this event, in that session's stream for the request."""
+    """The position from which a stream delivers the response to a request: after this event of the request's stream."""
 
     session: LegacySessionId
     request_id: str | int
@@ -56,55 +55,55 @@ class StreamPosition:
 
 OnStreamPosition = Callable[[StreamPosition], None]
 OnElicitation = Callable[[str, Mapping[str, Any] | None], None]
-"""A question `{method, params}` of the upstream by its name; None when it does not want to know any more."""
+"""Called with the id of an elicitation and its `{method, params}`, or None when the upstream withdraws it."""
 
 
 class LegacySessionPort(Protocol):
-    """A session of before 2026-07-28, for drivers that come back to it. What is sent here goes to no other session."""
+    """A legacy session for drivers that return to it. Requests here never go to another session."""
 
     @property
     def session_id(self) -> LegacySessionId | None:
-        """None when nothing finds it again: a child's pipe, or a server without sessions."""
+        """None if the session cannot be rejoined: on a pipe, or with a server without sessions."""
         ...
 
     def keep_alive(self) -> AbstractContextManager[None]:
-        """Keep the session alive at the upstream, also after this was left by an exception: somebody comes back to it."""
+        """Do not end the session at the upstream, not even after an exception in the block: a driver will rejoin it."""
         ...
 
     async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Session.request`; but cancelling it tells the upstream nothing, because it only asks about what goes on."""
+        """Like `CallSessionPort.send_request`, but cancelling it sends no cancellation: these requests only query a status."""
         ...
 
     async def resume_stream(
         self, position: StreamPosition, *, on_progress: ProgressFnT | None = None
     ) -> dict[str, Any]:
-        """The answer to a request of before; raises `Lost` while it is worth asking again, `SessionGone` when it is not.
+        """Read the response to an earlier request; raises `ResponseLost` if a retry can help, else `SessionGone`.
 
-        Only in a session that was rejoined. Cancelling it tells the upstream nothing.
+        Only for a rejoined session. Cancelling it sends no cancellation.
         """
         ...
 
     async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """A notification; it has arrived when this returns, else `RequestFailed` is raised."""
+        """Send a notification and wait until it has arrived; raises `RequestFailed`."""
         ...
 
     def handle_elicitations(self, on_elicitation: OnElicitation) -> AbstractContextManager[None]:
-        """Hear the upstream's questions. It asks none in a session that is shared: it was not told that it may."""
+        """Pass elicitations to the callback. A shared session gets none, because its handshake does not declare elicitation."""
         ...
 
     async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
-        """Answer a question, also one of before; it has arrived when this returns, else `RequestFailed` is raised."""
+        """Answer an elicitation, also one of an earlier connection, and wait until it has arrived; raises `RequestFailed`."""
         ...
 
 
 class CallSessionPort(Protocol):
-    """What drivers need of a connection."""
+    """The session as a driver sees it."""
 
     @property
     def protocol(self) -> NegotiatedProtocol: ...
 
     def get_tool(self, name: str) -> ToolInfo | None:
-        """The tool as the upstream listed it, if it did."""
+        """The tool as the upstream listed it; None if it did not."""
         ...
 
     async def send_request(
@@ -116,27 +115,27 @@ class CallSessionPort(Protocol):
         on_progress: ProgressFnT | None = None,
         on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
-        """The raw result; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told.
+        """Return the raw result; raises `RequestFailed`. Cancelling it sends a cancellation, unless `on_position` was called.
 
-        `declare` holds the client capabilities that this one request declares; 2026-07-28 only, before it there were those of
-        the handshake. `on_place` is for sessions of before, and hears where the answer will be found if this one is lost.
+        `client_capabilities` are declared for this request (modern only; legacy declares them in the handshake).
+        `on_position` (legacy only) gets each position from which the response can be read if the connection is lost.
         """
         ...
 
     def open_notification_stream(
         self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[NotificationStreamPort | None]:
-        """A `subscriptions/listen` stream with this filter; None when the upstream does not honour all of it.
+        """Open a `subscriptions/listen` stream with this filter; None if the upstream does not support all of it.
 
-        Before 2026-07-28 the upstream tells of `taskIds` unasked, and what it tells is a hint.
+        A legacy upstream sends notifications for `taskIds` without a request, and they are only hints.
         """
         ...
 
     @property
     def legacy_session(self) -> LegacySessionPort:
-        """The very session that the last request went to (before 2026-07-28)."""
+        """The session that the last request went to (legacy only)."""
         ...
 
     def rejoin_session(self, session_id: LegacySessionId) -> AbstractAsyncContextManager[LegacySessionPort]:
-        """A session that any process has opened and nobody ended, over a connection of its own."""
+        """Rejoin a session that any process has opened, over a connection of its own."""
         ...

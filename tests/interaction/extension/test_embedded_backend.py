@@ -1,4 +1,4 @@
-"""A server of a user's own with a Ringback inside: real server, real client, real receiver, real file."""
+"""A user's MCP server with an embedded Ringback: real server, client, receiver and file."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ async def test_a_call_that_requests_a_callback_gets_it_and_its_response(tmp_path
 
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_it_works_in_both_eras_and_in_process(tmp_path: Path, receiver: Receiver, mode: Any) -> None:
+async def test_the_extension_works_in_both_eras_and_in_process(tmp_path: Path, receiver: Receiver, mode: Any) -> None:
     callbacks = running_embedded_server(tmp_path)
     async with Client(make_extension_server(callbacks, lifespan=callbacks.lifespan), mode=mode) as client:
         result = await client.call_tool("build_report", {"about": "rain"}, meta=callback_meta(receiver))
@@ -208,12 +208,12 @@ async def test_only_the_receiver_learns_the_secret_of_a_callback(
 ) -> None:
     with caplog.at_level("DEBUG", logger="ringback"):
         async with http_client(running_embedded_server(tmp_path)) as client:
-            seen = await client.call_tool("peek", {}, meta=callback_meta(receiver))
+            observed = await client.call_tool("peek", {}, meta=callback_meta(receiver))
             await receiver.wait_for_requests(1)
     secret = SECRET.removeprefix("whsec_")
-    assert "ringback/correlationId" in result_text(seen)
-    assert "ringback/callback" not in result_text(seen)
-    assert secret not in result_text(seen) + caplog.text
+    assert "ringback/correlationId" in result_text(observed)
+    assert "ringback/callback" not in result_text(observed)
+    assert secret not in result_text(observed) + caplog.text
     assert secret.encode() not in _all_bytes(tmp_path)
 
 
@@ -243,7 +243,7 @@ async def test_a_callback_that_cannot_be_promised_is_refused_before_the_tool_run
     assert not held.entered.is_set()
 
 
-async def test_an_answer_waits_for_no_disk_that_is_full_and_promises_nothing(
+async def test_a_full_disk_delays_no_response_and_the_response_promises_no_callback(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report, full = CallReports.record_report, asyncio.Event()
@@ -274,7 +274,7 @@ async def test_calls_need_open_callbacks(tmp_path: Path) -> None:
 async def test_callbacks_are_opened_once_at_a_time(tmp_path: Path) -> None:
     callbacks = running_embedded_server(tmp_path)
     async with callbacks:
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await callbacks.__aenter__()
     async with callbacks:
         pass

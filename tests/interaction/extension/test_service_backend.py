@@ -1,4 +1,4 @@
-"""A server of a user's own that reports to a Ringback: real server and client, and the real service behind its real API."""
+"""A user's MCP server that reports to a Ringback: real server, client and service API."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def alice(service: ServiceUnderTest) -> httpx.AsyncClient:
 
 
 class ServiceTransport(httpx.AsyncBaseTransport):
-    """The way to the service, which a test can close; `passed` has the bodies that went along it."""
+    """The connection to the service, which a test can close; `passed` has the bodies that went through."""
 
     def __init__(self, service: ServiceUnderTest) -> None:
         self._transport = httpx.ASGITransport(service.app)
@@ -53,7 +53,7 @@ class ServiceTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.tried.set()
         if not self.open.is_set():
-            raise httpx.ReadTimeout("nobody there")  # one that the client itself does not repeat
+            raise httpx.ReadTimeout("nobody there")  # the client does not retry this error
         self.passed.append(json.loads(await request.aread()))
         return await self._transport.handle_async_request(request)
 
@@ -75,7 +75,7 @@ async def make_client(callbacks: Callbacks, held: HeldTool | None = None) -> Asy
 
 
 async def wait_for_ended_calls(alice: httpx.AsyncClient, count: int) -> list[dict[str, Any]]:
-    """Alice's calls, once so many have ended."""
+    """Alice's calls, once `count` have ended."""
     found: list[dict[str, Any]] = []
 
     async def reached() -> bool:
@@ -98,7 +98,7 @@ async def test_a_call_is_reported_from_its_beginning_to_its_end(
             return bool((await alice.get("/v1/calls?status=working")).json()["calls"])
 
         await wait_until(running)
-        await client.call_tool("peek", {})  # a round trip over a socket: by then the report has its answer, too
+        await client.call_tool("peek", {})  # after one round trip the report has its response too
         held.release.set()
         result = await calling
         (call,) = await wait_for_ended_calls(alice, 1)
@@ -169,10 +169,10 @@ async def test_a_server_that_stops_while_a_tool_runs_reports_no_end(
         calling = asyncio.create_task(client.call_tool("build_slowly", {}, meta=META))
         await held.entered.wait()
 
-        async def told() -> bool:
+        async def returned() -> bool:
             return bool((await alice.get("/v1/calls")).json()["calls"])
 
-        await wait_until(told)
+        await wait_until(returned)
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
     assert held.cancelled.is_set()

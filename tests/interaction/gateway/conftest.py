@@ -1,4 +1,4 @@
-"""One Ringback before several upstreams, for all tests of a module; clients come by hand (`tests.support.mcp_wire`)."""
+"""One Ringback with several upstreams for all tests of a module; clients write raw messages (`tests.support.mcp_wire`)."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,9 +23,9 @@ from tests.support.task_upstream import TaskUpstream
 from tests.support.upstreams import ControlledUpstream, make_http_config, make_legacy_app, serving
 
 INLINE_WAIT_SECONDS: Final = 0.1
-"""For `hold`, which is to outlive it."""
+"""The inline wait of `hold`, whose call outlives it."""
 LONG_INLINE_WAIT_SECONDS: Final = 50.0
-"""For all others, which are to be answered within it also on a busy machine."""
+"""The inline wait of all other tools, which end within it even on a busy machine."""
 STRICT: Final[Json] = {
     "type": "object",
     "properties": {"text": {"type": "string"}},
@@ -39,7 +39,7 @@ ELICITATION_CAPABILITY: Final[Json] = {"elicitation": {"form": {}}}
 class GatewayHarness:
     """The upstreams are `paint`, `plain`, `library`, `tasks` and `old`.
 
-    `paint` is there thrice: `old-paint` is one of before 2026-07-28, and clients of `slow-paint` wait for nothing.
+    `paint` is configured three times: `old-paint` is a legacy server, and `slow-paint` has no inline wait.
     """
 
     ringback: RunningApplication
@@ -85,7 +85,7 @@ class GatewayHarness:
         return await self.http.request(method, f"{self.url}{path}", headers=headers, **options)
 
     async def wait_until_ended(self, call_id: str, *, principal: str = "alice") -> Json:
-        """The call as REST tells it once it has ended."""
+        """The ended call as REST returns it."""
         answer = await self.request_rest(
             "POST",
             "/v1/calls/wait",
@@ -133,7 +133,7 @@ async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[Gatew
             )
             for name, app in stages
         ]
-        phone = await stack.enter_async_context(serving_callbacks())
+        receiver = await stack.enter_async_context(serving_callbacks())
         ringback = await stack.enter_async_context(
             running_application(
                 folder, *configs, allowed_hosts=("127.0.0.1",), inline_wait_seconds=LONG_INLINE_WAIT_SECONDS, **settings
@@ -141,7 +141,7 @@ async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[Gatew
         )
         url = await stack.enter_async_context(serving_api(ringback.app.api))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
-        yield GatewayHarness(ringback, folder, url, http, phone, paint, plain, library, tasks, old)
+        yield GatewayHarness(ringback, folder, url, http, receiver, paint, plain, library, tasks, old)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def gate(shared_gate: GatewayHarness) -> GatewayHarness:
 
 @pytest.fixture(scope="module")
 async def open_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
-    """One that asks for no key, for clients that cannot be given one here."""
+    """A gateway without authentication, for clients that cannot send a key."""
     async with running_gateway(tmp_path_factory.mktemp("open-gate"), auth="off") as gate:
         yield gate
 

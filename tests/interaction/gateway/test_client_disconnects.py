@@ -1,4 +1,4 @@
-"""What becomes of a call whose client goes away."""
+"""A disconnect of the client cancels its call, or does not."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ async def disconnect_during_call(
     declare: Json = NO_CAPABILITIES,
     meta: Json | None = None,
 ) -> None:
-    """Call `wait`, and hang up while it is held."""
+    """Call `wait`, and disconnect while it is held."""
     params: Json = {"name": "wait", "arguments": {}, "_meta": {"client_session_id": session_id, **(meta or {})}}
     waiting = asyncio.create_task(client.request("tools/call", params, declare=declare))
     await gate.interop.wait_until_held()
@@ -38,7 +38,7 @@ async def wait_for_end(gate: GatewayHarness, session_id: str) -> Json:
     return await gate.wait_until_ended(call["id"])
 
 
-async def test_closing_the_stream_of_today_cancels_the_call(gate: GatewayHarness, modern: ModernClient) -> None:
+async def test_closing_a_modern_stream_cancels_the_call(gate: GatewayHarness, modern: ModernClient) -> None:
     await disconnect_during_call(gate, modern, "closed")
     await asyncio.wait_for(gate.interop.let_go.wait(), WAIT_SECONDS)
     assert (await wait_for_end(gate, "closed"))["status"] == "cancelled"
@@ -47,7 +47,7 @@ async def test_closing_the_stream_of_today_cancels_the_call(gate: GatewayHarness
 @pytest.mark.parametrize(
     ("name", "declare", "meta"), [("tasks", TASKS_DECLARED, {}), ("ours", NO_CAPABILITIES, OWN_LOGGER_PREFIX)]
 )
-async def test_a_client_that_knows_that_calls_outlive_it_cancels_nothing_by_leaving(
+async def test_a_disconnect_of_a_client_with_tasks_or_ringback_keys_cancels_nothing(
     gate: GatewayHarness, modern: ModernClient, name: str, declare: Json, meta: Json
 ) -> None:
     await disconnect_during_call(gate, modern, name, declare=declare, meta=meta)
@@ -55,7 +55,7 @@ async def test_a_client_that_knows_that_calls_outlive_it_cancels_nothing_by_leav
     assert (await wait_for_end(gate, name))["outcome"] == "result"
 
 
-async def test_the_operator_can_have_calls_go_on_in_any_case(tmp_path: Path) -> None:
+async def test_the_operator_can_keep_every_call_on_disconnect(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, disconnect="keep") as gate:
         await disconnect_during_call(gate, await gate.make_modern_client(), "kept")
         gate.interop.release.set()
@@ -115,7 +115,7 @@ async def test_another_sessions_cancellation_cancels_nothing(gate: GatewayHarnes
             assert (await frames.read_response())["content"][0]["text"] == "held"
 
 
-async def test_once_a_pending_result_was_answered_only_cancelling_the_call_cancels_it(gate: GatewayHarness) -> None:
+async def test_after_a_pending_result_only_an_explicit_cancellation_cancels_the_call(gate: GatewayHarness) -> None:
     async with gate.open_legacy_session() as session:
         async with session.open_request("tools/call", {"name": "hold", "arguments": {}}) as frames:
             pending = await frames.read_response()

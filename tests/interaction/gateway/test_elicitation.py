@@ -1,4 +1,4 @@
-"""A tool's questions, put to the client that waits: by InputRequiredResult, or by elicitation/create."""
+"""A tool's questions reach the waiting client, as InputRequiredResult or as elicitation/create."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ async def test_a_modern_client_gets_an_input_request_and_answers_with_a_retry(ga
         assert answer["_meta"]["ringback/callId"] == question["_meta"]["ringback/callId"]
 
 
-async def test_several_rounds_have_keys_of_their_own(gate: GatewayHarness) -> None:
+async def test_each_input_round_has_its_own_keys(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client("tasks")
     first = await start_asking_call(client, "confirm")
     (key,) = first["inputRequests"]
@@ -108,7 +108,7 @@ async def test_the_first_answer_wins_on_any_surface(gate: GatewayHarness) -> Non
         assert (await frames.read_response())["content"][0]["text"] == "painted blue"
 
 
-async def test_a_request_state_is_good_for_its_principal_and_its_tool_only(
+async def test_a_request_state_is_valid_only_for_its_principal_and_tool(
     gate: GatewayHarness, modern: ModernClient
 ) -> None:
     question = await start_asking_call(modern)
@@ -130,7 +130,7 @@ async def test_a_request_state_is_good_for_its_principal_and_its_tool_only(
     ] == "painted blue"
 
 
-async def test_sending_it_again_twice_runs_the_tool_once(gate: GatewayHarness, modern: ModernClient) -> None:
+async def test_a_request_that_is_repeated_twice_runs_the_tool_once(gate: GatewayHarness, modern: ModernClient) -> None:
     question = await start_asking_call(modern)
     (key,) = question["inputRequests"]
     again: Json = {"requestState": question["requestState"], "inputResponses": {key: BLUE_ANSWER}}

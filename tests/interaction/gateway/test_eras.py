@@ -1,4 +1,4 @@
-"""What only one era can carry, between an upstream and a client of different ones."""
+"""Features of one era between an upstream and a client of different eras."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +24,8 @@ LISTED: Final[dict[str, Any]] = {
 }
 
 
-async def test_structured_content_that_is_no_object_is_for_clients_of_today_only(tmp_path: Path) -> None:
-    """Before 2026-07-28 it was always an object, and clients refuse anything else."""
+async def test_only_modern_clients_get_structured_content_that_is_no_object(tmp_path: Path) -> None:
+    """In legacy versions structured content is always an object, and clients refuse anything else."""
     app = OverriddenResponses(ControlledUpstream().app(), {"tool:spoiled": respond_with_result(LISTED)})
     async with (
         serving(app) as server,

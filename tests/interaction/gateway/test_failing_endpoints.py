@@ -1,4 +1,4 @@
-"""An MCP endpoint whose session manager fails: its requests are answered, the others do not notice, and it comes back."""
+"""An endpoint whose session manager fails answers its requests, restarts, and does not affect other endpoints."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from ringback.domain.backoff import Backoff
 from ringback.mcp_server import server, session_manager
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
@@ -32,7 +33,7 @@ LIST: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"
 
 @dataclass(slots=True)
 class SessionManagers:
-    """Every session manager that was made, and how many of the next ones fail to start."""
+    """All created session managers, and how many of the next ones fail to start."""
 
     made: list["FailingSessionManager"] = field(default_factory=list["FailingSessionManager"])
     failing_starts: int = 0
@@ -63,10 +64,10 @@ class FailingSessionManager(BoundedSessionManager):
 
 @pytest.fixture
 def managers(monkeypatch: pytest.MonkeyPatch) -> SessionManagers:
-    """An endpoint that failed stays down, unless the test says otherwise."""
+    """A failed endpoint stays down, unless the test changes that."""
     FailingSessionManager.managers = SessionManagers()
     monkeypatch.setattr(server, "BoundedSessionManager", FailingSessionManager)
-    monkeypatch.setattr(session_manager, "RESTART_BACKOFF_SECONDS_MIN", HOUR)
+    monkeypatch.setattr(session_manager, "RESTART_BACKOFF", Backoff(first_seconds=HOUR, longest_seconds=HOUR))
     return FailingSessionManager.managers
 
 
@@ -111,10 +112,10 @@ async def test_requests_to_an_endpoint_that_fails_to_start_get_an_error(
     assert "tools" in await client.request("tools/list", {})
 
 
-async def test_an_endpoint_that_failed_is_started_again(
+async def test_a_failed_endpoint_restarts(
     gate: GatewayHarness, managers: SessionManagers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_manager, "RESTART_BACKOFF_SECONDS_MIN", 0.0)
+    monkeypatch.setattr(session_manager, "RESTART_BACKOFF", Backoff(first_seconds=0.0, longest_seconds=60.0))
     managers.failing_starts = 3
     await list_tools(gate, "paint")
 
@@ -147,7 +148,7 @@ async def test_when_an_endpoint_fails_its_requests_end_and_later_ones_are_refuse
     assert len(list_logged_failures(caplog)) == 1
 
 
-async def test_an_unknown_name_makes_no_endpoint(gate: GatewayHarness, managers: SessionManagers) -> None:
+async def test_an_unknown_upstream_name_creates_no_endpoint(gate: GatewayHarness, managers: SessionManagers) -> None:
     for number in range(50):
         assert (await list_tools(gate, f"unknown-{number}"))[0] == 404
     assert managers.made == []

@@ -1,4 +1,4 @@
-"""What an upstream is told of a client's `_meta`: what it is configured to be, whoever asks, for what, and in which round."""
+"""An upstream gets the configured keys of a client's `_meta`, for every client, method and input round."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -63,15 +63,15 @@ class MetaHarness:
         return ModernClient(self.http, f"{self.url}/mcp/{upstream}")
 
     def forwarded_meta(self, upstream: str, method: str) -> list[Json]:
-        """What the upstream was told of clients with each such request, and forget it."""
-        seen = self.upstreams[upstream].received
-        messages: list[Any] = [json.loads(part) for part in seen if part.startswith(b"{")]
-        seen.clear()
+        """The client `_meta` of each such request at the upstream since the last look."""
+        observed = self.upstreams[upstream].received
+        messages: list[Any] = [json.loads(part) for part in observed if part.startswith(b"{")]
+        observed.clear()
         return [client_meta(message["params"].get("_meta", {})) for message in messages if message["method"] == method]
 
 
 def client_meta(meta: Json) -> Json:
-    """Without what is between us and the upstream, of which nothing may be the client's."""
+    """Without the keys between Ringback and the upstream, none of which may come from the client."""
     ours = {key for key in meta if key == "progressToken" or key.startswith("io.modelcontextprotocol/")}
     assert "io.modelcontextprotocol/related-task" not in ours
     assert meta.get("progressToken") != "p-1"
@@ -89,7 +89,8 @@ async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Meta
             for name, upstream in upstreams.items()
         ]
         configured = [
-            replace(config, pass_meta=passing[config.name]) if config.name in passing else config for config in configs
+            replace(config, forwarded_meta_keys=passing[config.name]) if config.name in passing else config
+            for config in configs
         ]
         ringback = await stack.enter_async_context(running_application(folder, *configured, auth="off"))
         url = await stack.enter_async_context(serving_api(ringback.app.api))

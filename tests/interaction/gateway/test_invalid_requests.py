@@ -1,4 +1,4 @@
-"""What no decent client sends: each is refused in words, and the next request is served."""
+"""Invalid requests get an error with a reason, and the next request is served."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -59,7 +59,7 @@ async def test_an_unknown_version_is_refused_with_the_supported_versions(gate: G
     assert answer.json()["error"]["data"]["supported"] == [MODERN]
 
 
-async def test_an_unknown_method_is_one_in_every_era(modern: ModernClient, session: LegacyClientSession) -> None:
+async def test_an_unknown_method_is_unknown_in_every_era(modern: ModernClient, session: LegacyClientSession) -> None:
     for client in (modern, session):
         for method in ("tools/cull", "ringback/secret"):
             with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -68,26 +68,26 @@ async def test_an_unknown_method_is_one_in_every_era(modern: ModernClient, sessi
 
 
 async def test_a_method_of_another_era_is_unknown(modern: ModernClient, session: LegacyClientSession) -> None:
-    asked: list[tuple[ModernClient | LegacyClientSession, str, Json]] = [
+    requested: list[tuple[ModernClient | LegacyClientSession, str, Json]] = [
         (modern, "resources/subscribe", {"uri": "x://y"}),
         (modern, "logging/setLevel", {"level": "info"}),
         (session, "subscriptions/listen", {"notifications": {}}),
         (session, "server/discover", {}),
     ]
-    for client, method, params in asked:
+    for client, method, params in requested:
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await client.request(method, params)
         assert refused.value.code == -32601
 
 
 @pytest.mark.parametrize("params", [{}, {"name": "count", "arguments": []}, {"name": "count", "inputResponses": 7}])
-async def test_malformed_params_are_reported_as_such(modern: ModernClient, params: dict[str, Any]) -> None:
+async def test_malformed_params_get_invalid_params(modern: ModernClient, params: dict[str, Any]) -> None:
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await modern.request("tools/call", params, declare=NO_CAPABILITIES)
     assert refused.value.code in {-32602, -32020}
 
 
-async def test_a_body_that_is_too_large_is_refused_whether_it_says_so_or_not(gate: GatewayHarness) -> None:
+async def test_a_too_large_body_is_refused_with_and_without_content_length(gate: GatewayHarness) -> None:
     body = b"x" * (4 * 1024 * 1024 + 1)
 
     async def parts() -> AsyncGenerator[bytes]:

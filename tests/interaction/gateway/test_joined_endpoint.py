@@ -1,4 +1,4 @@
-"""/mcp: all upstreams side by side, each tool under a name that leads back to it."""
+"""/mcp joins all upstreams; each tool has a name that resolves to it."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ async def call_tool(client: ModernClient, name: str, **arguments: str) -> Json:
     return await client.request("tools/call", {"name": name, "arguments": arguments}, declare=NO_CAPABILITIES)
 
 
-async def test_tools_and_prompts_bear_their_upstreams_name(gate: GatewayHarness) -> None:
+async def test_tools_and_prompts_have_their_upstreams_name_as_prefix(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client(None)
     listed = await list_names(client)
     assert {"paint__count", "plain__echo", "library__talk", "tasks__work", "old-paint__count"} <= set(listed)
@@ -40,44 +40,44 @@ async def test_tools_and_prompts_bear_their_upstreams_name(gate: GatewayHarness)
     assert prompt["messages"][0]["content"]["text"].startswith("review")
 
 
-async def test_legacy_clients_see_the_same(gate: GatewayHarness) -> None:
+async def test_legacy_clients_see_the_same_lists(gate: GatewayHarness) -> None:
     async with gate.open_legacy_session(None) as session:
         assert (await session.request("tools/call", {"name": "plain__echo", "arguments": {"a": "b"}}))["content"]
         assert "paint__count" in [tool["name"] for tool in (await session.request("tools/list", {}))["tools"]]
 
 
-async def test_resources_keep_their_uris_and_are_read_where_they_are(gate: GatewayHarness) -> None:
+async def test_resources_keep_their_uris_and_are_read_at_their_upstream(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client(None)
     uris = [each["uri"] for each in (await client.request("resources/list", {}))["resources"]]
     assert "book://1" in uris
     assert len(uris) == len(set(uris))
     assert (await client.request("resources/read", {"uri": "book://1"}))["contents"][0]["text"] == "Once …"
     with pytest.raises(JsonRpcErrorResponse) as passed_on:
-        await client.request("resources/read", {"uri": "book://99"})  # fits the library's template
+        await client.request("resources/read", {"uri": "book://99"})  # matches the library's template
     assert passed_on.value.message == "There is no such book."
     with pytest.raises(JsonRpcErrorResponse) as unknown:
         await client.request("resources/read", {"uri": "shelf://1"})
     assert unknown.value.code == -32602
 
 
-async def test_completions_find_their_prompt_and_their_template(gate: GatewayHarness) -> None:
+async def test_completions_are_routed_by_their_prompt_or_template(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client(None)
     for reference in (
         {"type": "ref/prompt", "name": "library__review"},
         {"type": "ref/resource", "uri": "book://{number}"},
     ):
-        asked = {"ref": reference, "argument": {"name": "number", "value": ""}}
-        assert (await client.request("completion/complete", asked))["completion"]["values"] == ["1", "2"]
+        requested = {"ref": reference, "argument": {"name": "number", "value": ""}}
+        assert (await client.request("completion/complete", requested))["completion"]["values"] == ["1", "2"]
 
 
 @pytest.mark.parametrize("name", ["echo", "nobody__echo", "plain__", "__echo", "plain_echo", "plain__ehco"])
-async def test_a_name_that_leads_nowhere_is_an_unknown_tool(gate: GatewayHarness, name: str) -> None:
+async def test_an_unresolvable_name_is_an_unknown_tool(gate: GatewayHarness, name: str) -> None:
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await call_tool(await gate.make_modern_client(None), name)
     assert refused.value.code == -32602
 
 
-async def test_names_that_clients_refuse_are_cut_and_lead_to_their_tool_also_after_a_restart(tmp_path: Path) -> None:
+async def test_names_that_clients_refuse_are_shortened_and_resolve_after_a_restart(tmp_path: Path) -> None:
     stage = ControlledUpstream()
     stage.tools = [
         types.Tool(name=name, input_schema={"type": "object"}) for name in ("get.it", "get_it", "get/it", LONG)
@@ -93,13 +93,13 @@ async def test_names_that_clients_refuse_are_cut_and_lead_to_their_tool_also_aft
         assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in first)
 
         async with running_application(tmp_path, config, auth="off") as ringback, serving_api(ringback.app.api) as url:
-            for name in first:  # before anything was listed
+            for name in first:  # without a list before it
                 await call_tool(ModernClient(http, f"{url}/mcp"), name)
     assert [params.name for params in stage.calls] == ["get.it", "get_it", "get/it", LONG]
 
 
 @pytest.mark.requirement("R25")
-async def test_an_upstream_that_a_key_may_not_use_is_not_there(gate: GatewayHarness) -> None:
+async def test_an_upstream_that_a_key_may_not_use_is_hidden(gate: GatewayHarness) -> None:
     keys = gate.ringback.app.services.api_keys
     _, key = await keys.create_key("carol", name="test", scopes=DEFAULT_SCOPES, upstreams=frozenset({"plain"}))
     client = ModernClient(gate.http, f"{gate.url}/mcp", key)

@@ -1,4 +1,4 @@
-"""ringback://calls/{id}: a call that goes on, as a resource that becomes its result."""
+"""ringback://calls/{id}: a running call as a resource that later contains its result."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.requirement("R15")
 
 
 async def start_held_call(client: ModernClient | LegacyClientSession) -> str:
-    """The URI of a call that is held."""
+    """The URI of a running call."""
     declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, ModernClient) else {}
     pending = await client.request("tools/call", {"name": "hold", "arguments": {}}, **declare)
     uri: str = pending["content"][1]["uri"]
@@ -25,20 +25,20 @@ async def read_resource(client: ModernClient | LegacyClientSession, uri: str) ->
     return await client.request("resources/read", {"uri": uri})
 
 
-async def test_it_reads_as_the_call_is_and_becomes_the_result(
+async def test_the_resource_shows_the_status_and_then_the_result(
     gate: GatewayHarness, modern: ModernClient, session: LegacyClientSession
 ) -> None:
     for client in (modern, session):
         uri = await start_held_call(client)
         before = await read_resource(client, uri)
         (contents,) = before["contents"]
-        told = json.loads(contents["text"])
+        returned = json.loads(contents["text"])
         assert (contents["uri"], contents["mimeType"]) == (uri, "application/json")
-        assert (told["status"], told["upstream"], told["tool"]) == ("working", "paint", "hold")
-        assert "result" not in told
+        assert (returned["status"], returned["upstream"], returned["tool"]) == ("working", "paint", "hold")
+        assert "result" not in returned
 
         gate.interop.release.set()
-        await gate.wait_until_ended(told["call_id"])
+        await gate.wait_until_ended(returned["call_id"])
         after = json.loads((await read_resource(client, uri))["contents"][0]["text"])
 
         assert (after["status"], after["outcome"]) == ("completed", "result")
@@ -46,20 +46,20 @@ async def test_it_reads_as_the_call_is_and_becomes_the_result(
         gate.interop.reset()
 
 
-async def test_it_is_never_to_be_kept_and_never_to_be_shared(gate: GatewayHarness, modern: ModernClient) -> None:
+async def test_the_resource_is_never_cached_or_shared(gate: GatewayHarness, modern: ModernClient) -> None:
     answer = await read_resource(modern, await start_held_call(modern))
     assert (answer["ttlMs"], answer["cacheScope"]) == (0, "private")
     gate.interop.release.set()
 
 
-async def test_it_can_be_read_at_every_endpoint(gate: GatewayHarness, modern: ModernClient) -> None:
+async def test_the_resource_can_be_read_at_every_endpoint(gate: GatewayHarness, modern: ModernClient) -> None:
     uri = await start_held_call(modern)
     for upstream in ("plain", None):
         assert (await read_resource(await gate.make_modern_client(upstream), uri))["contents"][0]["uri"] == uri
     gate.interop.release.set()
 
 
-async def test_its_template_is_listed_behind_the_upstreams_own(gate: GatewayHarness) -> None:
+async def test_the_template_is_listed_after_the_upstreams_templates(gate: GatewayHarness) -> None:
     async with gate.open_legacy_session("library") as session:
         for client in (await gate.make_modern_client("library"), session):
             listed = await client.request("resources/templates/list", {})
@@ -68,32 +68,34 @@ async def test_its_template_is_listed_behind_the_upstreams_own(gate: GatewayHarn
 
 
 @pytest.mark.requirement("R25")
-async def test_a_foreign_call_is_as_unknown_as_one_that_never_was(gate: GatewayHarness, modern: ModernClient) -> None:
+async def test_a_foreign_call_is_unknown_like_one_that_does_not_exist(
+    gate: GatewayHarness, modern: ModernClient
+) -> None:
     uri = await start_held_call(modern)
     bob = await gate.make_modern_client(principal="bob")
     refusals: list[tuple[int, str]] = []
-    for asked in (uri, UNKNOWN):
+    for requested in (uri, UNKNOWN):
         with pytest.raises(JsonRpcErrorResponse) as refused:
-            await read_resource(bob, asked)
+            await read_resource(bob, requested)
         refusals.append((refused.value.code, refused.value.message))
     assert refusals[0] == refusals[1]
     assert refusals[0][0] == -32602
     gate.interop.release.set()
 
 
-async def test_before_2026_07_28_an_unknown_resource_has_a_code_of_its_own(session: LegacyClientSession) -> None:
+async def test_a_legacy_client_gets_the_legacy_code_of_an_unknown_resource(session: LegacyClientSession) -> None:
     for uri in (UNKNOWN, "ringback://calls/nonsense", "ringback://else"):
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await read_resource(session, uri)
         assert refused.value.code == -32002
 
 
-async def test_a_call_that_failed_reads_as_its_error(gate: GatewayHarness) -> None:
+async def test_the_resource_of_a_failed_call_contains_its_error(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client("plain")
     with pytest.raises(JsonRpcErrorResponse):
         await client.request(
             "tools/call", {"name": "refuse", "arguments": {}, "_meta": {"ringback/correlationId": "refused-1"}}
         )
     (call,) = (await gate.request_rest("GET", "/v1/calls?correlation_id=refused-1")).json()["calls"]
-    told = json.loads((await read_resource(client, f"ringback://calls/{call['id']}"))["contents"][0]["text"])
-    assert (told["status"], told["error"]["code"]) == ("failed", -32042)
+    returned = json.loads((await read_resource(client, f"ringback://calls/{call['id']}"))["contents"][0]["text"])
+    assert (returned["status"], returned["error"]["code"]) == ("failed", -32042)

@@ -1,4 +1,4 @@
-"""Everything that is not a tool call: passed on as it is, in both eras, whatever the upstream's own."""
+"""All methods except tool calls are proxied unchanged in both eras, whatever the upstream's era."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 
 
 async def request_in_both_eras(gate: GatewayHarness, upstream: str | None, method: str, params: Json) -> Json:
-    """The result, which is the same for clients of both eras but for what 2026-07-28 has on every result."""
+    """The result without the fields of every modern result, by which the eras differ."""
     modern = await (await gate.make_modern_client(upstream)).request(method, params, declare=NO_CAPABILITIES)
     async with gate.open_legacy_session(upstream) as session:
         legacy = await session.request(method, params)
@@ -34,7 +34,7 @@ def upstream_tools(tools: list[Json]) -> list[Json]:
     return [tool for tool in tools if not tool["name"].startswith("ringback_")]
 
 
-async def test_tools_come_out_as_they_are_listed_but_for_what_a_pending_result_needs(gate: GatewayHarness) -> None:
+async def test_tools_are_exported_unchanged_except_for_the_pending_result(gate: GatewayHarness) -> None:
     modern = await gate.make_modern_client()
     tools = {tool["name"]: tool for tool in (await modern.request("tools/list", {}))["tools"]}
     count = tools["count"]
@@ -46,14 +46,14 @@ async def test_tools_come_out_as_they_are_listed_but_for_what_a_pending_result_n
     assert "outputSchema" not in tools["widget"]
 
 
-async def test_our_own_tools_stand_behind_the_upstreams(gate: GatewayHarness) -> None:
+async def test_builtin_tools_are_listed_after_the_upstreams_tools(gate: GatewayHarness) -> None:
     async with gate.open_legacy_session("library") as session:
         names = [tool["name"] for tool in (await session.request("tools/list", {}))["tools"]]
     assert names[0] == "talk"
     assert {name.partition("_")[0] for name in names[1:]} == {"ringback"}
 
 
-async def test_all_pages_of_a_list_come_as_one_in_the_upstreams_order(gate: GatewayHarness) -> None:
+async def test_all_pages_of_a_list_become_one_in_the_upstreams_order(gate: GatewayHarness) -> None:
     listed = await request_in_both_eras(gate, "library", "resources/list", {})
     assert [resource["uri"] for resource in listed["resources"]] == gate.library.books
     with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -61,7 +61,7 @@ async def test_all_pages_of_a_list_come_as_one_in_the_upstreams_order(gate: Gate
     assert refused.value.code == -32602
 
 
-async def test_resources_prompts_and_completions_are_passed_on(gate: GatewayHarness) -> None:
+async def test_resources_prompts_and_completions_are_proxied(gate: GatewayHarness) -> None:
     read = await request_in_both_eras(gate, "library", "resources/read", {"uri": "book://2"})
     assert read["contents"][0]["uri"] == "book://2"
     prompts = await request_in_both_eras(gate, "library", "prompts/list", {})
@@ -77,7 +77,7 @@ async def test_resources_prompts_and_completions_are_passed_on(gate: GatewayHarn
     assert completed["completion"]["values"]
 
 
-async def test_an_upstreams_refusal_is_passed_on_as_it_is(gate: GatewayHarness) -> None:
+async def test_an_upstreams_error_is_passed_on_unchanged(gate: GatewayHarness) -> None:
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await (await gate.make_modern_client("library")).request("resources/read", {"uri": "book://99"})
     assert refused.value.code == -32602
@@ -93,8 +93,8 @@ async def test_log_messages_are_relayed_to_a_client_that_requested_them(gate: Ga
     async with gate.open_legacy_session("library") as session:
         await session.request("logging/setLevel", {"level": level})
         await session.request("tools/call", params, heard=heard)
-    told = [message["params"]["level"] for message in heard if message["method"] == "notifications/message"]
-    assert told == {"info": ["info", "error"], "error": ["error"]}[level] * 2
+    returned = [message["params"]["level"] for message in heard if message["method"] == "notifications/message"]
+    assert returned == {"info": ["info", "error"], "error": ["error"]}[level] * 2
 
 
 async def test_log_messages_are_not_sent_to_a_client_that_did_not_request_them(gate: GatewayHarness) -> None:
@@ -128,12 +128,12 @@ async def test_initialize_returns_the_upstreams_capabilities_and_ours(gate: Gate
     discovered = await (await gate.make_modern_client("library")).request("server/discover", {})
     async with gate.open_legacy_session("library") as session:
         greeted = session.initialize_result
-    for told in (discovered, greeted):
-        capabilities = told["capabilities"]
+    for returned in (discovered, greeted):
+        capabilities = returned["capabilities"]
         assert {"tools", "resources", "prompts", "completions", "logging"} <= set(capabilities)
         assert capabilities["resources"] == {"listChanged": True, "subscribe": True}
-        assert told["instructions"].startswith(INSTRUCTIONS)
-        assert "ringback://calls/{call_id}" in told["instructions"]
+        assert returned["instructions"].startswith(INSTRUCTIONS)
+        assert "ringback://calls/{call_id}" in returned["instructions"]
     assert discovered["cacheScope"] == "private"
 
 
@@ -144,20 +144,20 @@ async def test_capabilities_that_an_upstream_lacks_are_not_advertised(gate: Gate
 
 
 @pytest.mark.requirement("R07")
-async def test_both_eras_learn_that_calls_can_be_resumed_and_for_how_long(gate: GatewayHarness) -> None:
+async def test_both_eras_advertise_that_calls_can_be_resumed_and_for_how_long(gate: GatewayHarness) -> None:
     discovered = await (await gate.make_modern_client()).request("server/discover", {})
     async with gate.open_legacy_session() as session:
         greeted = session.initialize_result
-    for told in (discovered, greeted):
+    for returned in (discovered, greeted):
         for place in ("extensions", "experimental"):
-            assert told["capabilities"][place]["ringback/resume"] == {
+            assert returned["capabilities"][place]["ringback/resume"] == {
                 "resumable": True,
                 "ttlMs": 7 * 86_400_000,
                 "resumeUrl": "https://ringback.example/v1/resume",
             }
 
 
-async def test_lists_are_answered_while_the_upstream_is_down_also_after_a_restart(tmp_path: Path) -> None:
+async def test_lists_are_served_while_the_upstream_is_down_and_after_a_restart(tmp_path: Path) -> None:
     async with serving(LibraryUpstream().app("modern")) as server:
         config = make_http_config(server.url, name="library")
         async with running_application(tmp_path, config, auth="off") as ringback, serving_api(ringback.app.api) as url:
@@ -166,7 +166,7 @@ async def test_lists_are_answered_while_the_upstream_is_down_also_after_a_restar
         assert await read_lists(f"{url}/mcp/library") == before
 
 
-async def test_a_ringback_behind_us_keeps_its_own_tools_and_resources_to_itself(
+async def test_the_builtin_tools_and_resources_of_a_ringback_upstream_are_hidden(
     gate: GatewayHarness, tmp_path: Path
 ) -> None:
     behind = make_http_config(

@@ -1,4 +1,4 @@
-"""`_meta`: what a client says of a call comes back wherever it is spoken of; what is between neighbours stays there."""
+"""A client's labels in `_meta` are returned on every message about the call; reserved keys are not forwarded."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ async def call_with_meta(client: ModernClient | LegacyClientSession, name: str, 
 
 
 @pytest.mark.requirement("R19")
-async def test_the_names_come_back_on_results_pending_results_and_their_resource(
+async def test_the_labels_are_returned_on_results_pending_results_and_their_resource(
     gate: GatewayHarness, modern: ModernClient, session: LegacyClientSession
 ) -> None:
     for client in (modern, session):
@@ -39,7 +39,7 @@ async def test_the_names_come_back_on_results_pending_results_and_their_resource
 
 @pytest.mark.requirement("R19")
 @pytest.mark.parametrize(("meta", "expected"), FALLBACK_NAMES)
-async def test_names_that_other_clients_use_are_taken_too(
+async def test_labels_under_the_keys_of_other_clients_are_read(
     gate: GatewayHarness, modern: ModernClient, meta: Json, expected: tuple[str, str | None]
 ) -> None:
     result = await call_with_meta(modern, "count", meta)
@@ -48,7 +48,7 @@ async def test_names_that_other_clients_use_are_taken_too(
 
 
 @pytest.mark.parametrize("value", [7, "", "x" * 257, ["session"]])
-async def test_a_name_of_ours_that_is_none_is_refused(
+async def test_an_invalid_label_under_a_ringback_key_is_refused(
     modern: ModernClient, session: LegacyClientSession, value: Any
 ) -> None:
     for client in (modern, session):
@@ -67,10 +67,10 @@ async def test_other_meta_keys_go_upstream_and_hop_by_hop_keys_do_not(
     for client in (modern, session):
         gate.interop.seen_meta.clear()
         await call_with_meta(client, "count", {**theirs, **ours, **reserved})
-        (seen,) = gate.interop.seen_meta
-        assert theirs.items() <= seen.items()
-        assert not [key for key in seen if key.startswith("ringback/") or key in reserved]
-        assert seen.get("progress_token") != "p-1"
+        (observed,) = gate.interop.seen_meta
+        assert theirs.items() <= observed.items()
+        assert not [key for key in observed if key.startswith("ringback/") or key in reserved]
+        assert observed.get("progress_token") != "p-1"
 
 
 async def test_the_same_idempotency_key_is_the_same_call(
@@ -94,18 +94,18 @@ async def test_a_callback_of_a_call_covers_this_call_only(gate: GatewayHarness, 
     pending = await call_with_meta(modern, "hold", {"ringback/callback": callback, "ringback/correlationId": "rung-1"})
     gate.interop.release.set()
 
-    rung = await gate.callback_receiver.wait_for_callback("rung-1")
+    received = await gate.callback_receiver.wait_for_callback("rung-1")
 
     call_id = pending["_meta"]["ringback/callId"]
-    assert (rung.name, rung.call_id, rung.status) == ("call.finished", call_id, "completed")
-    assert rung.data["webhook_correlation_id"] == "inbox"
-    assert rung.data["resource_uri"] == f"ringback://calls/{call_id}"
-    assert rung.data["mcp_url"].endswith("/mcp")
-    assert rung.data["answered_inline"] is False
-    assert rung.data["result"]["content"][0]["text"] == "held"
+    assert (received.name, received.call_id, received.status) == ("call.finished", call_id, "completed")
+    assert received.data["webhook_correlation_id"] == "inbox"
+    assert received.data["resource_uri"] == f"ringback://calls/{call_id}"
+    assert received.data["mcp_url"].endswith("/mcp")
+    assert received.data["answered_inline"] is False
+    assert received.data["result"]["content"][0]["text"] == "held"
 
 
-async def test_a_callback_says_when_the_client_already_had_the_result(
+async def test_a_callback_says_whether_the_client_already_has_the_result(
     gate: GatewayHarness, modern: ModernClient
 ) -> None:
     callback = {"url": gate.callback_receiver.url, "secret": SECRET}
@@ -139,7 +139,7 @@ async def test_a_client_over_rest_is_answered_inline_if_it_waits(
         ({"url": "https://example.com/x", "evnets": []}, "evnets"),
     ],
 )
-async def test_a_callback_is_judged_as_over_rest(modern: ModernClient, callback: Any, about: str) -> None:
+async def test_a_callback_is_validated_as_over_rest(modern: ModernClient, callback: Any, about: str) -> None:
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await call_with_meta(modern, "count", {"ringback/callback": callback})
     assert refused.value.code == -32602

@@ -1,4 +1,4 @@
-"""What tools/call answers: the result, a question, or where the result will be found."""
+"""tools/call returns the result, an error, or a pending result."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ def call_params(name: str, arguments: Json | None = None, **rest: Any) -> Json:
 
 
 async def open_call(client: AnyClient, name: str, arguments: Json | None = None, **rest: Any) -> Json:
-    """As a client that declares nothing."""
+    """Call as a client without capabilities."""
     declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, ModernClient) else {}
     return await client.request("tools/call", call_params(name, arguments, **rest), **declare)
 
@@ -39,20 +39,20 @@ async def test_a_call_that_ends_within_the_inline_wait_gets_the_upstreams_result
     assert "resultType" not in await open_call(session, "count")
 
 
-async def test_a_result_that_breaks_its_output_schema_is_passed_on_all_the_same(
+async def test_a_result_that_violates_its_output_schema_is_passed_on(
     modern: ModernClient, session: LegacyClientSession
 ) -> None:
     for client in (modern, session):
         assert (await open_call(client, "lie"))["structuredContent"] == {"count": "three"}
 
 
-async def test_a_tools_own_error_is_a_result(modern: ModernClient, session: LegacyClientSession) -> None:
+async def test_an_error_of_the_tool_is_a_result(modern: ModernClient, session: LegacyClientSession) -> None:
     for client in (modern, session):
         failed = await open_call(client, "fail")
         assert (failed["isError"], failed["content"][0]["text"]) == (True, "No paint left.")
 
 
-async def test_an_error_of_the_upstreams_is_that_error(gate: GatewayHarness) -> None:
+async def test_an_error_of_the_upstream_is_passed_on(gate: GatewayHarness) -> None:
     async with gate.open_legacy_session("plain") as session:
         for client in (await gate.make_modern_client("plain"), session):
             with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -98,7 +98,7 @@ async def test_an_exported_output_schema_accepts_the_result_and_the_pending_resu
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_sdks_client_takes_a_pending_result_of_a_tool_with_an_output_schema(
+async def test_the_sdk_client_accepts_a_pending_result_of_a_tool_with_an_output_schema(
     open_gate: GatewayHarness, mode: Any
 ) -> None:
     async with Client(f"{open_gate.url}/mcp/slow-paint", mode=mode) as client:
@@ -112,7 +112,7 @@ async def test_the_sdks_client_takes_a_pending_result_of_a_tool_with_an_output_s
 
 
 @pytest.mark.parametrize("arguments", [{"text": 1}, {}])
-async def test_bad_arguments_are_a_result_that_a_model_reads(gate: GatewayHarness, arguments: Json) -> None:
+async def test_invalid_arguments_get_an_error_result(gate: GatewayHarness, arguments: Json) -> None:
     async with gate.open_legacy_session("plain") as session:
         for client in (await gate.make_modern_client("plain"), session):
             answer = await open_call(client, "strict", arguments)
@@ -120,7 +120,7 @@ async def test_bad_arguments_are_a_result_that_a_model_reads(gate: GatewayHarnes
             assert "#/arguments" in answer["content"][0]["text"]
 
 
-async def test_an_unknown_tool_is_an_error_that_names_the_nearest(
+async def test_an_unknown_tool_gets_an_error_with_the_nearest_name(
     modern: ModernClient, session: LegacyClientSession
 ) -> None:
     for client in (modern, session):

@@ -1,4 +1,4 @@
-"""One Ringback for everybody here who means no good, and the rule that holds for each: nothing unexpected is ever logged."""
+"""One Ringback for all hostile clients here; each test checks that nothing unexpected is logged."""
 
 import gc
 import json
@@ -18,7 +18,7 @@ from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
 from tests.support.mcp_wire import ACCEPT, MODERN, NAME_HEADER_PARAMS, TASKS_DECLARED, Json, LegacyClientSession
 
 SERVICE_SOURCE_PREFIX: Final = f"{Path(ringback.__file__).parent}/"
-"""The service's own code in a traceback. Not "/ringback/": a clone may be called that, and then so is its environment."""
+"""The service's own code in a traceback. Not "/ringback/": a clone and its environment may have that name."""
 ENVELOPE: Final[Json] = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": TASKS_DECLARED,
@@ -38,7 +38,7 @@ def gate(shared_gate: GatewayHarness) -> GatewayHarness:
 
 
 class ErrorHandler(logging.Handler):
-    """What was logged as one, or with a traceback; but for what the upstreams say, whose servers are in this process too."""
+    """Logged errors and tracebacks, except those of the upstreams, whose servers run in this process too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class ErrorHandler(logging.Handler):
 
 @contextmanager
 def asserting_no_errors() -> Generator[None]:
-    """No traceback is logged, and no error that nobody has looked at, which is only told when it is collected."""
+    """No traceback is logged, and no unretrieved exception, which asyncio reports when it is collected."""
     errors = ErrorHandler()
     logging.getLogger().addHandler(errors)
     try:
@@ -66,13 +66,13 @@ def asserting_no_errors() -> Generator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_unexpected(shared_gate: GatewayHarness) -> Generator[None]:
-    del shared_gate  # judged before it is closed
+    del shared_gate  # checked before it is closed
     with asserting_no_errors():
         yield
 
 
 def count_stored_calls(gate: GatewayHarness) -> int:
-    """Of everybody."""
+    """The calls of all principals."""
     with closing(sqlite3.connect(f"file:{gate.folder / 'ringback.db'}?mode=ro", uri=True)) as connection:
         count: int = connection.execute("SELECT count(*) FROM calls").fetchone()[0]
         return count
@@ -80,7 +80,7 @@ def count_stored_calls(gate: GatewayHarness) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HostileClient:
-    """Has a key, and sends whatever it likes."""
+    """A client with a key that sends arbitrary requests."""
 
     gate: GatewayHarness
     key: str
@@ -88,7 +88,7 @@ class HostileClient:
     async def post(
         self, body: bytes, *, path: str = "/mcp/paint", headers: Mapping[str, str | None] | None = None
     ) -> httpx.Response:
-        """As a client of 2026-07-28; a header that is None is left out."""
+        """Send as a modern client; a header that is None is left out."""
         sent: dict[str, str | None] = {
             **ACCEPT,
             "authorization": f"Bearer {self.key}",
@@ -102,7 +102,7 @@ class HostileClient:
     async def send_request(
         self, method: str, params: Any, *, path: str = "/mcp/paint", **changed: Any
     ) -> httpx.Response:
-        """A request that is well formed, but for what is in `changed`."""
+        """A well-formed request with the members of `changed` replaced."""
         return await self.post(
             encode_request(method, params, **changed), path=path, headers=routing_headers(method, params)
         )

@@ -1,4 +1,4 @@
-"""Connections that can be cut at any byte, or that others hold, and a look at whether the service has let go of them."""
+"""Connections that can be closed at any byte, idle clients, and a check that the service releases them."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope
 async def open_raw_request(
     gate: GatewayHarness, method: str, headers: Mapping[str, str], body: bytes = b"", *, path: str = "/mcp/paint"
 ) -> AsyncGenerator[tuple[str, asyncio.StreamReader]]:
-    """A request on a connection of its own, with as little memory as can be: the head of its answer, and what follows."""
+    """A request on its own connection with little memory: yields the response's head and the rest of the stream."""
     url = urlsplit(gate.url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
@@ -44,18 +44,18 @@ def _request(gate: GatewayHarness, method: str, headers: Mapping[str, str], body
 
 
 class IdleClients:
-    """Clients in a process of their own (`tests.support.idle_clients_process`)."""
+    """Clients in a separate process (`tests.support.idle_clients_process`)."""
 
     def __init__(self, gate: GatewayHarness, process: Process) -> None:
         self._gate = gate
         self._process = process
 
     async def open(self, method: str, headers: Mapping[str, str], body: bytes = b"", *, until: str = HEAD_END) -> None:
-        """One more stream; it is there when that has come."""
+        """Open one more stream and wait until its head contains `until`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"request": _request(self._gate, method, headers, body, "/mcp/paint").decode(), "until": until}
-        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        requested = {"request": _request(self._gate, method, headers, body, "/mcp/paint").decode(), "until": until}
+        self._process.stdin.write(json.dumps(requested).encode() + b"\n")
         head: str = json.loads(await asyncio.wait_for(self._process.stdout.readline(), WAIT_SECONDS))
         assert head.startswith("http/1.1 200"), head
         assert until in head, head
@@ -63,7 +63,7 @@ class IdleClients:
 
 @asynccontextmanager
 async def idle_clients(gate: GatewayHarness) -> AsyncGenerator[IdleClients]:
-    """They vanish at the end, all at once."""
+    """All clients disconnect at once at the end."""
     url = urlsplit(gate.url)
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(IDLE_CLIENTS), str(url.hostname), str(url.port), stdin=PIPE, stdout=PIPE

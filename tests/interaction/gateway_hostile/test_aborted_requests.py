@@ -1,4 +1,4 @@
-"""Clients that vanish in the middle of what they say: nothing is logged about them that looks like a fault of the service."""
+"""Clients that disconnect while they send a request cause no logged error."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ LOOP_TURNS: Final = 30
 
 
 async def abort_request(gate: GatewayHarness, path: str, headers: dict[str, str], *, sent: int, turns: int) -> None:
-    """Say that 1,000 bytes follow, send fewer, and be gone."""
+    """Announce 1,000 bytes, send fewer, and disconnect."""
     url = urlsplit(gate.url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     lines = {"host": url.netloc, **ACCEPT, "content-type": "application/json", "content-length": "1000", **headers}
@@ -37,7 +37,7 @@ async def abort_request(gate: GatewayHarness, path: str, headers: dict[str, str]
 
 @pytest.mark.parametrize("rights", [frozenset({Right.CALLS, Right.READ}), frozenset(Right)], ids=["some", "all"])
 @pytest.mark.parametrize("place", ["REST", "legacy", "session", "modern"])
-async def test_a_client_that_vanishes_within_its_body_is_no_error(
+async def test_a_client_that_disconnects_while_it_sends_its_body_logs_no_error(
     gate: GatewayHarness, place: str, rights: frozenset[Right], caplog: pytest.LogCaptureFixture
 ) -> None:
     tasks = await wait_until_settled(gate)

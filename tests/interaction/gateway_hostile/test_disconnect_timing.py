@@ -1,4 +1,4 @@
-"""Clients that vanish when it suits least: what they began ends as it should, and nothing of them stays."""
+"""Clients disconnect at every moment; their calls end as specified, and no task remains."""
 
 import asyncio
 import json
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.requirement("R13")
 CUTS: Final = 40
 CUTS_DEEP: Final = 1_000
 LOOP_TURNS_MAX: Final = 150
-"""Of the event loop; a call of a fast tool is over by then."""
+"""Turns of the event loop; a call of a fast tool ends within them."""
 SEED: Final = 20261120
 
 
 async def cut_connection(gate: GatewayHarness, headers: dict[str, Any], body: bytes, *, path: str, turns: int) -> None:
-    """Send a request, and be gone so many turns of the event loop later."""
+    """Send a request, and disconnect `turns` turns of the event loop later."""
 
     async def send() -> None:
         async with open_raw_request(gate, "POST", headers, body, path=path) as (_, reader):
@@ -38,7 +38,7 @@ async def cut_connection(gate: GatewayHarness, headers: dict[str, Any], body: by
 
 
 async def wait_until_ended(gate: GatewayHarness, principal: str) -> list[Json]:
-    """All calls of a principal's, which end by themselves. One look decides: a request that was cut off may still begin one."""
+    """All calls of a principal once they have ended. A cancelled request may still start one, so one check is not enough."""
     calls: list[Json] = []
 
     async def over() -> bool:
@@ -51,7 +51,7 @@ async def wait_until_ended(gate: GatewayHarness, principal: str) -> list[Json]:
 
 
 async def read_baseline(gate: GatewayHarness, principal: str) -> int:
-    """Tasks that are there when a client of each era has come and gone."""
+    """The number of asyncio tasks after a client of each era has come and gone."""
     params: Json = {"name": "talk", "arguments": {}}
     await (await gate.make_modern_client("library", principal=principal)).request("tools/call", params)
     async with gate.open_legacy_session("library", principal=principal) as session:
@@ -62,11 +62,11 @@ async def read_baseline(gate: GatewayHarness, principal: str) -> int:
 
 
 async def test_a_modern_call_whose_client_disconnects_at_any_time_ends(gate: GatewayHarness, *, deep: bool) -> None:
-    """Cancelled, or done before anybody noticed; never forgotten half-way, also between its commit and its answer."""
+    """A call is cancelled or completed; none stays running, also if the disconnect is between commit and response."""
     tasks, chance = await read_baseline(gate, "ida"), random.Random(SEED)
     params: Json = {"name": "talk", "arguments": {"levels": ["info"]}}
-    asked = {"authorization": f"Bearer {await gate.get_api_key('ida')}", "mcp-protocol-version": MODERN}
-    headers = {**asked, **routing_headers("tools/call", params)}
+    requested = {"authorization": f"Bearer {await gate.get_api_key('ida')}", "mcp-protocol-version": MODERN}
+    headers = {**requested, **routing_headers("tools/call", params)}
     declared: Json = {"io.modelcontextprotocol/clientCapabilities": {}, "io.modelcontextprotocol/logLevel": "info"}
     body = encode_request("tools/call", params, meta={**declared, "progressToken": "p"})
     for _ in range(CUTS_DEEP if deep else CUTS):
@@ -91,7 +91,7 @@ async def test_a_legacy_call_whose_client_disconnects_at_any_time_completes(
     await wait_until_released(gate, tasks)
 
 
-async def test_a_question_whose_client_has_vanished_stays_open_and_can_be_answered_elsewhere(
+async def test_a_question_of_a_disconnected_client_stays_open_and_can_be_answered_elsewhere(
     gate: GatewayHarness,
 ) -> None:
     async with gate.open_legacy_session("old-paint", principal="una", capabilities=ELICITATION_CAPABILITY) as session:
@@ -104,7 +104,7 @@ async def test_a_question_whose_client_has_vanished_stays_open_and_can_be_answer
         assert "tools" in await session.request("tools/list", {})
 
 
-async def test_a_task_whose_waiting_client_has_vanished_goes_on_and_is_waited_for_again(gate: GatewayHarness) -> None:
+async def test_a_task_of_a_disconnected_client_continues_and_can_be_awaited_again(gate: GatewayHarness) -> None:
     async with gate.open_legacy_session("paint", principal="una") as session:
         created = await session.request("tools/call", {"name": "hold", "arguments": {}, "task": {}})
         await gate.interop.wait_until_held()

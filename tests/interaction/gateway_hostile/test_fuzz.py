@@ -1,4 +1,4 @@
-"""Whatever is sent, in whichever era: never our fault (5xx), never a traceback, always an answer."""
+"""Every input gets a response in both eras, and never a 5xx or a traceback."""
 
 import json
 from typing import Any, Final, cast
@@ -63,10 +63,10 @@ def well(answer: Any) -> None:
 
 @pytest.mark.requirement("R25")
 @given(body=bodies, path=st.sampled_from(["/mcp", "/mcp/paint"]), dressed=st.booleans())
-async def test_no_body_of_today_is_too_odd_for_an_answer(
+async def test_every_modern_body_gets_a_response(
     gate: GatewayHarness, intruder: HostileClient, body: Any, path: str, *, dressed: bool
 ) -> None:
-    """`dressed` gives it what a request must have, so that it gets further."""
+    """`dressed` adds the members that a request needs, so that it is processed further."""
     headers: dict[str, str | None] = {}
     if dressed and isinstance(body, dict) and "method" in body:
         message: Json = {"id": 1, "params": {}, **body}
@@ -77,7 +77,7 @@ async def test_no_body_of_today_is_too_odd_for_an_answer(
 
 
 @given(body=bodies)
-async def test_no_body_in_a_session_is_too_odd_for_an_answer(
+async def test_every_body_in_a_session_gets_a_response(
     gate: GatewayHarness, session: LegacyClientSession, body: Any
 ) -> None:
     headers = {**session.headers, "content-type": "application/json"}
@@ -85,7 +85,7 @@ async def test_no_body_in_a_session_is_too_odd_for_an_answer(
 
 
 @given(body=st.binary(max_size=60), version=st.sampled_from([MODERN, LEGACY, "", "x"]))
-async def test_no_bytes_are_too_odd_for_an_answer(intruder: HostileClient, body: bytes, version: str) -> None:
+async def test_all_bytes_get_a_response(intruder: HostileClient, body: bytes, version: str) -> None:
     well(await intruder.post(body, headers={"mcp-protocol-version": version}))
 
 
@@ -105,7 +105,7 @@ printable = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_s
     headers=st.dictionaries(st.sampled_from(HEADERS), printable, max_size=4),
     method=st.sampled_from(["GET", "DELETE", "PUT", "HEAD", "OPTIONS", "PATCH"]),
 )
-async def test_no_headers_are_too_odd_for_an_answer(
+async def test_all_headers_get_a_response(
     gate: GatewayHarness, intruder: HostileClient, headers: dict[str, str], method: str
 ) -> None:
     sent = {**ACCEPT, **headers, "authorization": f"Bearer {intruder.key}"}

@@ -1,4 +1,4 @@
-"""Clients that open much and use nothing: what they take is bounded, and all of it comes back."""
+"""Idle clients use bounded memory, and all of it is released."""
 
 import asyncio
 import math
@@ -28,15 +28,15 @@ pytestmark = pytest.mark.requirement("R25")
 
 PING: Final[Json] = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
 STREAMS_MAX: Final = 100
-"""The quota's default, for one principal."""
+"""The default quota of one principal."""
 IDLE: Final = 40
 IDLE_DEEP: Final = 10_000
 ABANDONED_REQUESTS: Final = 60
 ABANDONED_DEEP: Final = 3_000
 SPARE_FILE_DESCRIPTORS: Final = 1_000
-"""Open files of this process beside the streams': the database, upstreams, everything that is not being tested."""
+"""Open files of this process besides the streams: the database, upstreams and everything else."""
 BYTES_EACH_MAX: Final = 150 * 1024
-"""Of an idle stream, with the session that half of them belong to; its client is in another process. 99 KiB, measured."""
+"""Memory of an idle stream and of the session that half of them have; its client is in another process. 99 KiB, measured."""
 SEED: Final = 20261120
 ACKNOWLEDGED: Final = "acknowledged"
 LISTEN_NOTIFICATIONS: Final[Json] = {"toolsListChanged": True, "resourcesListChanged": True}
@@ -58,13 +58,13 @@ async def listening(stack: AsyncExitStack, gate: GatewayHarness, key: str) -> No
 
 
 async def initialize_session(gate: GatewayHarness, key: str) -> dict[str, str]:
-    """The headers of a new session, whose client said `initialized`."""
+    """Open a session, send `initialized`, and return the session's headers."""
     headers = {"authorization": f"Bearer {key}", **ACCEPT}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE_PARAMS}
     answer = await gate.http.post(f"{gate.url}/mcp/paint", json=body, headers=headers)
     headers |= {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": LEGACY}
-    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    assert (await gate.http.post(f"{gate.url}/mcp/paint", json=told, headers=headers)).status_code == 202
+    returned = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert (await gate.http.post(f"{gate.url}/mcp/paint", json=returned, headers=headers)).status_code == 202
     return headers
 
 
@@ -80,7 +80,7 @@ def resident_bytes() -> int:
 
 
 def raise_file_limit(streams: int) -> None:
-    """Fails where the system has no room: a test of fewer streams would show something else."""
+    """Raise the limit of open files; fails the test if the system does not allow it, because fewer streams prove less."""
     wanted = streams + SPARE_FILE_DESCRIPTORS
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -89,7 +89,7 @@ def raise_file_limit(streams: int) -> None:
 
 
 async def wait_until_settled(gate: GatewayHarness) -> int:
-    """How many tasks there are when nobody asks for anything, but both kinds of clients have been here."""
+    """The number of asyncio tasks without requests, after clients of both eras have come and gone."""
     async with AsyncExitStack() as stack:
         key = await gate.get_api_key("first")
         await listening(stack, gate, key)
@@ -104,7 +104,7 @@ async def wait_until_settled(gate: GatewayHarness) -> int:
     return len(asyncio.all_tasks())
 
 
-async def test_idle_streams_of_both_eras_take_little_and_give_it_back(gate: GatewayHarness, *, deep: bool) -> None:
+async def test_idle_streams_of_both_eras_use_little_memory_and_release_it(gate: GatewayHarness, *, deep: bool) -> None:
     count = IDLE_DEEP if deep else IDLE
     if deep:
         raise_file_limit(count)
@@ -127,7 +127,7 @@ async def test_idle_streams_of_both_eras_take_little_and_give_it_back(gate: Gate
     await wait_until_released(gate, tasks)
 
 
-async def test_beyond_its_quota_a_principal_is_refused_and_the_others_are_served(gate: GatewayHarness) -> None:
+async def test_a_principal_over_its_stream_quota_is_refused_and_others_are_served(gate: GatewayHarness) -> None:
     key = await gate.get_api_key("greedy")
     async with AsyncExitStack() as stack:
         headers = await open_in_session(stack, gate, key)
@@ -158,13 +158,13 @@ async def test_clients_that_disconnect_at_any_time_leave_nothing_behind(gate: Ga
         "resourceSubscriptions": ["ringback://calls/call_00000000000000000000000000", "ui://widget/board.html"],
     }
 
-    async def asked() -> None:
+    async def requested() -> None:
         async with open_raw_request(gate, *listen_request(key, wanted)) as (_, reader):
             await reader.readuntil(ACKNOWLEDGED.encode())
             await asyncio.Event().wait()
 
     for _ in range(ABANDONED_DEEP if deep else ABANDONED_REQUESTS):
-        asking = asyncio.create_task(asked())
+        asking = asyncio.create_task(requested())
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
         asking.cancel()
@@ -173,7 +173,7 @@ async def test_clients_that_disconnect_at_any_time_leave_nothing_behind(gate: Ga
 
 
 async def test_idle_sessions_end_without_a_client(gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half an hour after their last request; here, as soon as the test says that it is over."""
+    """Sessions end half an hour after their last request; here as soon as the test ends that time."""
     tasks, key = await wait_until_settled(gate), await gate.get_api_key("forgetful")
     transports: list[StreamableHTTPServerTransport] = []
 

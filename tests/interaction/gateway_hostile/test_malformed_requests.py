@@ -1,4 +1,4 @@
-"""What no client of good will sends: each is refused in words, nothing is begun for it, and the next request is served."""
+"""Malformed requests get an error with a reason, start nothing, and the next request is served."""
 
 import json
 from collections.abc import Generator
@@ -26,7 +26,7 @@ def nothing_is_begun(gate: GatewayHarness) -> Generator[None]:
 
 
 def assert_rejected(answer: httpx.Response, *statuses: int) -> Json:
-    """The error, which tells no secret and nothing of our insides."""
+    """The error, which contains no secret and no internals."""
     assert answer.status_code in (statuses or (400,)), answer.text[:500]
     assert SECRET not in answer.text
     assert "Traceback" not in answer.text
@@ -36,7 +36,7 @@ def assert_rejected(answer: httpx.Response, *statuses: int) -> Json:
 
 
 @pytest.mark.parametrize("request_id", [None, 1.5, True, {}, [[1]]])
-async def test_an_id_that_is_neither_text_nor_integer_is_refused(intruder: HostileClient, request_id: object) -> None:
+async def test_an_id_that_is_neither_string_nor_integer_is_refused(intruder: HostileClient, request_id: object) -> None:
     answer = await intruder.send_request("tools/call", COUNT, id=request_id)
     assert assert_rejected(answer)["code"] == -32600
 
@@ -48,7 +48,7 @@ async def test_a_batch_is_refused_whatever_is_in_it(intruder: HostileClient) -> 
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", str(10**40)])
-async def test_a_number_that_cannot_be_kept_is_refused_and_not_changed(
+async def test_a_number_out_of_range_is_refused_and_not_changed(
     gate: GatewayHarness, intruder: HostileClient, session: LegacyClientSession, number: str
 ) -> None:
     spoiled = {"name": "count", "arguments": {"a": "HERE"}}
@@ -76,12 +76,12 @@ async def test_deeply_nested_input_is_refused(intruder: HostileClient, place: st
 
 
 @pytest.mark.parametrize("half", ["\ud800", "a\udfffb"])
-async def test_half_a_character_is_refused(intruder: HostileClient, half: str) -> None:
+async def test_an_unpaired_surrogate_is_refused(intruder: HostileClient, half: str) -> None:
     for params in ({"name": "count", "arguments": {"a": half}}, {**COUNT, "requestState": half}):
         assert_rejected(await intruder.post(encode_request("tools/call", params), headers=CALLED_TOOL))
 
 
-async def test_bytes_that_are_no_text_are_refused(intruder: HostileClient) -> None:
+async def test_bytes_that_are_not_utf8_are_refused(intruder: HostileClient) -> None:
     body = encode_request("tools/call", COUNT).replace(b'"count"', b'"\xff\xfe"')
     assert assert_rejected(await intruder.post(body, headers=CALLED_TOOL))["code"] == -32700
 
@@ -105,7 +105,7 @@ async def test_headers_that_contradict_the_body_are_refused(
 
 
 @pytest.mark.parametrize(("changed", "status"), [({"content-type": "text/plain"}, 400), ({"accept": "text/html"}, 406)])
-async def test_a_body_or_an_answer_that_is_no_json_is_refused(
+async def test_a_body_or_a_response_that_is_no_json_is_refused(
     intruder: HostileClient, changed: dict[str, str | None], status: int
 ) -> None:
     answer = await intruder.post(encode_request("tools/call", COUNT), headers={**CALLED_TOOL, **changed})
@@ -148,7 +148,7 @@ CALLBACK: Final = "ringback/callback"
     ],
 )
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/paint"])
-async def test_params_that_are_wrong_are_refused(intruder: HostileClient, path: str, method: str, params: Any) -> None:
+async def test_invalid_params_are_refused(intruder: HostileClient, path: str, method: str, params: Any) -> None:
     assert_rejected(await intruder.send_request(method, params, path=path), 400, 404)
 
 
@@ -179,12 +179,12 @@ async def test_params_that_are_wrong_are_refused(intruder: HostileClient, path: 
         {"progressToken": 1.5},
     ],
 )
-async def test_meta_that_cannot_be_meant_is_refused_and_shows_no_secret(intruder: HostileClient, meta: Json) -> None:
+async def test_invalid_meta_is_refused_without_showing_a_secret(intruder: HostileClient, meta: Json) -> None:
     error = assert_rejected(await intruder.send_request("tools/call", COUNT, meta=meta))
     assert error["code"] == -32602
 
 
 @pytest.mark.parametrize("envelope", [7, [], "x", {}, {"io.modelcontextprotocol/protocolVersion": 7}])
-async def test_an_envelope_that_is_none_is_refused(intruder: HostileClient, envelope: object) -> None:
+async def test_an_invalid_jsonrpc_message_is_refused(intruder: HostileClient, envelope: object) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**COUNT, "_meta": envelope}})
     assert_rejected(await intruder.post(body.encode(), headers=CALLED_TOOL))

@@ -1,6 +1,6 @@
-"""Two principals at work in both eras and over REST, each with the ids, tokens and sessions of the other.
+"""Two principals use each other's ids, tokens and sessions in both eras and over REST.
 
-Nothing of one is ever in an answer to the other, and what is foreign is told in the very words for what does not exist.
+No response contains data of the other principal, and a foreign object gets the same error as one that does not exist.
 """
 
 import json
@@ -25,7 +25,7 @@ UNKNOWN_IDS: Final[Mapping[str, str]] = {
     "delivery": "dlv_00000000000000000000000000",
     "session": "0" * 32,
 }
-"""What a token and a requestState look like that nobody was given, see `nobodys`."""
+"""Well-formed tokens and requestStates that were never issued, see `nobodys`."""
 
 Answer = tuple[int, str]
 Probe = Callable[["HostilePrincipal", str], Awaitable[Answer]]
@@ -40,7 +40,7 @@ class HostilePrincipal:
 
     @property
     def canary(self) -> str:
-        """In all that is theirs, and in nothing that the other one asks with."""
+        """Part of all data of one principal, and of no request of the other."""
         return f"canary-of-{self.name}"
 
     def add_owned(self, kind: str, thing: str) -> None:
@@ -230,7 +230,7 @@ class IsolationHarness:
 
 
 def get_unknown_id(kind: str, foreign: str) -> str:
-    """Something of this kind that nobody has."""
+    """An id of this kind that does not exist."""
     if kind in UNKNOWN_IDS:
         return UNKNOWN_IDS[kind]
     middle = len(foreign) // 2

@@ -1,4 +1,4 @@
-"""One principal's sessions of before 2026-07-28 are bounded, so that it cannot take those of the others."""
+"""The legacy sessions of one principal are limited, so that others can open theirs."""
 
 import math
 from typing import Any, Final

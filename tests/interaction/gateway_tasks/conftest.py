@@ -1,4 +1,4 @@
-"""One Ringback before three upstreams, for all tests of a module: tasks of today, tasks of 2025-11-25, and no tasks at all."""
+"""One Ringback with upstreams with modern tasks, legacy tasks and no tasks, shared by all tests of a module."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,7 +22,7 @@ from tests.support.upstreams import ControlledUpstream, make_http_config, servin
 
 @dataclass(slots=True)
 class TasksHarness:
-    """`plain`, `tasks`, `legacy` and `notes` are the names of the upstreams, and of the stages behind them."""
+    """The upstreams are `plain`, `tasks`, `legacy` and `notes`, like the objects behind them."""
 
     ringback: RunningApplication
     url: str
@@ -58,7 +58,7 @@ class TasksHarness:
             yield session
 
     async def start_task(self, tool: str = "work", principal: str = "alice") -> tuple[str, UpstreamTask]:
-        """A task of a modern client's, and the task of the upstream's behind it."""
+        """A task of a modern client, and the upstream's task behind it."""
         count = len(self.tasks.tasks)
         created = await (await self.make_modern_client(principal)).request(
             "tools/call", {"name": tool, "arguments": {}}
@@ -68,7 +68,7 @@ class TasksHarness:
     async def start_task_in_session(
         self, session: LegacyClientSession, tool: str = "work", **params: Any
     ) -> tuple[str, UpstreamTask]:
-        """The same for a session of 2025-11-25."""
+        """The same in a legacy session."""
         count = len(self.tasks.tasks)
         created = await session.request("tools/call", {"name": tool, "arguments": {}, "task": {}, **params})
         return created["task"]["taskId"], await self.tasks.wait_for_task(count + 1)
@@ -101,17 +101,17 @@ async def running_tasks_gateway(folder: Path, **settings: Any) -> AsyncGenerator
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TasksHarness]:
-    async with running_tasks_gateway(tmp_path_factory.mktemp("house"), auth="keys") as house:
-        yield house
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TasksHarness]:
+    async with running_tasks_gateway(tmp_path_factory.mktemp("house"), auth="keys") as harness:
+        yield harness
 
 
 @pytest.fixture
-async def modern(house: TasksHarness) -> ModernClient:
-    return await house.make_modern_client()
+async def modern(harness: TasksHarness) -> ModernClient:
+    return await harness.make_modern_client()
 
 
 @pytest.fixture
-async def session(house: TasksHarness) -> AsyncGenerator[LegacyClientSession]:
-    async with house.open_legacy_session() as session:
+async def session(harness: TasksHarness) -> AsyncGenerator[LegacyClientSession]:
+    async with harness.open_legacy_session() as session:
         yield session

@@ -1,4 +1,4 @@
-"""No stream outlives its key for long: after a quarter of an hour who listens has to come back, and is looked at again."""
+"""Every stream ends after a quarter of an hour, so that a revoked key is refused when its client reconnects."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 @pytest.fixture
 def over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Set, a stream has been open for as long as it may be."""
+    """Setting it ends the lifetime of all open streams."""
     over, sleep = asyncio.Event(), SystemClock.sleep
 
     async def wait_for_lifetime(clock: SystemClock, seconds: float) -> None:
@@ -28,10 +28,10 @@ def over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return over
 
 
-async def test_a_listener_is_answered_in_the_end_and_may_listen_again(
-    house: TasksHarness, modern: ModernClient, over: asyncio.Event
+async def test_a_subscription_stream_ends_with_a_result_and_can_be_opened_again(
+    harness: TasksHarness, modern: ModernClient, over: asyncio.Event
 ) -> None:
-    task_id, _ = await house.start_task()
+    task_id, _ = await harness.start_task()
     async with modern.open_subscription({"taskIds": [task_id], "toolsListChanged": True}) as stream:
         acknowledged = await stream.read_message()
         assert (await stream.read_message())["params"]["status"] == "working"
@@ -45,8 +45,8 @@ async def test_a_listener_is_answered_in_the_end_and_may_listen_again(
         assert (await stream.read_message())["params"]["status"] == "working"
 
 
-async def test_a_sessions_own_stream_ends_and_the_session_does_not(
-    house: TasksHarness, session: LegacyClientSession, over: asyncio.Event
+async def test_a_sessions_own_stream_ends_without_ending_the_session(
+    harness: TasksHarness, session: LegacyClientSession, over: asyncio.Event
 ) -> None:
     async with session.open_event_stream() as stream, asyncio.timeout(WAIT_SECONDS):
         over.set()
@@ -55,16 +55,18 @@ async def test_a_sessions_own_stream_ends_and_the_session_does_not(
     assert "tools" in await session.request("tools/list", {})
 
     async def free() -> bool:
-        async with house.http.stream("GET", session.url, headers=session.headers) as again:
+        async with harness.http.stream("GET", session.url, headers=session.headers) as again:
             return again.status_code == 200
 
     await wait_until(free)
 
 
-async def test_a_client_that_reconnects_with_a_revoked_key_is_refused(house: TasksHarness, over: asyncio.Event) -> None:
-    keys = house.ringback.app.services.api_keys
+async def test_a_client_that_reconnects_with_a_revoked_key_is_refused(
+    harness: TasksHarness, over: asyncio.Event
+) -> None:
+    keys = harness.ringback.app.services.api_keys
     key, secret = await keys.create_key("leaver", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
-    modern = ModernClient(house.http, f"{house.url}/mcp/tasks", secret)
+    modern = ModernClient(harness.http, f"{harness.url}/mcp/tasks", secret)
     wanted: Json = {"toolsListChanged": True}
     async with modern.open_subscription(wanted) as stream:
         await stream.read_message()

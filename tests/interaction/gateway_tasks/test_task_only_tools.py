@@ -1,4 +1,4 @@
-"""Tools that their operator lets be called as tasks only; and a client that leaves out a header for proxies."""
+"""Tools that are configured as `task_only`; and a client without the header for proxies."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -46,9 +46,7 @@ async def test_a_client_without_tasks_gets_the_required_capability(http: httpx.A
 
 
 @pytest.mark.must("L02")
-async def test_a_session_of_2025_sees_it_in_the_list_and_is_refused_without_a_task(
-    http: httpx.AsyncClient, url: str
-) -> None:
+async def test_a_legacy_session_sees_task_only_tools_and_must_send_a_task(http: httpx.AsyncClient, url: str) -> None:
     async with legacy_session(http, url) as session:
         listed = (await session.request("tools/list", {}))["tools"]
         with pytest.raises(JsonRpcErrorResponse) as refused:

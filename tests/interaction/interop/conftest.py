@@ -1,4 +1,4 @@
-"""One upstream, one Ringback before it and another before that, on real sockets, for all tests of a module."""
+"""One upstream and a chain of two Ringbacks on real sockets, shared by all tests of a module."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
@@ -13,23 +13,23 @@ from tests.support.interop_upstream import InteropUpstream
 from tests.support.upstreams import make_http_config, serving
 
 WINDOW_SECONDS: Final = 0.2
-"""For `hold`, which is to outlive it."""
+"""The inline wait of `hold`, whose call outlives it."""
 LONG_WINDOW_SECONDS: Final = 50.0
-"""For all others, which are to be answered within it also on a busy machine."""
+"""The inline wait of all other tools, which end within it even on a busy machine."""
 GRACE_SECONDS: Final = 0.2
-"""Clients that take tasks see the same either way, so this only saves time."""
+"""Clients with tasks get the same with any value; this only saves time."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayChain:
-    """The same server, reached in three ways."""
+    """URLs of the same server: direct, through one Ringback, and through two."""
 
     upstream: InteropUpstream
     direct_url: str
     gateway_url: str
-    """One Ringback before it."""
+    """Through one Ringback."""
     second_gateway_url: str
-    """And another Ringback before that."""
+    """Through two Ringbacks."""
 
 
 def running_gateway_for(url: str) -> UpstreamConfig:

@@ -1,4 +1,4 @@
-"""Nothing but curl: a session of before 2026-07-28 by hand, and a request of 2026-07-28, which needs no session."""
+"""curl alone: a legacy session, and a modern request without a session."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ ENVELOPE: Final[dict[str, Any]] = {
 
 
 async def curl(url: str, body: dict[str, Any], *headers: str) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """Status, headers and the JSON-RPC answer, which comes plain or as the last event of a stream."""
+    """Status, headers and the JSON-RPC response, which is plain or the last event of a stream."""
     sent = [word for header in ("content-type: application/json", ACCEPT, *headers) for word in ("-H", header)]
     process = await asyncio.create_subprocess_exec(
         "curl", "-sS", "-i", "--max-time", CURL_SECONDS, *sent, "-d", json.dumps(body), url, stdout=PIPE
@@ -32,8 +32,8 @@ async def curl(url: str, body: dict[str, Any], *headers: str) -> tuple[int, dict
     out, _ = await process.communicate()
     head, _, content = out.decode().partition("\r\n\r\n")
     status, *lines = head.split("\r\n")
-    told = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return int(status.split()[1]), told, _answer(content)
+    returned = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return int(status.split()[1]), returned, _answer(content)
 
 
 def _answer(content: str) -> dict[str, Any]:

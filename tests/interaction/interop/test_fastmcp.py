@@ -1,4 +1,4 @@
-"""FastMCP on both sides: its client before Ringback, its server with tasks behind it, and each with the SDK's."""
+"""FastMCP on both sides: its client, its server with tasks, and each with the SDK's counterpart."""
 
 import asyncio
 import sys
@@ -25,7 +25,7 @@ LONG_SECONDS: Final = 3600.0
 
 @pytest.fixture(scope="module")
 async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
-    """`/mcp/reports` of a Ringback before FastMCP's tasks."""
+    """`/mcp/reports` of a Ringback whose upstream is FastMCP's server with tasks."""
     folder, port = tmp_path_factory.mktemp("reports"), free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVER), str(port), str(folder / "ledger"), stdout=DEVNULL, stderr=DEVNULL
@@ -66,7 +66,7 @@ def text(result: Any) -> str:
 
 
 @pytest.mark.requirement("R28")
-async def test_its_client_calls_the_sdks_tools(street: GatewayChain) -> None:
+async def test_a_fastmcp_client_calls_tools_of_an_sdk_server(street: GatewayChain) -> None:
     async with open_client(street.gateway_url) as client:
         counted = await client.call_tool("count")
         painted = await client.call_tool("ask")
@@ -81,7 +81,7 @@ async def test_its_client_calls_the_sdks_tools(street: GatewayChain) -> None:
 
 
 @pytest.mark.requirement("R30")
-async def test_its_client_gets_a_task_for_any_tool_that_takes_longer(street: GatewayChain) -> None:
+async def test_a_fastmcp_client_gets_a_task_for_a_slow_tool(street: GatewayChain) -> None:
     async with open_client(street.gateway_url) as client:
         task = await call_tool_task(client, "wait")
         before = await task.status()
@@ -93,7 +93,7 @@ async def test_its_client_gets_a_task_for_any_tool_that_takes_longer(street: Gat
 
 
 @pytest.mark.requirement("R30")
-async def test_its_client_cancels_a_task_and_the_tool_is_let_go(street: GatewayChain) -> None:
+async def test_a_fastmcp_client_cancels_a_task_and_its_tool_stops(street: GatewayChain) -> None:
     async with open_client(street.gateway_url) as client:
         task = await call_tool_task(client, "wait")
         await street.upstream.wait_until_held()
@@ -105,7 +105,7 @@ async def test_its_client_cancels_a_task_and_the_tool_is_let_go(street: GatewayC
 
 
 @pytest.mark.requirement("R30")
-async def test_its_servers_tasks_are_tasks_behind_us(reports: str) -> None:
+async def test_tasks_of_a_fastmcp_server_are_tasks_through_the_gateway(reports: str) -> None:
     async with open_client(reports) as client:
         added = await client.call_tool("add", {"first": 20, "second": 22})
         built = await call_tool_task(client, "build_report", {"seconds": 0.1})
@@ -121,12 +121,12 @@ async def test_its_servers_tasks_are_tasks_behind_us(reports: str) -> None:
 
 @pytest.mark.requirement("R30")
 @pytest.mark.requirement("R32")
-async def test_its_servers_question_reaches_its_client(reports: str) -> None:
+async def test_a_question_of_a_fastmcp_server_reaches_a_fastmcp_client(reports: str) -> None:
     async with open_client(reports) as client:
         painted = await client.call_tool("paint")
         task = await call_tool_task(client, "paint")
-        asked = await task.wait(state="input_required", timeout=WAIT_SECONDS)
+        requested = await task.wait(state="input_required", timeout=WAIT_SECONDS)
         again = await task
 
-    assert asked.status == "input_required"
+    assert requested.status == "input_required"
     assert (text(painted), text(again)) == ("painted blue", "painted blue")

@@ -1,4 +1,4 @@
-"""The client that hosts in JavaScript are made with sees the same through Ringback as it sees directly."""
+"""The JavaScript SDK's client gets the same through Ringback as directly."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def parse_output(process: Process, said: bytes = b"") -> dict[str, Any]:
 
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_a_session_sees_what_it_would_see_without_us(street: GatewayChain, mode: str) -> None:
+async def test_a_session_gets_the_same_as_without_ringback(street: GatewayChain, mode: str) -> None:
     direct, through = await asyncio.gather(
         parse_output(await run_npm_client(street.direct_url, mode)),
         parse_output(await run_npm_client(street.gateway_url, mode)),
@@ -46,11 +46,11 @@ async def test_a_session_sees_what_it_would_see_without_us(street: GatewayChain,
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_esc_while_it_waits_ends_the_call_upstream(street: GatewayChain, mode: str) -> None:
+async def test_esc_while_the_npm_client_waits_ends_the_call_upstream(street: GatewayChain, mode: str) -> None:
     process = await run_npm_client(street.gateway_url, mode, "wait")
     await asyncio.wait_for(street.upstream.wait_until_held(), WAIT_SECONDS)
 
-    seen = await parse_output(process, b"inside\n")
+    observed = await parse_output(process, b"inside\n")
 
-    assert seen["given"] == "given up"
+    assert observed["given"] == "given up"
     await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""The SDK's own client sees the same through Ringback as it sees directly, in both eras; and what takes longer is not lost."""
+"""The Python SDK's client gets the same through Ringback as directly, in both eras; slow calls keep their results."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,13 +28,13 @@ async def open_client(url: str, mode: Any) -> AsyncGenerator[Client]:
 
 
 async def observe(url: str, mode: str) -> dict[str, Any]:
-    """What a session comes to, as its client is told it."""
+    """The capabilities, lists and results that a client gets in one session."""
     async with open_client(url, mode) as client:
         listed = await client.list_tools()
         tools = [comparable_json(tool) for tool in listed.tools if not tool.name.startswith("ringback_")]
         for tool in tools:
-            tool.pop("outputSchema", None)  # says that the answer may be a pending result
-            tool.pop("execution", None)  # says that every tool may be called as a task
+            tool.pop("outputSchema", None)  # the exported one also allows a pending result
+            tool.pop("execution", None)  # the exported one allows tasks for every tool
         resource = await client.read_resource(WIDGET)
         return {
             "version": client.protocol_version,
@@ -54,13 +54,13 @@ async def _outcome(client: Client, name: str) -> Any:
 
 
 def comparable_json(model: Any) -> dict[str, Any]:
-    told: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return told
+    returned: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return returned
 
 
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_session_sees_what_it_would_see_without_us(street: GatewayChain, mode: str) -> None:
+async def test_a_session_gets_the_same_as_without_ringback(street: GatewayChain, mode: str) -> None:
     direct = await observe(street.direct_url, mode)
 
     assert await observe(street.gateway_url, mode) == direct
@@ -70,7 +70,7 @@ async def test_a_session_sees_what_it_would_see_without_us(street: GatewayChain,
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_two_ringbacks_in_a_row_change_nothing_either(street: GatewayChain, mode: str) -> None:
+async def test_a_chain_of_two_ringbacks_changes_nothing(street: GatewayChain, mode: str) -> None:
     assert await observe(street.second_gateway_url, mode) == await observe(street.direct_url, mode)
 
 
@@ -91,7 +91,7 @@ async def test_a_chain_of_two_ringbacks_shows_the_builtin_tools_of_the_nearer_on
 @pytest.mark.requirement("R14")
 @pytest.mark.requirement("R15")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_call_longer_than_the_inline_wait_gets_a_pending_result_that_leads_to_the_result(
+async def test_a_call_longer_than_the_inline_wait_gets_a_pending_result_and_then_its_result(
     street: GatewayChain, mode: str
 ) -> None:
     async with open_client(street.gateway_url, mode) as client:
@@ -122,7 +122,9 @@ async def test_esc_while_the_client_waits_ends_the_call_upstream(street: Gateway
 
 @pytest.mark.requirement("R19")
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_clients_own_names_come_back_with_the_result_and_stay_here(street: GatewayChain, mode: str) -> None:
+async def test_the_clients_labels_are_returned_with_the_result_and_not_sent_upstream(
+    street: GatewayChain, mode: str
+) -> None:
     meta: Any = {"ringback/clientSessionId": "session-1", "ringback/correlationId": "report-1", "mine": 1}
     async with open_client(street.gateway_url, mode) as client:
         result = await client.call_tool("count", {}, meta=meta)
@@ -136,13 +138,15 @@ async def test_the_clients_own_names_come_back_with_the_result_and_stay_here(str
 
 
 @pytest.mark.requirement("R07")
-async def test_both_eras_learn_that_calls_can_be_resumed(street: GatewayChain) -> None:
-    async with open_client(street.gateway_url, "auto") as client:  # a client told the revision asks for nothing more
+async def test_both_eras_advertise_that_calls_can_be_resumed(street: GatewayChain) -> None:
+    async with open_client(
+        street.gateway_url, "auto"
+    ) as client:  # a client with a fixed version sends no further request
         extensions = client.server_capabilities.extensions or {}
     async with open_client(street.gateway_url, "legacy") as client:
         experimental = client.server_capabilities.experimental or {}
 
-    for told in (extensions["ringback/resume"], experimental["ringback/resume"]):
-        assert told["resumable"] is True
-        assert told["ttlMs"] > 0
-        assert told["resumeUrl"].endswith("/v1/resume")
+    for returned in (extensions["ringback/resume"], experimental["ringback/resume"]):
+        assert returned["resumable"] is True
+        assert returned["ttlMs"] > 0
+        assert returned["resumeUrl"].endswith("/v1/resume")

@@ -1,4 +1,4 @@
-"""A tool that takes half a minute, whatever calls it: a client that waits is answered, and any other finds the result."""
+"""A tool of half a minute with every client: a waiting client gets the result, any other finds it later."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,27 +20,27 @@ from tests.support.upstreams import make_http_config, serving
 SECONDS: Final = 0.3
 SECONDS_DEEP: Final = 30.0
 TIMEOUT_MARGIN_SECONDS: Final = 20.0
-"""What the longer window leaves a busy machine for everything but the tool: with 30 s, the longest window that there is."""
+"""The slack of the longer inline wait on a busy machine: with 30 s, the longest inline wait that exists."""
 INLINE_WAIT_SECONDS: Final = 120.0
-"""Who has not been answered by then never will be."""
+"""A request without a response by then gets none."""
 MODES: Final = ("legacy", "2026-07-28")
 
 
 @dataclass(frozen=True, slots=True)
 class SlowToolEndpoints:
-    """One server, reached in three ways."""
+    """One server at three URLs."""
 
     worker: SlowUpstream
     direct: str
     inline_url: str
-    """Through a Ringback whose clients wait for longer than the tool takes."""
+    """Through a Ringback whose inline wait is longer than the tool takes."""
     task_url: str
-    """Through one where they wait for a third of that."""
+    """Through a Ringback with a third of that inline wait."""
 
 
 @pytest.fixture
 async def doors(tmp_path: Path, *, deep: bool) -> AsyncGenerator[SlowToolEndpoints]:
-    worker = SlowUpstream(SECONDS_DEEP if deep else SECONDS, told_first=len(MODES) + 2)  # and two that take a task
+    worker = SlowUpstream(SECONDS_DEEP if deep else SECONDS, told_first=len(MODES) + 2)  # and two with tasks
     async with serving(worker.app()) as server:
         config = make_http_config(server.url)
         patient = replace(config, name="patient", inline_wait_seconds=worker.seconds + TIMEOUT_MARGIN_SECONDS)
@@ -53,7 +53,7 @@ async def doors(tmp_path: Path, *, deep: bool) -> AsyncGenerator[SlowToolEndpoin
 
 
 Answer = tuple[Any, Any]
-"""A result's content, and its structuredContent."""
+"""The content and structuredContent of a result."""
 
 
 async def call_with_sdk(url: str, mode: Any) -> Answer:
@@ -76,7 +76,7 @@ async def resume_with_sdk(doors: SlowToolEndpoints, mode: Any) -> Answer:
 
 
 async def call_with_fastmcp(url: str) -> Answer:
-    """It takes a task as well, and waits for that."""
+    """The client supports tasks, and waits for its task."""
     async with FastMCPClient[Any](url) as client:
         result = await client.call_tool("work")
     return result.content, result.structured_content
@@ -95,14 +95,14 @@ async def call_as_fastmcp_task(doors: SlowToolEndpoints, url: str) -> Answer:
 @pytest.mark.requirement("R14")
 @pytest.mark.requirement("R28")
 async def test_every_client_gets_the_result_that_it_gets_without_ringback(doors: SlowToolEndpoints) -> None:
-    asked = [
+    requested = [
         *(call_with_sdk(url, mode) for url in (doors.direct, doors.inline_url) for mode in MODES),
         *(resume_with_sdk(doors, mode) for mode in MODES),
         *(call_with_fastmcp(url) for url in (doors.direct, doors.inline_url, doors.task_url)),
         *(call_as_fastmcp_task(doors, url) for url in (doors.inline_url, doors.task_url)),
     ]
     async with asyncio.timeout(INLINE_WAIT_SECONDS):
-        expected, *others = await asyncio.gather(*asked)
+        expected, *others = await asyncio.gather(*requested)
 
     assert expected[1] is not None
     assert others == [expected] * len(others)

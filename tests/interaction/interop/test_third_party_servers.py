@@ -1,4 +1,4 @@
-"""Servers that we did not make, behind `/mcp/{upstream}` and called by the SDK's client: git, and npm's reference server."""
+"""Third-party servers behind `/mcp/{upstream}` with the SDK's client: git, and npm's reference server."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,7 +19,7 @@ from tests.support.upstreams import make_python_config, serving
 
 REPOSITORY: Final = Path(__file__).parents[3]
 WINDOW_SECONDS: Final = 50.0
-"""Longer than anything here takes on a busy machine."""
+"""Longer than any step here on a busy machine."""
 MODES: Final = ("legacy", "2026-07-28")
 
 
@@ -68,7 +68,7 @@ async def test_git_over_stdio(tmp_path: Path) -> None:
 @pytest.mark.requirement("R28")
 @pytest.mark.requirement("R32")
 async def test_the_reference_server_has_a_task_only_tool_that_requests_input(tmp_path: Path, *, deep: bool) -> None:
-    """Its clients call it plainly, which its own server would refuse; one of them is not kept waiting."""
+    """Clients call it without a task, which its own server refuses; one of them gets a pending result."""
     patient = replace(await make_stdio_config(isolation=Isolation.CALL), name="patient")
     hasty = replace(patient, name="hasty", tool_inline_wait_seconds={RESEARCH_TOOL: 0.1})
     async with running_gateway(tmp_path, patient, hasty) as url:

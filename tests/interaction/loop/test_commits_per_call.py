@@ -32,5 +32,11 @@ async def test_a_call_is_committed_when_it_is_accepted_sent_and_ended_and_not_on
         started = await alice.start_call("stage", "echo", {"text": "hello"}, wait_seconds=60)
         assert started.call.outcome == "result"
 
-    written_for_call = [name for name in counting[0].written if name.startswith(("Calls.", "LeasedCall.", "CompletionBatcher."))]
-    assert written_for_call == ["Calls.start_call", "LeasedCall._write_dispatched", "CompletionBatcher._record_completions"]
+    written_for_call = [
+        name for name in counting[0].written if name.startswith(("Calls.", "LeasedCall.", "CompletionBatcher."))
+    ]
+    assert written_for_call == [
+        "Calls.start_call",
+        "LeasedCall._write_dispatched",
+        "CompletionBatcher._record_completions",
+    ]

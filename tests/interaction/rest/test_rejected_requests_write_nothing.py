@@ -1,4 +1,4 @@
-"""What a client is refused was refused before anything was written, so it costs those who share its commit nothing."""
+"""Requests are rejected before their first write, so a rejection does not roll back a shared commit."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -34,13 +34,13 @@ async def alice(service: ServiceUnderTest) -> httpx.AsyncClient:
 
 @pytest.fixture
 def written_by_refused(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each unit of work that raised, how many rows it had written."""
+    """The number of written rows of each unit of work that raised."""
     written: list[int] = []
     write = service.store.write
 
     async def recording_write(work: Callable[[Transaction], Awaitable[T]]) -> T:
         async def noted(tx: Transaction) -> T:
-            connection = getattr(tx, "_connection")  # noqa: B009 - what counts is SQLite's own
+            connection = getattr(tx, "_unit").connection  # noqa: B009 - what counts is SQLite's own
             before = connection.total_changes
             try:
                 return await work(tx)

@@ -18,7 +18,8 @@ from ringback.notifier.http.client import Http1Sender, encode_request
 from ringback.notifier.http.connection import ReceiverConnection
 from ringback.notifier.http.connection_pool import ConnectionPool
 from ringback.notifier.http.dialer import ADDRESSES_TRIED_MAX, open_socket
-from ringback.notifier.http.guard import Target, TargetGuard, parse_target
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.target import Target, parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (

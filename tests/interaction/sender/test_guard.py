@@ -15,8 +15,9 @@ from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
 from ringback.notifier.http.client import Http1Sender
-from ringback.notifier.http.guard import Target, TargetGuard, TargetPolicy, parse_target
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import Resolution, Resolver
+from ringback.notifier.http.target import Target, TargetPolicy, parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (

@@ -6,9 +6,10 @@ import pytest
 
 from ringback.domain.delivery import AttemptCategory
 from ringback.notifier.http.client import Http1Sender
-from ringback.notifier.http.guard import TargetGuard, parse_target
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.http.sender import BODY_PREFIX_BYTES_MAX
+from ringback.notifier.http.target import parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import never_respond, respond_with, response, send_body_endlessly, serving_receiver

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.delivery import AttemptCategory, AttemptResult
-from ringback.notifier.http.guard import parse_target
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.http.sender import EXCERPT_BYTES_MAX, RESPONSE_BODY_BYTES_MAX
+from ringback.notifier.http.target import parse_target
 from tests.support.clock import FakeClock
 from tests.support.resolvers import PUBLIC_POLICY
 

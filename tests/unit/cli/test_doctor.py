@@ -29,7 +29,7 @@ from ringback.notifier.http.guard import TargetGuard
 from ringback.schemas import examples
 from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
-from ringback.storage.sqlite import write_probe
+from ringback.storage.sqlite import operations
 from ringback.storage.sqlite.file_lock import FileLock
 from tests.support.examples import WEBHOOK
 from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, serving_receiver
@@ -88,7 +88,7 @@ def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRout
         assert f" {about} " in ran.stdout
 
 
-def test_before_the_first_start_only_what_is_missing_is_wrong(run: Run, tmp_path: Path) -> None:
+def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, tmp_path: Path) -> None:
     ran = list_checks(run)
 
     assert set(list_failed_checks(ran)) == {"upstreams", "service"}
@@ -124,7 +124,7 @@ def test_a_file_that_is_no_database_is_reported(run: Run, key: str, tmp_path: Pa
 def test_a_missing_key_file_is_reported_and_none_is_created(run: Run, key: str, tmp_path: Path) -> None:
     (tmp_path / "ringback.db.key").unlink()
 
-    assert "Restore it" in list_failed_checks(list_checks(run))["key ring"][1]
+    assert "Restore the file" in list_failed_checks(list_checks(run))["key ring"][1]
     assert not (tmp_path / "ringback.db.key").exists()
 
 
@@ -178,13 +178,13 @@ def test_a_missing_configuration_is_reported(run: Run) -> None:
     assert "missing.json" in list_failed_checks(list_checks(run, "--config", "missing.json"))["upstreams"][1]
 
 
-def test_a_service_that_takes_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
+def test_a_service_that_accepts_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
     service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers={"date": "now"})
 
     found = list_failed_checks(list_checks(run))
 
     assert "the runner failed" in found["service"][1]
-    assert "no time" in found["clock"][1]
+    assert "no Date header" in found["clock"][1]
 
 
 def test_failed_mcp_endpoints_of_a_ready_service_are_named(run: Run, service: respx.MockRouter) -> None:
@@ -295,12 +295,12 @@ async def test_unreachable_receivers_are_reported() -> None:
         "https://127.0.0.1:1/", "https://inside.example/", "https://nowhere.example/", "http://agent.example/"
     )
 
-    words = ["Nobody answers", "may not be called back", "no address", "plain http"]
+    words = ["No server accepts", "may not receive callbacks", "no address", "plain http"]
     assert [finding.ok for finding in found] == [False] * 4
     assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
 
 
-async def test_a_receiver_that_accepts_and_stays_silent_does_not_hold_the_doctor_up(
+async def test_a_receiver_that_accepts_and_stays_silent_does_not_block_the_doctor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "CHECK_TIMEOUT_SECONDS", 0.1)
@@ -337,7 +337,7 @@ def register() -> None:
 
 
 def test_a_disk_with_too_little_room_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_probe, "DISK_FREE_BYTES_MIN", 2**62)
+    monkeypatch.setattr(operations, "DISK_FREE_BYTES_MIN", 2**62)
 
     assert "disk of the database is full" in list_failed_checks(list_checks(run))["database"][1]
 
@@ -362,7 +362,7 @@ def test_missing_commits_are_reported_until_the_restore_is_accepted(run: Run, ke
     assert "Its last 9 commits are missing" in list_failed_checks(list_checks(run))["database file"][1]
     accepted = list_checks(run, "--accept-restore")
     assert findings(accepted)["restore"][0]
-    assert findings(accepted)["database file"] == (True, "it is whole")
+    assert findings(accepted)["database file"] == (True, "it is undamaged")
 
 
 def test_a_restore_is_not_accepted_beside_a_running_service(run: Run, key: str, tmp_path: Path) -> None:

@@ -24,8 +24,12 @@ ALIVE, UNRESPONSIVE, FROZEN = Liveness
         pytest.param({"deadlines": [NOW - 1]}, ALIVE, id="it answers, and a call is overdue"),
         pytest.param({"ping_unanswered_since": LONG_SILENT + 1}, ALIVE, id="not silent for long"),
         pytest.param({"ping_unanswered_since": LONG_SILENT}, FROZEN, id="idle and silent"),
-        pytest.param({"ping_unanswered_since": LONG_SILENT, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent"),
-        pytest.param({"ping_unanswered_since": 0.0, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent for ever"),
+        pytest.param(
+            {"ping_unanswered_since": LONG_SILENT, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent"
+        ),
+        pytest.param(
+            {"ping_unanswered_since": 0.0, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent for ever"
+        ),
         pytest.param({"ping_unanswered_since": LONG_SILENT, "deadlines": [NOW, NOW - 5]}, FROZEN, id="all overdue"),
         pytest.param(
             {"ping_unanswered_since": LONG_SILENT, "deadlines": [NOW - 5, NOW + 5]}, UNRESPONSIVE, id="one has time"

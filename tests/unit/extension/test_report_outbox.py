@@ -1,4 +1,4 @@
-"""Reports on their way: which is carried, when it is tried again, and when nobody waits any more."""
+"""Pending reports: which one is sent, when it is retried, and when it is given up."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -22,7 +22,7 @@ END: dict[str, Any] = {"tool": "build_report", "result": {"content": []}}
 
 
 class FakeService:
-    """Takes reports, after as many failures as a test says."""
+    """Accepts reports after the failures that a test sets."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
@@ -52,7 +52,7 @@ async def running(ringback: FakeService) -> AsyncGenerator[tuple[ReportChannel, 
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_report_is_carried_and_the_line_ends_with_the_last() -> None:
+async def test_a_report_is_sent_and_the_channel_ends_after_the_last_one() -> None:
     ringback = FakeService()
     async with running(ringback) as (line, task):
         line.submit_report(START)
@@ -78,7 +78,7 @@ async def test_a_superseded_report_is_not_sent() -> None:
     assert ringback.sent == [START, END]
 
 
-async def test_it_is_tried_again_with_pauses_that_grow() -> None:
+async def test_a_failed_report_is_retried_with_growing_pauses() -> None:
     ringback = FakeService(ReportFailed("away"), ReportFailed("away"), ReportFailed("away"))
     async with running(ringback) as (line, task):
         line.submit_report(END)
@@ -112,7 +112,7 @@ async def test_an_unreachable_service_is_given_up(caplog: pytest.LogCaptureFixtu
     assert "report.given_up" in caplog.text
 
 
-async def test_a_bug_holds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_blocks_no_response(caplog: pytest.LogCaptureFixture) -> None:
     async with running(FakeService(RuntimeError("a bug"))) as (line, task):
         line.submit_report(START)
         await line.wait_for_attempt()
@@ -122,7 +122,7 @@ async def test_a_bug_holds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     assert "report.lost" in caplog.text
 
 
-async def test_there_are_only_so_many_lines() -> None:
+async def test_the_number_of_channels_is_limited() -> None:
     outbox = ReportOutbox(FakeService(), clock=FakeClock(), random_fraction=lambda: 0.5)
     lines = [outbox.open_channel() for _ in range(CHANNELS_MAX)]
     assert None not in lines

@@ -1,4 +1,4 @@
-"""What a model can do about its calls with nothing but tools."""
+"""A model manages its calls with the built-in tools."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ class BuiltinToolsHarness:
         return started.call.id
 
     async def call_tool(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
-        """What the tool answers; that it answers in its own outputSchema is checked every time."""
+        """The tool's result, always validated against its outputSchema."""
         tool = BuiltinToolName(name)
         result = await self.tools.call_tool(caller, tool, arguments)
         if not result["isError"]:
@@ -46,7 +46,7 @@ class BuiltinToolsHarness:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncGenerator[BuiltinToolsHarness]:
+async def harness(tmp_path: Path) -> AsyncGenerator[BuiltinToolsHarness]:
     async with running_service(tmp_path) as service:
         behind = service.services
         tools = BuiltinToolHandler(
@@ -78,129 +78,133 @@ def test_each_builtin_tool_describes_its_input_its_output_and_its_effects() -> N
     assert looking == {"ringback_get_call", "ringback_wait_for_call", "ringback_resume", "ringback_list_calls"}
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------------
+# -- polling ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R19")
-async def test_a_running_call_is_shown_with_its_names_and_its_progress(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start(client_session_id="session-1", correlation_id="report-1")
-    await desk.service.mark_dispatched(call_id)
-    await desk.service.record_progress(call_id, Progress(progress=3, total=10, message="counting"))
+async def test_a_running_call_is_returned_with_its_labels_and_progress(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start(client_session_id="session-1", correlation_id="report-1")
+    await harness.service.mark_dispatched(call_id)
+    await harness.service.record_progress(call_id, Progress(progress=3, total=10, message="counting"))
 
-    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    told = seen["structuredContent"]
-    assert (told["status"], told["client_session_id"], told["correlation_id"]) == ("working", "session-1", "report-1")
-    assert told["progress"] == {"progress": 3, "total": 10, "message": "counting"}
-    assert seen["_meta"] == {
+    returned = observed["structuredContent"]
+    assert (returned["status"], returned["client_session_id"], returned["correlation_id"]) == (
+        "working",
+        "session-1",
+        "report-1",
+    )
+    assert returned["progress"] == {"progress": 3, "total": 10, "message": "counting"}
+    assert observed["_meta"] == {
         "ringback/callId": call_id,
         "ringback/clientSessionId": "session-1",
         "ringback/correlationId": "report-1",
     }
-    assert "Progress 3 of 10: counting" in text(seen)
-    assert "goes on without you" in text(seen)
+    assert "Progress 3 of 10: counting" in text(observed)
+    assert "continues in the background" in text(observed)
 
 
-async def test_a_call_that_has_ended_brings_the_tools_own_content_as_it_came(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start()
-    await desk.service.finish_call(call_id, completion_from_result(PICTURE, is_error=False))
+async def test_an_ended_call_returns_the_tools_own_content_unchanged(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start()
+    await harness.service.finish_call(call_id, completion_from_result(PICTURE, is_error=False))
 
-    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    assert seen["content"][1:] == json.loads(PICTURE)["content"]
-    assert seen["structuredContent"]["result"] == json.loads(PICTURE)
-    assert seen["structuredContent"]["outcome"] == "result"
+    assert observed["content"][1:] == json.loads(PICTURE)["content"]
+    assert observed["structuredContent"]["result"] == json.loads(PICTURE)
+    assert observed["structuredContent"]["outcome"] == "result"
 
 
-async def test_a_call_that_may_have_run_says_so(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start()
-    await desk.service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
+async def test_a_call_that_may_have_run_says_so(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start()
+    await harness.service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
 
-    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    assert "may have been carried out" in text(seen)
-    assert seen["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
+    assert "may have run" in text(observed)
+    assert observed["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
 
 
 @pytest.mark.parametrize("tool", ["ringback_get_call", "ringback_wait_for_call", "ringback_cancel_call"])
-async def test_a_foreign_call_gets_the_error_of_an_unknown_one(desk: BuiltinToolsHarness, tool: str) -> None:
-    call_id = await desk.start()
+async def test_a_foreign_call_gets_the_error_of_an_unknown_one(harness: BuiltinToolsHarness, tool: str) -> None:
+    call_id = await harness.start()
 
-    foreign = await desk.call_tool(tool, MALLORY, call_id=call_id)
-    unknown = await desk.call_tool(tool, MALLORY, call_id=UNKNOWN)
+    foreign = await harness.call_tool(tool, MALLORY, call_id=call_id)
+    unknown = await harness.call_tool(tool, MALLORY, call_id=UNKNOWN)
 
     assert foreign == unknown
     assert foreign["isError"]
     assert "ringback_list_calls" in text(foreign)
-    assert (await desk.service.read_call(call_id)).cancel_requested is False
+    assert (await harness.service.read_call(call_id)).cancel_requested is False
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_wait_ends_with_the_call(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start()
+async def test_a_wait_ends_with_the_call(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start()
 
     waiting = asyncio.create_task(
-        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX)
+        harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX)
     )
-    await desk.service.finish_call(call_id)
-    seen = await asyncio.wait_for(waiting, WAIT_SECONDS)
+    await harness.service.finish_call(call_id)
+    observed = await asyncio.wait_for(waiting, WAIT_SECONDS)
 
-    assert seen["structuredContent"]["status"] == "completed"
-
-
-async def test_a_wait_that_is_over_leaves_the_call_running(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start()
-
-    seen = await desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
-
-    assert seen["structuredContent"]["status"] == "working"
+    assert observed["structuredContent"]["status"] == "completed"
 
 
-async def test_an_input_request_ends_a_wait_at_once_and_is_shown(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start(accepts_input=True)
-    await desk.service.request_input(call_id, "colour")
+async def test_a_wait_that_is_over_leaves_the_call_running(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start()
 
-    seen = await asyncio.wait_for(
-        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
+    observed = await harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
+
+    assert observed["structuredContent"]["status"] == "working"
+
+
+async def test_an_input_request_ends_a_wait_at_once_and_is_returned(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start(accepts_input=True)
+    await harness.service.request_input(call_id, "colour")
+
+    observed = await asyncio.wait_for(
+        harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
-    assert "r1.1: colour?" in text(seen)
-    assert seen["structuredContent"]["input_requests"]["r1.1"]["method"] == "elicitation/create"
+    assert "r1.1: colour?" in text(observed)
+    assert observed["structuredContent"]["input_requests"]["r1.1"]["method"] == "elicitation/create"
 
 
 @pytest.mark.requirement("R16")
-async def test_a_model_that_polls_in_vain_is_advised_to_stop_and_gets_responses_at_once(
-    desk: BuiltinToolsHarness,
+async def test_a_model_that_polls_without_a_change_is_told_to_stop_and_gets_responses_at_once(
+    harness: BuiltinToolsHarness,
 ) -> None:
-    call_id = await desk.start()
+    call_id = await harness.start()
     for _ in range(UNCHANGED_POLLS_MAX - 1):
-        seen = await desk.call_tool("ringback_get_call", call_id=call_id)
-        assert "Stop polling" not in text(seen)
+        observed = await harness.call_tool("ringback_get_call", call_id=call_id)
+        assert "Stop polling" not in text(observed)
 
-    told = await desk.call_tool("ringback_get_call", call_id=call_id)
+    returned = await harness.call_tool("ringback_get_call", call_id=call_id)
     again = await asyncio.wait_for(
-        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
+        harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
-    for seen in (told, again):
-        assert "Stop polling" in text(seen)
-        assert "called back" in seen["structuredContent"]["next_step"]
+    for observed in (returned, again):
+        assert "Stop polling" in text(observed)
+        assert "Come back after a callback" in observed["structuredContent"]["next_step"]
 
 
-async def test_a_change_resets_the_poll_limit(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start()
+async def test_a_change_resets_the_poll_limit(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start()
     for _ in range(UNCHANGED_POLLS_MAX):
-        await desk.call_tool("ringback_get_call", call_id=call_id)
+        await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    await desk.service.mark_dispatched(call_id)
-    await desk.service.record_progress(call_id, Progress(progress=1))
-    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
-    await desk.service.finish_call(call_id)
-    ended = await desk.call_tool("ringback_get_call", call_id=call_id)
+    await harness.service.mark_dispatched(call_id)
+    await harness.service.record_progress(call_id, Progress(progress=1))
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
+    await harness.service.finish_call(call_id)
+    ended = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    assert "Stop polling" not in text(seen)
+    assert "Stop polling" not in text(observed)
     assert ended["structuredContent"]["status"] == "completed"
 
 
@@ -208,74 +212,82 @@ async def test_a_change_resets_the_poll_limit(desk: BuiltinToolsHarness) -> None
 
 
 @pytest.mark.requirement("R32")
-async def test_an_answer_resumes_the_call_and_lists_unknown_keys(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start(accepts_input=True)
-    await desk.service.request_input(call_id, "colour")
+async def test_an_answer_resumes_the_call_and_lists_unknown_keys(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start(accepts_input=True)
+    await harness.service.request_input(call_id, "colour")
     yes = {"action": "accept", "content": {"colour": "red"}}
 
-    told = await desk.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
+    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
 
-    assert told["structuredContent"]["accepted"] == ["r1.1"]
-    assert told["structuredContent"]["ignored"] == ["r9.9"]
-    assert (await desk.service.read_call(call_id)).input_responses == {"colour": yes}
-
-
-async def test_an_invalid_answer_is_refused_with_the_polling_tool(desk: BuiltinToolsHarness) -> None:
-    call_id = await desk.start(accepts_input=True)
-    await desk.service.request_input(call_id, "colour")
-
-    told = await desk.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
-
-    assert told["isError"]
-    assert '"action": "accept"' in text(told)
+    assert returned["structuredContent"]["accepted"] == ["r1.1"]
+    assert returned["structuredContent"]["ignored"] == ["r9.9"]
+    assert (await harness.service.read_call(call_id)).input_responses == {"colour": yes}
 
 
-async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_request(desk: BuiltinToolsHarness) -> None:
-    queued, running = await desk.start(), await desk.start()
-    await desk.service.mark_dispatched(running)
+async def test_an_invalid_answer_is_refused_with_the_polling_tool(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start(accepts_input=True)
+    await harness.service.request_input(call_id, "colour")
 
-    ended = await desk.call_tool("ringback_cancel_call", call_id=queued)
-    asked = await desk.call_tool("ringback_cancel_call", call_id=running)
+    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
+
+    assert returned["isError"]
+    assert '"action": "accept"' in text(returned)
+
+
+async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_request(
+    harness: BuiltinToolsHarness,
+) -> None:
+    queued, running = await harness.start(), await harness.start()
+    await harness.service.mark_dispatched(running)
+
+    ended = await harness.call_tool("ringback_cancel_call", call_id=queued)
+    requested = await harness.call_tool("ringback_cancel_call", call_id=running)
 
     assert ended["structuredContent"]["status"] == "cancelled"
-    assert asked["structuredContent"]["cancel_requested"] is True
-    assert "Cancellation is requested" in text(asked)
+    assert requested["structuredContent"]["cancel_requested"] is True
+    assert "Cancellation is requested" in text(requested)
 
 
 # -- resuming and finding --------------------------------------------------------------------------------------------------
 
 
-async def test_a_token_from_a_callback_brings_the_result_the_events_and_a_fresh_token(
-    desk: BuiltinToolsHarness,
+async def test_a_token_from_a_callback_returns_the_result_the_events_and_a_new_token(
+    harness: BuiltinToolsHarness,
 ) -> None:
-    started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
-    await desk.service.finish_call(started.call.id)
+    started = await harness.service.services.calls.start_call(
+        ALICE, StartCallRequest(upstream="git", tool="git_status")
+    )
+    await harness.service.finish_call(started.call.id)
 
-    told = await desk.call_tool("ringback_resume", resume_token=started.resume_token)
-    again = await desk.call_tool("ringback_resume", resume_token=told["structuredContent"]["resume_token"])
+    returned = await harness.call_tool("ringback_resume", resume_token=started.resume_token)
+    again = await harness.call_tool("ringback_resume", resume_token=returned["structuredContent"]["resume_token"])
 
-    assert told["content"][1]["text"] == "done"
-    assert [event["name"] for event in told["structuredContent"]["events"]] == ["call.finished"]
+    assert returned["content"][1]["text"] == "done"
+    assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.finished"]
     assert again["structuredContent"]["events"] == []
 
 
-async def test_a_token_names_a_call_and_not_a_person(desk: BuiltinToolsHarness) -> None:
-    started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
+async def test_a_resume_token_names_a_call_and_does_not_authenticate(harness: BuiltinToolsHarness) -> None:
+    started = await harness.service.services.calls.start_call(
+        ALICE, StartCallRequest(upstream="git", tool="git_status")
+    )
 
-    foreign = await desk.call_tool("ringback_resume", MALLORY, resume_token=started.resume_token)
-    forged = await desk.call_tool("ringback_resume", MALLORY, resume_token="e30.forged")
+    foreign = await harness.call_tool("ringback_resume", MALLORY, resume_token=started.resume_token)
+    forged = await harness.call_tool("ringback_resume", MALLORY, resume_token="e30.forged")
 
     assert foreign == forged
     assert foreign["isError"]
 
 
-async def test_calls_are_found_by_the_names_that_the_client_gave_page_by_page(desk: BuiltinToolsHarness) -> None:
-    mine = [await desk.start(client_session_id="session-1") for _ in range(3)]
-    await desk.start(client_session_id="session-2")
-    await desk.start(MALLORY, client_session_id="session-1")
+async def test_calls_are_found_by_the_clients_labels_page_by_page(harness: BuiltinToolsHarness) -> None:
+    mine = [await harness.start(client_session_id="session-1") for _ in range(3)]
+    await harness.start(client_session_id="session-2")
+    await harness.start(MALLORY, client_session_id="session-1")
 
-    first = (await desk.call_tool("ringback_list_calls", client_session_id="session-1", limit=2))["structuredContent"]
-    rest = await desk.call_tool(
+    first = (await harness.call_tool("ringback_list_calls", client_session_id="session-1", limit=2))[
+        "structuredContent"
+    ]
+    rest = await harness.call_tool(
         "ringback_list_calls", client_session_id="session-1", limit=2, cursor=first["next_cursor"]
     )
 
@@ -302,26 +314,26 @@ async def test_calls_are_found_by_the_names_that_the_client_gave_page_by_page(de
         ("ringback_list_calls", {"limit": 51}, "limit"),
     ],
 )
-async def test_bad_arguments_are_refused_by_their_place(
-    desk: BuiltinToolsHarness, tool: str, arguments: dict[str, Any], place: str
+async def test_invalid_arguments_are_refused_with_their_location(
+    harness: BuiltinToolsHarness, tool: str, arguments: dict[str, Any], place: str
 ) -> None:
-    told = await desk.call_tool(tool, **arguments)
+    returned = await harness.call_tool(tool, **arguments)
 
-    assert told["isError"]
-    assert place in text(told)
-
-
-async def test_a_secret_among_bad_arguments_is_not_repeated(desk: BuiltinToolsHarness) -> None:
-    told = await desk.call_tool("ringback_resume", resume_token="sesame" * 200)
-
-    assert "sesamesesame" not in text(told)
+    assert returned["isError"]
+    assert place in text(returned)
 
 
-async def test_a_key_without_the_scope_gets_the_missing_scope(desk: BuiltinToolsHarness) -> None:
+async def test_a_secret_among_invalid_arguments_is_not_repeated(harness: BuiltinToolsHarness) -> None:
+    returned = await harness.call_tool("ringback_resume", resume_token="sesame" * 200)
+
+    assert "sesamesesame" not in text(returned)
+
+
+async def test_a_key_without_the_scope_gets_the_missing_scope(harness: BuiltinToolsHarness) -> None:
     reader = Caller(principal=Principal("alice"), scopes=frozenset({Scope.READ}))
-    call_id = await desk.start()
+    call_id = await harness.start()
 
-    told = await desk.call_tool("ringback_cancel_call", reader, call_id=call_id)
+    returned = await harness.call_tool("ringback_cancel_call", reader, call_id=call_id)
 
-    assert told["isError"]
-    assert "scope 'calls'" in text(told)
+    assert returned["isError"]
+    assert "scope 'calls'" in text(returned)

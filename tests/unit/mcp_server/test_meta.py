@@ -1,4 +1,4 @@
-"""What of a request's `_meta` is ours, what goes upstream, and what stays between neighbours."""
+"""The keys of `_meta`: Ringback's own, forwarded ones, and reserved ones."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ KEYS = st.sampled_from(
 
 
 @given(st.dictionaries(KEYS, st.text(max_size=5)))
-def test_everything_but_our_and_hop_by_hop_meta_goes_upstream(given_meta: dict[str, str]) -> None:
+def test_all_meta_except_ringback_and_reserved_keys_goes_upstream(given_meta: dict[str, str]) -> None:
     passed = meta.select_upstream_meta(given_meta)
 
     ours = {
@@ -29,7 +29,7 @@ def test_everything_but_our_and_hop_by_hop_meta_goes_upstream(given_meta: dict[s
     assert passed == {key: value for key, value in given_meta.items() if key not in ours}
 
 
-def test_labels_are_those_that_the_call_has() -> None:
+def test_call_meta_contains_the_ids_that_the_call_has() -> None:
     bare = replace(CALL, client_session_id=None, correlation_id=None)
 
     assert meta.build_call_meta(bare) == {"ringback/callId": CALL.id}

@@ -1,4 +1,4 @@
-"""Looks in vain are counted for each principal and call, and memory is bounded."""
+"""Polls without a change are counted for each principal and call, in bounded memory."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_polls_without_a_change_reach_the_limit() -> None:
     assert poll(looks)
 
 
-def test_progress_begins_the_count_anew() -> None:
+def test_progress_resets_the_count() -> None:
     looks = PollLimiter(unchanged_polls_max=3)
     poll(looks, times=3)
 

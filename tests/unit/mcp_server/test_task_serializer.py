@@ -1,4 +1,4 @@
-"""A call as a task of either generation: every status, and exactly what belongs to it."""
+"""A call as a task of both eras: each status has exactly its own members."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,12 +25,12 @@ from ringback.domain.call import (
     failed_completion,
 )
 from ringback.domain.clock import format_iso
+from ringback.mcp_server.call_text import progress_text
 from ringback.mcp_server.task_serializer import (
     POLL_INTERVAL_MILLISECONDS_MAX,
     POLL_INTERVAL_MILLISECONDS_MIN,
     TaskSerializer,
     get_observable_state,
-    progress_text,
     status_message,
 )
 from tests.support.builders import make_call
@@ -98,7 +98,7 @@ def test_each_status_has_its_payload_and_no_other(
     assert now["ttlMs"] == old["ttl"]
 
 
-def test_the_seed_of_a_task_is_flat_today_and_was_nested() -> None:
+def test_a_created_task_is_flat_for_modern_and_nested_for_legacy_clients() -> None:
     call = make_working_call()
     assert TASK_JSON_BY_STATUS.create_task_result(call, now=call.created_at) == {
         "resultType": "task",
@@ -109,20 +109,20 @@ def test_the_seed_of_a_task_is_flat_today_and_was_nested() -> None:
     }
 
 
-def test_the_ttl_ends_with_the_result_and_is_the_maximum_before() -> None:
+def test_the_ttl_is_the_expiry_of_the_result_or_the_maximum_of_a_running_call() -> None:
     call = make_working_call()
     longest = call.deadline_at - call.created_at + timedelta(seconds=60)
     assert serialize_task(call)["ttlMs"] == longest // timedelta(milliseconds=1)
     assert serialize_task(make_ended_call(CallOutcome.RESULT))["ttlMs"] == 65_000
 
 
-def test_a_failure_says_why_and_keeps_the_error_as_it_came() -> None:
-    told = serialize_task(make_ended_call(CallOutcome.UPSTREAM_ERROR))
-    assert (told["error"], told["statusMessage"]) == (ERROR, "not today")
+def test_a_failed_task_has_the_unchanged_error_and_its_message() -> None:
+    returned = serialize_task(make_ended_call(CallOutcome.UPSTREAM_ERROR))
+    assert (returned["error"], returned["statusMessage"]) == (ERROR, "not today")
     assert status_message(make_ended_call(CallOutcome.TOOL_ERROR)) == "The tool answered with an error."
 
 
-def test_questions_stand_under_our_keys_and_not_under_the_upstreams() -> None:
+def test_questions_have_our_keys_and_not_the_upstreams() -> None:
     assert serialize_task(make_input_required_call())["inputRequests"] == {
         "r1.1": {"method": "elicitation/create", "params": {"message": "Really?"}}
     }
@@ -164,7 +164,7 @@ def test_an_ended_task_has_no_poll_interval() -> None:
         assert "pollInterval" not in TASK_JSON_BY_STATUS.legacy_task(call, now=call.updated_at)
 
 
-def test_a_lease_is_no_observable_change_and_progress_is() -> None:
+def test_progress_is_an_observable_change_and_a_lease_is_not() -> None:
     call = make_working_call()
     assert get_observable_state(
         replace(call, lease_owner="somebody", updated_at=call.updated_at)
@@ -174,7 +174,7 @@ def test_a_lease_is_no_observable_change_and_progress_is() -> None:
 
 
 @pytest.mark.must("L08")
-def test_statuses_follow_each_other_as_the_specification_draws_it() -> None:
+def test_statuses_follow_the_transitions_of_the_specification() -> None:
     onward = {CallStatus.COMPLETED, CallStatus.FAILED, CallStatus.CANCELLED}
     assert STATUS_TRANSITIONS[CallStatus.WORKING] == onward | {CallStatus.INPUT_REQUIRED}
     assert STATUS_TRANSITIONS[CallStatus.INPUT_REQUIRED] == onward | {CallStatus.WORKING}

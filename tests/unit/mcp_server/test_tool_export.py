@@ -1,4 +1,4 @@
-"""An exported outputSchema accepts what the tool's own accepts, and a pending result, and nothing else."""
+"""An exported outputSchema accepts the tool's own results and a pending result, and nothing else."""
 
 from typing import Any, Final
 
@@ -60,10 +60,14 @@ PENDING_RESULT: Final = {
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
-def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[str, Any], good: Any, bad: Any) -> None:
+def test_an_exported_schema_accepts_the_same_results_and_a_pending_result(
+    schema: dict[str, Any], good: Any, bad: Any
+) -> None:
     shape = export_tool({"name": "tool", "outputSchema": schema}, is_modern=True)["outputSchema"]
     Draft202012Validator.check_schema(shape)
-    validator: Any = Draft202012Validator(shape, registry=Registry())  # it finds nothing that is not in the schema
+    validator: Any = Draft202012Validator(
+        shape, registry=Registry()
+    )  # the registry is empty: references resolve only within the schema
     accepts = validator.is_valid
 
     assert shape["type"] == "object"
@@ -72,13 +76,13 @@ def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[s
     assert accepts(PENDING_RESULT)
 
 
-def test_a_tool_without_an_output_schema_is_exported_as_it_is() -> None:
+def test_a_tool_without_an_output_schema_is_exported_unchanged() -> None:
     tool = {"name": "tool", "inputSchema": {"type": "object"}, "_meta": {"a": 1}, "futureField": [1]}
     assert export_tool(tool, is_modern=True) == export_tool(tool, is_modern=False) == tool
 
 
 def test_keywords_that_clients_read_at_the_root_stay_there() -> None:
-    """FastMCP's client makes typed values with it."""
+    """FastMCP's client builds typed values from these keywords."""
     own = {
         "title": "Sum",
         "type": "object",
@@ -93,8 +97,8 @@ def test_keywords_that_clients_read_at_the_root_stay_there() -> None:
     assert {key: shape[key] for key in own} == own
 
 
-def test_a_schema_of_something_else_than_objects_is_for_clients_of_today_only() -> None:
-    """A client of before refuses the whole list for it."""
+def test_only_modern_clients_get_a_schema_of_other_types_than_objects() -> None:
+    """A legacy client refuses the whole list otherwise."""
     own = {"type": "array", "items": {"type": "integer"}}
     tool: dict[str, Any] = {"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": own}
 

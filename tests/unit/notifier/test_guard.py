@@ -5,13 +5,8 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.http.guard import (
-    URL_LENGTH_MAX,
-    BlockedAddress,
-    TargetGuard,
-    TargetPolicy,
-    parse_target,
-)
+from ringback.notifier.http.guard import BlockedAddress, TargetGuard
+from ringback.notifier.http.target import URL_LENGTH_MAX, TargetPolicy, parse_target
 from tests.support.resolvers import LOOPBACK_POLICY, PUBLIC_POLICY, FakeResolver
 from tests.support.ssrf import ALLOWED_URLS, BLOCKED_NAMES, BLOCKED_URLS
 
@@ -135,7 +130,7 @@ async def test_registration_offers_no_way_to_a_metadata_service() -> None:
             "https://169.254.169.254/latest/meta-data"
         )
 
-    assert "never called back" in refused.value.detail
+    assert "cannot open this one" in refused.value.detail
     assert "RINGBACK_" not in refused.value.detail
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.http.guard import parse_target
+from ringback.notifier.http.target import parse_target
 from ringback.notifier.verification import (
     RECEIVER_PREFIXES_MAX,
     CallbackAllowlist,

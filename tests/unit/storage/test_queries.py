@@ -3,6 +3,7 @@
 import pytest
 
 from ringback.storage.queries import load_statements, parameters, parse_statements
+from ringback.storage.sqlite.columns import RECORDS
 
 TEXT = """\
 -- About the file.
@@ -18,7 +19,7 @@ SELECT 2
 """
 
 
-def test_each_name_opens_a_statement_that_reaches_to_the_next() -> None:
+def test_each_name_begins_a_statement_that_ends_before_the_next() -> None:
     statements = parse_statements(TEXT)
 
     assert list(statements) == ["one", "two"]
@@ -26,13 +27,13 @@ def test_each_name_opens_a_statement_that_reaches_to_the_next() -> None:
     assert statements["two"] == "SELECT 2\n    -- in the middle\n    + :more;"
 
 
-def test_a_name_that_comes_twice_is_refused() -> None:
+def test_a_repeated_name_is_refused() -> None:
     with pytest.raises(ValueError, match="'one'"):
         parse_statements(TEXT + TEXT)
 
 
 def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None:
-    statements = load_statements("ringback.storage.sqlite", "sql/keys.sql")
+    statements = load_statements("ringback.storage.sqlite", "sql/api_keys.sql", RECORDS.by_name())
 
     assert set(statements) == {"insert", "by_hash", "all", "revoke"}
     with pytest.raises(TypeError):

@@ -1,8 +1,8 @@
-"""No statement works longer because of rows that it does not find.
+"""The work of a statement does not grow with the rows that it does not find.
 
-The work is counted in steps of SQLite, at a thousand and at a hundred thousand rows of the principal who asks and of another.
-Every statement of sql/ stands in `PARAMETERS` (tests/support/statements.py), each with what it is asked with; a new one without
-a line there fails. SQLite chooses its plans here as in production, where ANALYZE never runs.
+The tests count steps of SQLite's virtual machine, with a thousand and with a hundred thousand rows of the principal and of
+another one. `PARAMETERS` (tests/support/statement_parameters.py) has the parameters of every statement in sql/; a statement
+without a line there fails. SQLite plans here as in production, where ANALYZE never runs.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import load_sql
 from tests.support.filled_database import fill_database
 from tests.support.statement_parameters import COMMON_PARAMETERS, FEW_ROWS, FULL_SCAN_STATEMENTS, MANY_ROWS, PARAMETERS
 
@@ -21,8 +21,8 @@ STEPS_A_COUNT: Final = 10
 """SQLite calls its progress handler once in so many steps."""
 ADDITIONAL_STEPS_MAX: Final = 400
 """Steps: what a deeper tree or a log that is halved a few times more often costs."""
-FILES_WITHOUT_STATEMENTS: Final = {"session", "migrate"}
-"""Files whose statements ask for no rows of a principal's."""
+FILES_WITHOUT_STATEMENTS: Final = {"session", "migrator"}
+"""Files whose statements read no rows of a principal."""
 
 STATEMENTS: Final = [f"{noun}.{name}" for noun, statements in PARAMETERS.items() for name in statements]
 
@@ -40,16 +40,16 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[sqlite3.
 
 @contextmanager
 def rolled_back(connection: sqlite3.Connection) -> Generator[None]:
-    connection.execute("SAVEPOINT asked")
+    connection.execute("SAVEPOINT before")
     try:
         yield
     finally:
-        connection.execute("ROLLBACK TO asked")
-        connection.execute("RELEASE asked")
+        connection.execute("ROLLBACK TO before")
+        connection.execute("RELEASE before")
 
 
 def steps(connection: sqlite3.Connection, noun: str, name: str, over: dict[str, Any]) -> int:
-    """How many steps SQLite takes for the statement, to ten; what it changed is undone."""
+    """The steps that SQLite takes for the statement, rounded to ten. Its changes are rolled back."""
     counted = 0
 
     def count() -> int:
@@ -57,7 +57,7 @@ def steps(connection: sqlite3.Connection, noun: str, name: str, over: dict[str, 
         counted += STEPS_A_COUNT
         return 0
 
-    statement = load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
+    statement = load_sql(noun)[name]
     with rolled_back(connection):
         connection.set_progress_handler(count, STEPS_A_COUNT)
         try:
@@ -71,13 +71,13 @@ def test_every_statement_has_parameters_here() -> None:
     folder = resources.files("ringback.storage.sqlite") / "sql"
     nouns = {file.name.removesuffix(".sql") for file in folder.iterdir()} - FILES_WITHOUT_STATEMENTS
 
-    assert {noun: set(load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")) for noun in nouns} == {
+    assert {noun: set(load_sql(noun)) for noun in nouns} == {
         noun: set(statements) for noun, statements in PARAMETERS.items()
     }
     assert set(STATEMENTS) >= FULL_SCAN_STATEMENTS.keys()
 
 
-def test_production_plans_without_statistics_and_so_does_this(
+def test_the_databases_have_no_statistics_as_in_production(
     stores: tuple[sqlite3.Connection, sqlite3.Connection],
 ) -> None:
     for connection in stores:

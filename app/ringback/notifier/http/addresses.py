@@ -12,7 +12,7 @@ Packets to an IPv6 address that embeds an IPv4 address may reach either, so both
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 Address = IPv4Address | IPv6Address
@@ -101,6 +101,14 @@ NAT64_NETWORK: Final = IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL_NETWORK: Final = IPv6Network("64:ff9b:1::/48")
 _IPV4_COMPATIBLE_NETWORK: Final = IPv6Network("::/96")
 _LOOPBACK_V6: Final = IPv6Address("::1")
+
+
+def parse_address_literal(host: str) -> Address | None:
+    """The address that `host` spells; None for a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
 
 def find_forbidden_range(address: Address, *, allowed_networks: Sequence[Network]) -> SpecialRange | None:

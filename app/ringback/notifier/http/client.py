@@ -26,8 +26,9 @@ from ringback.domain.principal import Principal
 from ringback.notifier.http.connection import ReceiverConnection, ReceiverResponse, StaleConnection
 from ringback.notifier.http.connection_pool import ConnectionPool
 from ringback.notifier.http.dialer import Dialer, OpenSocket, make_tls_context, open_socket
-from ringback.notifier.http.guard import Target, TargetGuard
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import BaseSender, RequestMethod, result_from_error, result_from_response
+from ringback.notifier.http.target import Target
 
 
 class Http1Sender(BaseSender):

@@ -16,8 +16,9 @@ from typing import Final
 from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.connection import ReceiverConnection
-from ringback.notifier.http.guard import Target, TargetGuard
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import CONNECT_SECONDS
+from ringback.notifier.http.target import Target
 
 ADDRESSES_TRIED_MAX: Final = 8
 """Addresses tried for one callback: a name with hundreds of addresses must not cause hundreds of connections."""

@@ -13,7 +13,6 @@ import httpx
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import AttemptCategory, AttemptResult
 from ringback.domain.principal import Principal
-from ringback.notifier.http.guard import Target
 from ringback.notifier.http.sender import (
     BODY_PREFIX_BYTES_MAX,
     CONNECT_SECONDS,
@@ -23,6 +22,7 @@ from ringback.notifier.http.sender import (
     result_from_error,
     result_from_response,
 )
+from ringback.notifier.http.target import Target
 
 _BROKEN_BODY_ERRORS: Final = (httpx.HTTPError, OSError)
 

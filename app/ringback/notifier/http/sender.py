@@ -21,8 +21,8 @@ from ringback.domain.delivery import AttemptCategory, AttemptResult, category_fo
 from ringback.domain.principal import Principal
 from ringback.domain.retry import parse_retry_after
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
-from ringback.notifier.http.guard import Target
 from ringback.notifier.http.resolver import LookupFailed, NameNotFound
+from ringback.notifier.http.target import Target
 from ringback.signing.resume_token import redact_tokens
 
 CONNECT_SECONDS: Final = 3.0

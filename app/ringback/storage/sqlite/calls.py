@@ -1,53 +1,36 @@
-"""Calls, as rows."""
+"""Calls: their rows, the queue that the runner and the janitor work from, and the tombstones of expired calls."""
 
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
-from ringback.domain import jsontext
-from ringback.domain.call import Call, CallOutcome, CallPhase, CallStatus, Handle, InputRequest, Progress, RerunPolicy
-from ringback.domain.call_rows import CallChange, CallFilter
-from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
 from ringback.domain.cursor import Page
-from ringback.domain.event import progress_data
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
-from ringback.storage.codec import (
-    column_to_instant,
-    column_to_optional_json,
-    instant_to_column,
-    json_to_column,
-    optional_json_to_column,
-)
-from ringback.storage.queries import load_statements, parameters
-from ringback.storage.sqlite.database import Statements
+from ringback.storage.queries import parameters
+from ringback.storage.sqlite.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.sqlite.paging import fetch_scanned_page
+from ringback.storage.sqlite.unit_of_work import SqliteRows
 
-_SQL: Final = load_statements("ringback.storage.sqlite", "sql/calls.sql")
+_CALL: Final = RECORDS.call
+_TOMBSTONE: Final = RECORDS.tombstone
 
 
-class SqliteCalls:
+class SqliteCalls(SqliteRows, noun="calls"):
     """Implements `domain.call_rows.CallRows`."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._sql = Statements(connection, _SQL)
-
     async def insert(self, call: Call) -> None:
-        row = _call_to_row(call)
+        row = _CALL.encode(call)
         self._sql.execute("insert", **row)
-        self._sql.execute(
-            "insert_input", id=call.id, arguments=json_to_column(call.arguments), meta=json_to_column(call.meta)
-        )
+        self._sql.execute("insert_input", **row)
 
     async def get(self, call_id: CallId) -> Call | None:
-        row = self._sql.fetch_one("get", id=call_id)
-        return None if row is None else row_to_call(row)
+        return self._sql.fetch_record("get", _CALL, id=call_id)
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
-        row = self._sql.fetch_one("by_idempotency_key", principal=principal, key=key)
-        return None if row is None else row_to_call(row)
+        return self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
 
     async def list_page(
         self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
@@ -55,7 +38,7 @@ class SqliteCalls:
         return fetch_scanned_page(
             self._sql,
             _page_statement(where),
-            row_to_call,
+            _CALL.decode,
             limit=limit,
             principal=principal,
             client_session_id=where.client_session_id,
@@ -67,7 +50,7 @@ class SqliteCalls:
         )
 
     async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:
-        row = _call_to_row(call, _DECIDED[change])
+        row = _ENCODE_CHANGE[change](call)
         return self._sql.execute(f"update_{change}", expected=expected, held_token=lease_token, **row) == 1
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
@@ -82,120 +65,77 @@ class SqliteCalls:
         return None if row is None else row["body"]
 
 
-def row_to_call(row: sqlite3.Row) -> Call:
-    """A row of the view `whole_calls`."""
-    progress = column_to_optional_json(row["progress"])
-    return Call(
-        id=row["id"],
-        principal=row["principal"],
-        upstream=row["upstream"],
-        tool=row["tool"],
-        arguments=jsontext.loads(row["arguments"]),
-        meta=jsontext.loads(row["meta"]),
-        client_session_id=row["client_session_id"],
-        correlation_id=row["correlation_id"],
-        idempotency_key=row["idempotency_key"],
-        request_hash=row["request_hash"],
-        status=CallStatus(row["status"]),
-        phase=CallPhase(row["phase"]),
-        outcome=None if row["outcome"] is None else CallOutcome(row["outcome"]),
-        progress=None if progress is None else Progress(**progress),
-        error=column_to_optional_json(row["error"]),
-        result_bytes=row["result_bytes"],
-        result_sha256=row["result_sha256"],
-        handle=_parse_handle(row["handle"]),
-        input_requests=_parse_input_requests(row["input_requests"]),
-        input_responses=column_to_optional_json(row["input_responses"]) or {},
-        input_round=row["input_round"],
-        accepts_input=bool(row["accepts_input"]),
-        rerun_policy=RerunPolicy(row["rerun_policy"]),
-        rerun_allowed=bool(row["rerun_allowed"]),
-        cancel_requested=bool(row["cancel_requested"]),
-        lease_owner=row["lease_owner"],
-        lease_token=row["lease_token"],
-        lease_until=column_to_instant(row["lease_until"]),
-        dispatched_at=column_to_instant(row["dispatched_at"]),
-        runs=row["runs"],
-        attended_until=column_to_instant(row["attended_until"]),
-        token_version=row["token_version"],
-        created_at=from_epoch_milliseconds(row["created_at"]),
-        updated_at=from_epoch_milliseconds(row["updated_at"]),
-        finished_at=column_to_instant(row["finished_at"]),
-        deadline_at=from_epoch_milliseconds(row["deadline_at"]),
-        expires_at=column_to_instant(row["expires_at"]),
-    )
-
-
-_COLUMNS: Final[Mapping[str, Callable[[Call], Any]]] = {
-    "id": attrgetter("id"),
-    "principal": attrgetter("principal"),
-    "upstream": attrgetter("upstream"),
-    "tool": attrgetter("tool"),
-    "client_session_id": attrgetter("client_session_id"),
-    "correlation_id": attrgetter("correlation_id"),
-    "idempotency_key": attrgetter("idempotency_key"),
-    "request_hash": attrgetter("request_hash"),
-    "status": attrgetter("status"),
-    "phase": attrgetter("phase"),
-    "outcome": attrgetter("outcome"),
-    "progress": lambda call: None if call.progress is None else json_to_column(progress_data(call.progress)),
-    "error": lambda call: optional_json_to_column(call.error),
-    "result_bytes": attrgetter("result_bytes"),
-    "result_sha256": attrgetter("result_sha256"),
-    "handle": lambda call: None if call.handle is None else json_to_column([call.handle.driver, call.handle.data]),
-    "input_requests": lambda call: _format_input_requests(call.input_requests),
-    "input_responses": lambda call: json_to_column(call.input_responses) if call.input_responses else None,
-    "input_round": attrgetter("input_round"),
-    "accepts_input": attrgetter("accepts_input"),
-    "rerun_policy": attrgetter("rerun_policy"),
-    "rerun_allowed": attrgetter("rerun_allowed"),
-    "cancel_requested": attrgetter("cancel_requested"),
-    "lease_owner": attrgetter("lease_owner"),
-    "lease_token": attrgetter("lease_token"),
-    "lease_until": lambda call: instant_to_column(call.lease_until),
-    "dispatched_at": lambda call: instant_to_column(call.dispatched_at),
-    "runs": attrgetter("runs"),
-    "attended_until": lambda call: instant_to_column(call.attended_until),
-    "token_version": attrgetter("token_version"),
-    "created_at": lambda call: instant_to_column(call.created_at),
-    "updated_at": lambda call: instant_to_column(call.updated_at),
-    "finished_at": lambda call: instant_to_column(call.finished_at),
-    "deadline_at": lambda call: instant_to_column(call.deadline_at),
-    "expires_at": lambda call: instant_to_column(call.expires_at),
+_ENCODE_CHANGE: Final = {
+    change: _CALL.encoder(sorted(parameters(SqliteCalls.statements[f"update_{change}"]).intersection(_CALL.names)))
+    for change in CallChange
 }
-"""Everything but the input, which never changes and stands in a table of its own."""
-_DECIDED: Final = {change: parameters(_SQL[f"update_{change}"]) & _COLUMNS.keys() for change in CallChange}
-"""The columns that each statement needs: no other is made ready for it."""
-
-
-def _call_to_row(call: Call, columns: Iterable[str] = _COLUMNS) -> dict[str, Any]:
-    return {column: _COLUMNS[column](call) for column in columns}
-
-
-def _parse_handle(text: str | None) -> Handle | None:
-    if text is None:
-        return None
-    driver, data = jsontext.loads(text)
-    return Handle(driver=driver, data=data)
-
-
-def _parse_input_requests(text: str | None) -> dict[str, InputRequest]:
-    entries: dict[str, Any] = {} if text is None else jsontext.loads(text)
-    return {
-        key: InputRequest(name=name, method=method, params=params) for key, (name, method, params) in entries.items()
-    }
-
-
-def _format_input_requests(requests: Mapping[str, InputRequest]) -> str | None:
-    if not requests:
-        return None
-    return json_to_column({key: [request.name, request.method, request.params] for key, request in requests.items()})
+"""A change converts the columns that its statement writes, and no other."""
 
 
 def _page_statement(call_filter: CallFilter) -> str:
-    """The statement whose index fits: by one's own ids first, which is how a client finds a call that it lost."""
+    """The statement whose index fits best. The client's own ids come first: by them a client finds a call that it lost."""
     if call_filter.client_session_id is not None:
         return "page_of_session"
     if call_filter.correlation_id is not None:
         return "page_of_correlation"
     return "page" if call_filter.status in {None, CallStatus.COMPLETED} else "page_of_status"
+
+
+class SqliteCallQueue(SqliteRows, noun="call_queue"):
+    """Implements `domain.call_rows.CallQueue`."""
+
+    async def lease_queued(
+        self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
+    ) -> Sequence[Call]:
+        queued = self._sql.fetch_all("queued", upstream=upstream, limit=limit)
+        if not queued:
+            return []
+        ids = json_to_column([row["id"] for row in queued])
+        self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
+        served = _in_last_served_order([row["principal"] for row in queued])
+        self._sql.execute("take_turns", upstream=upstream, principals=json_to_column(served))
+        return self._sql.fetch_records("by_ids", _CALL, ids=ids)
+
+    async def take_turn(self, upstream: str, principal: Principal) -> bool:
+        return self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
+
+    async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
+        ids = json_to_column(list(call_ids))
+        extended = self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
+        return [row["id"] for row in extended]
+
+    async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
+
+    async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
+
+    async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
+        return self._sql.fetch_records("leased_by_others", _CALL, owner=owner, limit=limit)
+
+    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
+
+    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
+        return self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
+
+
+def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:
+    """Each principal once, ordered by its last place in the sequence."""
+    return list(reversed(dict.fromkeys(reversed(principals))))
+
+
+class SqliteTombstones(SqliteRows, noun="tombstones"):
+    """Implements `domain.call_rows.TombstoneRows`."""
+
+    async def archive(self, tombstone: Tombstone) -> None:
+        row = _TOMBSTONE.encode(tombstone)
+        self._sql.execute("delete_call", **row)
+        self._sql.execute("expire_own_webhook", **row)
+        self._sql.execute("insert", **row)
+
+    async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
+        return self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
+
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        return self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)

@@ -1,9 +1,9 @@
-"""COMMIT, and what belongs to it: counting it, and looking whether it went into the files that everybody else sees.
+"""COMMIT, its count, and the check that it went into the files at the database's path.
 
-    UPDATE commit_count ─▶ COMMIT (durable) ─▶ count into the lock file ─▶ are the files still ours? ─▶ callers are told
+    UPDATE commit_count ─▶ COMMIT (durable) ─▶ count to the lock file ─▶ are the files unchanged? ─▶ callers continue
 
-The count in the lock file can only be behind the database's, or equal to it. A start that finds it ahead knows that commits
-were lost that this file had acknowledged: its write-ahead log was removed after a crash, or an older backup was restored.
+The count in the lock file is never ahead of the database's. If it is at a start, the database has lost acknowledged commits:
+its write-ahead log was removed after a crash, or an older backup was restored.
 """
 
 import sqlite3
@@ -11,16 +11,16 @@ from contextlib import suppress
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import load_sql
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, Statements
 from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
 
-_SQL: Final = load_statements("ringback.storage.sqlite", "sql/commit_count.sql")
+_SQL: Final = load_sql("commit_count")
 
 
 class CommitCounter:
-    """Commits of one connection. `lock` is None for tools that write beside a service: theirs are not counted."""
+    """Commits of one connection. `lock` is None for tools that write beside a service: their commits are not counted."""
 
     def __init__(
         self, connection: sqlite3.Connection, *, trust: DatabaseIntegrity, lock: FileLock | None = None
@@ -33,9 +33,9 @@ class CommitCounter:
         self._changes = connection.total_changes
 
     def prepare(self) -> bool:
-        """Count what was done; whether anything was. A transaction that changed nothing costs no page and no fsync.
+        """Count the transaction if it changed anything, and return whether it did: one without changes costs no fsync.
 
-        Raises `StoreUnavailable` when it must not be acknowledged.
+        Raises `StoreUnavailable` if it must not be acknowledged.
         """
         self._integrity.require_intact()
         wrote = self._connection.total_changes != self._changes
@@ -44,9 +44,9 @@ class CommitCounter:
         return wrote
 
     def commit_transaction(self, *, wrote: bool) -> None:
-        """Make it durable: all that may wait for the disk, for a thread of its own.
+        """Make it durable. Runs in a thread of its own, because it waits for the disk.
 
-        And no more than that: each statement and each look at a file gives up Python's lock, which a thread gets back from a
+        It does nothing else: each statement and each check of a file releases Python's lock, which a thread gets back from a
         busy event loop only after `sys.getswitchinterval`.
         """
         self._connection.execute(SESSION_STATEMENTS["commit"])
@@ -54,7 +54,7 @@ class CommitCounter:
             self._write_count_to_lock()
 
     def conclude(self, *, wrote: bool) -> None:
-        """After it is durable. Raises `StoreUnavailable` when it must not be acknowledged all the same."""
+        """Check the files after a durable commit. Raises `StoreUnavailable` if it must not be acknowledged."""
         if wrote:
             self._integrity.require_files_unchanged()
         self._changes = self._connection.total_changes
@@ -62,7 +62,7 @@ class CommitCounter:
     def _write_count_to_lock(self) -> None:
         if self._lock is not None:
             self._commit_count += 1
-            with suppress(OSError):  # then it is behind, which says nothing wrong
+            with suppress(OSError):  # a count that is behind does no harm
                 self._lock.write_commit_count(self._commit_count)
 
 
@@ -72,12 +72,12 @@ def read_commit_count(connection: sqlite3.Connection) -> int:
 
 
 def require_no_missing_commits(connection: sqlite3.Connection, lock: FileLock, *, accept_missing: bool) -> None:
-    """Raise `StoreUnavailable` when the lock file knows of more commits than the database holds; accepted, it forgets them."""
+    """Raise `StoreUnavailable` if the lock file counts more commits than the database; accepting resets its count."""
     stored, made = read_commit_count(connection), lock.read_commit_count()
     if made is not None and made > stored and not accept_missing:
         raise StoreUnavailable(
-            f"The last {made - stored} commits of this database are missing: it holds {stored}, and its service had made {made} "
-            f"(so says '{lock.path}'). Either its -wal file was removed after a crash, or an older backup was restored. Put "
+            f"The last {made - stored} commits of this database are missing: it has {stored}, and '{lock.path}' "
+            f"counts {made}. Either its -wal file was removed after a crash, or an older backup was restored. Put "
             "the -wal file back if you have it. If the loss is meant, run `ringback doctor --accept-restore` once, then start.",
             needs_operator=True,
         )

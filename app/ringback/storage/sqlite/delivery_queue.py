@@ -1,4 +1,4 @@
-"""Deliveries as the dispatcher sees them: what is due, who has it, and what came of it."""
+"""The delivery queue: what is due and leased for the dispatcher, and what the janitor releases, ends or probes."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -7,42 +7,32 @@ from typing import Final
 
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
-from ringback.domain.encryption import Sealer
 from ringback.domain.ids import DeliveryId, WebhookId
-from ringback.storage.codec import column_to_instant, instant_to_column, json_to_column
-from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.deliveries import row_to_delivery
-
-_SQL: Final = load_statements("ringback.storage.sqlite", "sql/delivery_queue.sql")
+from ringback.storage.sqlite.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
+from ringback.storage.sqlite.deliveries import SqliteDeliveryReader
 
 DUE_SCAN_ROWS_MAX: Final = 256
-"""How much of what is due is looked at in order of time (a quarter of a millisecond, measured), before going webhook by
-webhook."""
-
+"""Rows read in the order of their due times, before the scan goes webhook by webhook: a quarter of a millisecond, measured."""
 WEBHOOKS_SCANNED_MAX: Final = 2_000
-"""Webhooks with something pending that are visited in one unit of work: some 5 ms."""
-
+"""Webhooks with pending deliveries that one unit of work visits: some 5 ms."""
 ORDER_KEYS_SCANNED_MAX: Final = 500
-"""Order keys of one webhook that are visited in one unit of work: some 2 ms."""
+"""Order keys of one webhook that one unit of work visits: some 2 ms."""
+HELD_WEBHOOKS_SCANNED_MAX: Final = 1_000
+"""Webhooks with held deliveries that one unit of work visits: some 3 ms."""
 
 
-class SqliteDeliveryQueue:
+class SqliteDeliveryQueue(SqliteDeliveryReader, noun="delivery_queue"):
     """Implements `domain.delivery_rows.DeliveryQueue`."""
-
-    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer) -> None:
-        self._sql = Statements(connection, _SQL)
-        self._sealer = sealer
 
     async def list_due_webhooks(
         self, *, now: datetime, excluding: Collection[WebhookId], limit: int, after: str = ""
     ) -> Page[WebhookId, str]:
-        """Two ways, because each alone has a bad day.
+        """Two scans, because each alone has a bad case.
 
-        In order of time, ten thousand rows of one dead receiver stand before everybody else's; webhook by webhook, ten
-        thousand webhooks that wait for a later attempt are asked in vain.
+        In the order of due times, ten thousand rows of one dead receiver come before all other receivers' rows. Webhook by
+        webhook, ten thousand webhooks that wait for a later attempt are visited in vain.
         """
-        oldest_due = self._sql.fetch_all("due_front", now=instant_to_column(now), limit=DUE_SCAN_ROWS_MAX)
+        oldest_due = self._sql.fetch_all("oldest_due", now=instant_to_column(now), limit=DUE_SCAN_ROWS_MAX)
         webhook_ids = [
             webhook_id
             for webhook_id in dict.fromkeys(row["webhook_id"] for row in oldest_due)
@@ -50,11 +40,13 @@ class SqliteDeliveryQueue:
         ][:limit]
         if len(webhook_ids) == limit or len(oldest_due) < DUE_SCAN_ROWS_MAX:
             return Page(webhook_ids, next_position=None)
-        visited = self._sql.fetch_all("due_lanes", now=instant_to_column(now), scan=WEBHOOKS_SCANNED_MAX, after=after)
+        visited = self._sql.fetch_all(
+            "due_webhooks", now=instant_to_column(now), scan=WEBHOOKS_SCANNED_MAX, after=after
+        )
         due = sorted((row for row in visited if row["due_at"] is not None), key=_row_due_at)
         found = [row["webhook_id"] for row in due if row["webhook_id"] not in excluding]
         if len(found) > limit:
-            return Page(found[:limit], next_position=after)  # the others among these are due as well
+            return Page(found[:limit], next_position=after)  # the other visited webhooks may be due, too
         return Page(found, next_position=visited[-1]["webhook_id"] if len(visited) == WEBHOOKS_SCANNED_MAX else None)
 
     async def lease_due(
@@ -78,7 +70,7 @@ class SqliteDeliveryQueue:
             return Page(next_position=due.next_position)
         ids = json_to_column(due)
         self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
-        return Page(self._read_deliveries(ids), next_position=due.next_position)
+        return Page(self._fetch_deliveries("by_ids", ids=ids), next_position=due.next_position)
 
     def _find_due_in_order(self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str) -> Page[str, str]:
         visited = self._sql.fetch_all(
@@ -106,37 +98,50 @@ class SqliteDeliveryQueue:
             )
             for each in updates
         ]
-        return {row["id"] for row in self._sql.fetch_all("settle", rows=json_to_column(rows))}
+        return {row["id"] for row in self._sql.fetch_all("apply_updates", rows=json_to_column(rows))}
 
     async def insert_attempts(self, attempts: Sequence[Attempt]) -> None:
-        self._sql.execute_many(
-            "log",
-            [
-                {
-                    "delivery_id": attempt.delivery_id,
-                    "id": attempt.id,
-                    "number": attempt.number,
-                    "started_at": instant_to_column(attempt.started_at),
-                    "duration_ms": attempt.duration_ms,
-                    "category": attempt.category,
-                    "status_code": attempt.status_code,
-                    "excerpt": attempt.excerpt,
-                }
-                for attempt in attempts
-            ],
-        )
+        self._sql.execute_many("insert_attempt", [RECORDS.attempt.encode(attempt) for attempt in attempts])
 
     async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
         ended = self._sql.fetch_all("give_up", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
-        return self._read_deliveries(json_to_column([row["id"] for row in ended]))
+        return self._fetch_deliveries("by_ids", ids=json_to_column([row["id"] for row in ended]))
 
     async def next_due_at(self) -> datetime | None:
         (row,) = self._sql.fetch_all("next_due")
         return column_to_instant(row["due_at"])
 
-    def _read_deliveries(self, ids: str) -> list[Delivery]:
-        return [row_to_delivery(row, self._sealer) for row in self._sql.fetch_all("by_ids", ids=ids)]
-
 
 def _row_due_at(row: sqlite3.Row) -> int:
     return row["due_at"]
+
+
+class SqliteDeliveryMaintenance(SqliteDeliveryReader, noun="delivery_maintenance"):
+    """Implements `domain.delivery_rows.DeliveryMaintenance`."""
+
+    async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
+        return self._sql.execute("release_expired_leases", now=instant_to_column(now), limit=limit)
+
+    async def release_leases_of_others(self, *, owner: str, limit: int) -> int:
+        return self._sql.execute("release_leases_of_others", owner=owner, limit=limit)
+
+    async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        ended = self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
+        return self._fetch_deliveries("by_ids", ids=json_to_column([row["id"] for row in ended]))
+
+    async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
+        rows = self._sql.fetch_all("webhooks_to_release", scan=HELD_WEBHOOKS_SCANNED_MAX, after=after)
+        return _selected_page(rows, limit=limit)
+
+    async def list_webhooks_to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
+        rows = self._sql.fetch_all(
+            "webhooks_to_probe", now=instant_to_column(now), scan=HELD_WEBHOOKS_SCANNED_MAX, after=after
+        )
+        return _selected_page(rows, limit=limit)
+
+
+def _selected_page(visited: Sequence[sqlite3.Row], *, limit: int) -> Page[WebhookId, str]:
+    wanted = [row["id"] for row in visited if row["wanted"]]
+    if len(wanted) > limit:
+        return Page(wanted[:limit], next_position=wanted[limit - 1])
+    return Page(wanted, next_position=visited[-1]["id"] if len(visited) == HELD_WEBHOOKS_SCANNED_MAX else None)

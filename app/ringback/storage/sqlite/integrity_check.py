@@ -1,4 +1,4 @@
-"""What `ringback doctor` looks for in the files, also beside a running service: damage, and commits that are missing."""
+"""The checks of `ringback doctor`, also beside a running service: damage, and missing commits."""
 
 import sqlite3
 from contextlib import closing
@@ -12,25 +12,25 @@ from ringback.storage.sqlite.database import SESSION_STATEMENTS, connect, primar
 from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 
 CHECK_SECONDS_MAX: Final = 10.0
-"""A database of 1 GB is read in about that time; a doctor that takes minutes is not called."""
+"""Enough to read a database of about 1 GB. A check that takes minutes would not be run."""
 _LOCK_WAIT_SECONDS: Final = 5.0
 _STEPS_PER_CLOCK_CHECK: Final = 10_000
-"""Of SQLite's machine, between two looks at the clock: some hundred microseconds."""
+"""Steps of SQLite's virtual machine between two readings of the clock: some hundred microseconds."""
 _NO_DAMAGE: Final = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegrityReport:
     damage: str | None
-    """The first damage that was found, in SQLite's words."""
+    """The first damage found, in SQLite's words."""
     is_complete: bool
-    """False when `LOOK_SECONDS` were over before everything was read."""
+    """False when `CHECK_SECONDS_MAX` ended before everything was read."""
     missing_commits: int
 
 
 def check_database_file(path: Path, *, clock: Clock) -> IntegrityReport:
-    """Read the database at this path; it blocks for up to `LOOK_SECONDS`. Raises sqlite3's errors for what cannot be opened."""
-    # The lock file is read first: a service that commits meanwhile makes the database's number the higher one.
+    """Read the database at this path. Blocks for up to `CHECK_SECONDS_MAX`; raises sqlite3's errors if it cannot be opened."""
+    # The lock file is read first: a service that commits meanwhile then raises the database's count only.
     committed = FileLock(path.with_name(f"{path.name}{LOCK_FILE_SUFFIX}")).peek_commit_count()
     with closing(connect(path, lock_wait_seconds=_LOCK_WAIT_SECONDS)) as connection:
         damage, complete = _find_damage(connection, clock)
@@ -44,7 +44,7 @@ def _find_damage(connection: sqlite3.Connection, clock: Clock) -> tuple[str | No
     ends_at = clock.monotonic() + CHECK_SECONDS_MAX
     connection.set_progress_handler(lambda: clock.monotonic() > ends_at, _STEPS_PER_CLOCK_CHECK)
     try:
-        (found,) = connection.execute(SESSION_STATEMENTS["look_for_damage"]).fetchone()
+        (found,) = connection.execute(SESSION_STATEMENTS["check_integrity"]).fetchone()
     except sqlite3.Error as error:
         if primary_result_code(error) != sqlite3.SQLITE_INTERRUPT:
             return str(error), False

@@ -1,7 +1,7 @@
 """Numbered migrations, each applied once, in order, in a transaction of its own.
 
-What was applied is written down with its digest. A migration that was edited afterwards is refused, because then two databases
-that call themselves equal are not; so is a database that a newer version has already changed.
+A table records each applied migration with its digest. A migration that was edited afterwards is refused, because two databases
+of one version would differ. A database that a newer version has changed is refused, too.
 """
 
 import sqlite3
@@ -14,10 +14,10 @@ from typing import Final
 from ringback.domain import jsontext
 from ringback.domain.clock import epoch_milliseconds
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import load_sql
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, Statements
 
-_SQL: Final = load_statements("ringback.storage.sqlite", "sql/migrate.sql")
+_SQL: Final = load_sql("migrator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ def load_migrations() -> list[Migration]:
 
 
 def apply_migrations(connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: datetime) -> None:
-    """Bring the database up to date; raises `StoreUnavailable` when it is not one of this version's past."""
+    """Apply the missing migrations. Raises `StoreUnavailable` if the database has others than these."""
     table = Statements(connection, _SQL)
     table.execute("make_table")
     for migration in migrations:
         connection.execute(SESSION_STATEMENTS["begin_writing"])
         try:
-            # Read under the lock: another process may be doing the same.
+            # Read under the lock: another process may be migrating, too.
             if migration.number not in _read_applied(table, migrations):
                 _apply_migration(connection, table, migration, now)
             connection.execute(SESSION_STATEMENTS["commit"])
@@ -76,7 +76,7 @@ def _apply_migration(connection: sqlite3.Connection, table: Statements, migratio
 
 
 def _split_statements(text: str) -> Iterator[str]:
-    """One by one, because `executescript` commits before it begins."""
+    """The single statements, because `executescript` commits before it begins."""
     gathered = ""
     for line in text.splitlines(keepends=True):
         gathered += line

@@ -1,8 +1,8 @@
-"""The keys by which webhooks are found for an event: the other side of the view `webhook_match_keys`.
+"""The keys by which an event finds its webhooks: the counterpart of the view `webhook_match_keys`.
 
-A webhook's row names the set of its filters and the values that they ask for. An event has one key for each set of filters that
-any webhook of its principal uses: its own values of those. `domain.webhook.hears` is the rule; a key that fits too much would
-cost a look, and one that fits too little would lose a delivery, so a property test holds them together.
+A webhook's row has the set of its filters and their values. An event has one key for each set of filters that any webhook of
+its principal uses, with its own values. `domain.webhook.matches_event` is the rule. A key that fits too many webhooks would
+cost time; one that fits too few would lose a delivery. A property test compares keys and rule.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,15 +19,15 @@ _FILTER_BITS: Final = (
 )
 _URI_BIT: Final = 32
 _VALUE_SEPARATOR: Final = "\x1f"
-"""After each value. No value holds it: labels are printable. One that did could only fit too much."""
+"""Ends each value. Labels are printable, so no value contains it; one that did could only match too many webhooks."""
 
 
 MatchKey = tuple[EventName, int, str]
-"""The name of an event, a set of filters as its bits, and the joined values that these filters ask for."""
+"""The name of an event, a set of filters as bits, and the joined values of these filters."""
 
 
 def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[MatchKey]:
-    """What the rows of webhooks that hear this event hold, one key for each of these sets of filters that may fit."""
+    """The keys of webhooks that match this event: one for each of these sets of filters that can match."""
     uri = _changed_resource_uri(event)
     for fields in fields_in_use:
         values = [getattr(event, name) for bit, name in _FILTER_BITS if fields & bit]
@@ -39,5 +39,5 @@ def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[Mat
 
 
 def _changed_resource_uri(event: Event) -> str | None:
-    """A change of a resource is for webhooks that name it; a change of a list is for those that name none."""
+    """Webhooks that name a resource match its changes; those that name none match changes of lists."""
     return event.data.get("uri") if event.name is EventName.UPSTREAM_CHANGED else None

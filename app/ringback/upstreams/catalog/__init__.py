@@ -1,1 +1,8 @@
-"""catalog."""
+"""The lists of upstreams, and the check of a call against them.
+
+listing               fetches a list, bounded
+catalog_cache         the last known lists, in memory and in the store
+catalog_refresher     keeps the cached lists of a connection current
+tool_catalog          finds tools and rejects calls that cannot succeed
+argument_validation   checks arguments against an inputSchema in bounded time
+"""

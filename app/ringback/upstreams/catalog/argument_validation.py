@@ -1,7 +1,17 @@
-"""Arguments judged against a tool's inputSchema, before anything is stored.
+r"""Checks arguments against the inputSchema of a tool, in bounded time.
 
-The schema comes from an upstream, so it may be broken, refer to what cannot be found, or go round in circles: then it refuses
-nothing, and the tool itself decides. Nothing is ever fetched for a `$ref`, and judging never takes long (`bounded_schema`).
+The schema comes from an upstream: it may be invalid, have unresolvable references, or be recursive without end. Such a schema
+rejects nothing, and the tool itself decides. A `$ref` never causes a request.
+
+No schema and no value can occupy the event loop for long. The validators of jsonschema are used, except for keywords whose cost
+is unbounded:
+
+    every keyword    costs a step, and more steps for more comparisons; validation stops when the steps are used up
+    pattern, patternProperties, additionalProperties
+                     use RE2, which is linear in the text, where Python's `re` is exponential: `^(a+)+$` takes 2 s for 26
+                     letters and twice as long for each further letter. A pattern that RE2 cannot compile (look-around,
+                     backreferences) is not checked. RE2 also reads \d and $ as ECMA 262 and JSON Schema do; `re` does not
+    unevaluated*     is not checked: its implementation walks the schema again without counting steps
 """
 
 import logging
@@ -22,24 +32,20 @@ from referencing import Registry
 
 from ringback.domain import jsontext
 
-# r"""JSON Schema that comes from anywhere, judged in bounded time: no schema and no value can keep the event loop for long.
-#
-# jsonschema's validators are used as they are, but for what may take for ever:
-#
-#     every keyword          costs a step, and what it does more of than others costs more; without steps left nothing is judged
-#     pattern, patternProperties, additionalProperties
-#                            by RE2, which is linear in the text where Python's `re` is exponential: `^(a+)+$` takes 2 s for 26
-#                            letters and twice as long for each further one. What RE2 cannot compile (look-around, backreferences)
-#                            is not judged. It also means by \d and $ what ECMA 262 means, and so JSON Schema, and `re` does not
-#     unevaluated*           not judged: they look through the schema again, past the steps
+log = logging.getLogger(__name__)
 
 VALIDATION_STEPS_MAX: Final = 10_000
-"""Of one judgement. A step takes 5 to 15 µs, so this is a tenth of a second; the arguments of a tool take some ten steps."""
+"""For one validation. A step takes 5 to 15 µs, so the limit is 0.1 s; the arguments of a tool take about ten steps."""
 PATTERN_BYTES_MAX: Final = 256 * 1024
-"""What RE2 may use for one pattern; it refuses what takes more."""
+"""The memory limit of RE2 for one pattern; RE2 rejects a pattern that needs more."""
 PATTERN_WORK_PER_STEP: Final = 1_000
-"""Instructions times characters: RE2 at its slowest takes 6 ns for each."""
+"""Instructions times characters. RE2 takes at most 6 ns for each."""
 COMPARISONS_PER_STEP: Final = 50
+ERRORS_MAX: Final = 5
+"""A caller can correct about this many at once."""
+ERROR_LENGTH_MAX: Final = 200
+VALUE_LENGTH_MAX: Final = 64
+"""A longer value is not repeated in the error: it may be a document, and the caller has it."""
 
 _RE2: Final[Any] = re2
 
@@ -47,7 +53,7 @@ Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
 class StepLimitExceeded(Exception):
-    """Judging this takes too long."""
+    """The validation has used all its steps."""
 
 
 class _Pattern(Protocol):
@@ -57,22 +63,22 @@ class _Pattern(Protocol):
 
 
 class BoundedSchema:
-    """A schema of a dialect of jsonschema's, and the steps that are left of judging by it."""
+    """A compiled schema with a limit on the steps of each validation."""
 
     def __init__(self, schema: Mapping[str, Any], *, dialect: type[Validator]) -> None:
-        """Raises what jsonschema raises for a schema that is none, and `Exhausted` for one that is too large."""
+        """Raises the errors of jsonschema for an invalid schema and `StepLimitExceeded` for one that is too large."""
         self._steps = VALIDATION_STEPS_MAX
         self._patterns: dict[str, _Pattern | None] = {}
         bounded = cast("Any", extend(cast("Any", dialect), self._bound_keywords(cast("Any", dialect).VALIDATORS)))
-        # Theirs would leave these bounds at a `$schema` in the middle of a schema, or at a reference to its root.
+        # The original `evolve` switches to an unbounded class at a nested `$schema` and at a reference to the root.
         bounded.evolve = attrs.evolve
         for error in bounded(bounded.META_SCHEMA).iter_errors(schema):
             raise error
-        # An empty registry finds nothing outside the schema itself, and asks nobody.
+        # An empty registry resolves no reference outside the schema and sends no request.
         self._validator = bounded(schema, registry=cast("Any", Registry)())
 
     def iter_errors(self, instance: Any) -> Generator[ValidationError]:
-        """What is wrong with it, as far as it was judged; raises `Exhausted` when that was not all of it."""
+        """Yield the errors of the value; raises `StepLimitExceeded` if the validation is incomplete."""
         self._steps = VALIDATION_STEPS_MAX
         yield from self._validator.iter_errors(instance)
 
@@ -105,7 +111,7 @@ class BoundedSchema:
     # -- patterns --
 
     def _matches(self, pattern: Any, text: str) -> bool | None:
-        """None when this cannot be judged."""
+        """None if RE2 cannot compile the pattern."""
         if pattern not in self._patterns:
             self._patterns[pattern] = _compile_pattern(pattern)
         compiled = self._patterns[pattern]
@@ -129,19 +135,19 @@ class BoundedSchema:
                     yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
     def _additional_properties(self, base_keywords: Keyword) -> Keyword:
-        def judge(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+        def validate(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
             patterns = schema.get("patternProperties")
             if not patterns or not validator.is_type(instance, "object"):
                 return base_keywords(validator, value, instance, schema)
-            # One that cannot be judged may match: what it may match is not additional for certain.
-            left = {
+            # A pattern that cannot be compiled may match, so a property is additional only if no pattern can match it.
+            additional = {
                 name: each
                 for name, each in instance.items()
                 if all(self._matches(pattern, name) is False for pattern in patterns)
             }
-            return base_keywords(validator, value, left, {"properties": schema.get("properties", {})})
+            return base_keywords(validator, value, additional, {"properties": schema.get("properties", {})})
 
-        return judge
+        return validate
 
 
 def _compile_pattern(pattern: Any) -> _Pattern | None:
@@ -155,7 +161,7 @@ def _compile_pattern(pattern: Any) -> _Pattern | None:
 
 
 def _count_comparisons(name: str, value: Any, instance: Any) -> int:
-    """How often two values are compared at most."""
+    """The maximal number of comparisons between two values."""
     if name == "enum" and isinstance(value, list):
         return len(cast("list[Any]", value))
     if name == "uniqueItems" and isinstance(instance, list):
@@ -167,37 +173,28 @@ def _skip_keyword(_validator: Any, _value: Any, _instance: Any, _schema: Any) ->
     return iter(())
 
 
-log = logging.getLogger(__name__)
-
-ERRORS_MAX: Final = 5
-"""As many as somebody mends at once."""
-ERROR_LENGTH_MAX: Final = 200
-VALUE_LENGTH_MAX: Final = 64
-"""A longer value is not echoed: it may be a document, and it is the caller's own anyway."""
-
-
 class ArgumentValidator:
-    """A compiled inputSchema. Compiling costs far more than judging, so this is kept."""
+    """A compiled inputSchema. It is kept, because compiling costs far more than a validation."""
 
     def __init__(self, schema: Mapping[str, Any], *, upstream: str, tool: str) -> None:
         self._log_context = {"upstream": upstream, "tool": tool}
         self._schema: BoundedSchema | None = None
         try:
             self._schema = BoundedSchema(schema, dialect=validator_for(schema, default=Draft202012Validator))
-        except Exception:  # noqa: BLE001 - the boundary to foreign schemas: jsonschema raises many things for what is none
+        except Exception:  # noqa: BLE001 - the boundary to foreign schemas: jsonschema raises many kinds of errors for invalid ones
             self._disable()
 
     def find_errors(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-        """At most `ERRORS_MAX` times the place, as a pointer, and the rule that it breaks; empty when the arguments fit."""
+        """At most `ERRORS_MAX` errors, each with a JSON pointer and a detail; empty if the arguments are valid."""
         if self._schema is None:
             return []
         found: list[dict[str, str]] = []
         try:
             for error in islice(self._schema.iter_errors(arguments), ERRORS_MAX):
-                found.append(_format_error(error))  # noqa: PERF401 - what was found before it took too long is kept
+                found.append(_format_error(error))  # noqa: PERF401 - errors found before the step limit are kept
         except StepLimitExceeded:
-            log.info("tool.arguments_not_judged", extra=self._log_context)  # but what was found is true
-        except Exception:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a circle
+            log.info("tool.arguments_not_judged", extra=self._log_context)  # the errors found so far are valid
+        except Exception:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a cycle
             self._disable()
             return []
         return found

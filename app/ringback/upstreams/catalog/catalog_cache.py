@@ -1,12 +1,11 @@
-"""What each upstream told of itself and its lists as they came last: in memory, and in the store for when it is away.
+"""The last known profile and lists of each upstream: in memory, and in the store for times when the upstream is away.
 
-    connection ──▶ Shelf.introduce, Shelf.put ──▶ memory ──▶ store, if it differs
-               ──▶ Shelf.tell                  ──▶ a list is out of date; whoever listens hears it (changes)
-    start      ──▶ Shelves.load                ──▶ memory: known, and older than anything that is asked for
-    removed    ──▶ Shelves.drop, keep_only     ──▶ neither memory nor the store has it any more
+    connection ──▶ put_profile, put_listing    ──▶ memory ──▶ store, if the part has changed
+               ──▶ handle_change               ──▶ the list is outdated; listeners get the change
+    start      ──▶ load_caches                 ──▶ memory; a loaded list has no age, so it is fetched before it is trusted
+    removed    ──▶ remove_caches, remove_other_upstreams ──▶ memory and store forget the upstream
 
-A list that differs from what was known before counts as a change that was told: the upstream may have changed while it could
-not be heard.
+A list that differs from the cached one also publishes a change: the upstream may have changed while it was away.
 """
 
 import asyncio
@@ -28,17 +27,17 @@ from ringback.upstreams.subscriptions.change_notifications import ChangeNotifica
 log = logging.getLogger(__name__)
 
 SavePart = Callable[[str, str, Any], Awaitable[bool]]
-"""Puts a part of an upstream's catalog into the store; False when that could not be done now."""
+"""Stores a part of the catalog of an upstream; False if the store is unavailable."""
 
 PROFILE_BYTES_MAX: Final = 1024 * 1024
-"""Most of it are instructions for a model, which would read no book of this size."""
+"""A profile consists mostly of instructions for a model, which are far smaller."""
 
 LISTINGS_BY_CHANGE: Final = {Listing.RESOURCES: (Listing.RESOURCES, Listing.RESOURCE_TEMPLATES)}
-"""One notification tells of both lists."""
+"""One notification stands for both lists."""
 
 
 class CatalogCache:
-    """Of one upstream; it outlives its connections."""
+    """The profile and lists of one upstream. It outlives the connections of the upstream."""
 
     def __init__(
         self, upstream: str, *, clock: Clock, change_notifications: ChangeNotifications, save_part: SavePart
@@ -54,31 +53,31 @@ class CatalogCache:
         self._unsaved: set[str] = set()
         self.profile: UpstreamProfile | None = None
         self.tools: Mapping[str, ToolInfo] | None = None
-        """As last listed; None when they never were."""
+        """The tools as last listed; None if they were never listed."""
 
     def get_entries(self, listing: Listing) -> Sequence[Mapping[str, Any]] | None:
         return self._lists.get(listing)
 
     def get_age_seconds(self, listing: Listing) -> float | None:
-        """Since it was asked for; None when that was in another life, or it has changed since."""
+        """Seconds since the last request for the list; None if it was loaded from the store or has changed since."""
         requested_at = self._requested_at.get(listing)
         return None if requested_at is None else self._clock.monotonic() - requested_at
 
     def mark_requested(self, listing: Listing) -> None:
-        """It is being asked for. Also when that fails, it is not asked for again at once."""
+        """Record the start of a request for the list. A failed request is not repeated at once either."""
         self._requested_at[listing] = self._clock.monotonic()
         self._current.discard(listing)
 
     def is_current(self, listing: Listing) -> bool:
-        """Whether it was answered when it was last asked for."""
+        """Whether the last request for the list succeeded."""
         return listing in self._current
 
     def subscribe_changes(self) -> AbstractContextManager[ChangeStream]:
-        """What has changed of it, from entering on."""
+        """The changes of this upstream from now on."""
         return self._change_notifications.subscribe_changes(self._upstream)
 
     def handle_change(self, change: UpstreamChange) -> None:
-        """Take what the upstream told unasked."""
+        """Handle a change notification of the upstream."""
         if change.listing is not None:
             for listing in LISTINGS_BY_CHANGE.get(change.listing, (change.listing,)):
                 self._requested_at.pop(listing, None)
@@ -115,7 +114,7 @@ class CatalogCache:
             self._set_entries(Listing(part.part), part.body)
 
     async def _save_or_mark(self, part: str, body: Any) -> None:
-        """What cannot be kept now is tried again when it is told again."""
+        """Store a part, or mark it to be stored with the next response."""
         saved = await self._save_part(self._upstream, part, body)
         (self._unsaved.discard if saved else self._unsaved.add)(part)
 
@@ -126,7 +125,7 @@ class CatalogCache:
 
 
 async def _are_equal(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
-    """In turns with everybody else: comparing two large lists takes as long as decoding one."""
+    """Compare with pauses for the event loop: comparing two large lists takes as long as decoding one."""
     if len(some) != len(others):
         return False
     for start in range(0, len(some), ENTRIES_PER_LOOP_TURN):
@@ -146,7 +145,7 @@ def _is_small(profile: UpstreamProfile) -> bool:
 
 
 class CatalogCaches:
-    """Those of all upstreams. Without a store what they hold is forgotten with the process."""
+    """The caches of all upstreams. Without a store they are lost with the process."""
 
     def __init__(self, *, clock: Clock, changes: ChangeNotifications, store: Store | None) -> None:
         self._clock = clock
@@ -162,7 +161,7 @@ class CatalogCaches:
         return self._caches[upstream]
 
     async def load_caches(self, upstreams: Collection[str]) -> None:
-        """Take up what is kept of these, and forget the others."""
+        """Load the stored parts of these upstreams and delete those of all others."""
         if self._store is None:
             return
 
@@ -173,16 +172,16 @@ class CatalogCaches:
         for part in await self._store.write(work):
             try:
                 self.get_cache(part.upstream).restore_part(part)
-            except (TypeError, ValueError):  # another version kept it: it will be told again
+            except (TypeError, ValueError):  # stored by another version: it is fetched again
                 log.warning("upstream.catalog_not_read", extra={"upstream": part.upstream})
 
     def remove_caches(self, upstreams: Iterable[str]) -> None:
-        """Take these off: whatever gets one of their names next begins with an empty shelf."""
+        """Remove these caches, so that a later upstream with the same name starts with an empty cache."""
         for upstream in upstreams:
             del self._caches[upstream]
 
     async def remove_other_upstreams(self, upstreams: Collection[str]) -> None:
-        """Forget what the store has of the others. What cannot be forgotten now is when this is next done, or at the start."""
+        """Delete the stored parts of all other upstreams. A failed deletion is repeated by the next call or start."""
         if self._store is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""What an upstream lists: all pages, every entry as it came, bounded."""
+"""Fetches a list of an upstream: all pages, every entry unchanged, with limits on size and count."""
 
 import asyncio
 import logging
@@ -12,15 +12,15 @@ from ringback.domain import jsontext
 from ringback.domain.upstreams import Listing, ToolInfo
 from ringback.upstreams.errors import InvalidUpstreamResponse, UpstreamError
 from ringback.upstreams.session import UpstreamSession
-from ringback.upstreams.transports.guarded_http import LIST_BYTES_MAX
+from ringback.upstreams.transports.transport_errors import LIST_BYTES_MAX
 
 log = logging.getLogger(__name__)
 
 PAGES_MAX: Final = 100
 ENTRIES_MAX: Final = 10_000
-"""Far more than any model is shown; an endless list ends here."""
+"""Far more than a model sees; the limit ends an endless list."""
 ENTRIES_PER_LOOP_TURN: Final = 100
-"""Between two turns of everybody else: some two milliseconds."""
+"""Entries handled between two pauses for the event loop: about two milliseconds."""
 
 _METHOD_BY_LISTING: Final = {
     Listing.TOOLS: "tools/list",
@@ -34,21 +34,21 @@ _KEY_BY_LISTING: Final = {
     Listing.RESOURCE_TEMPLATES: "uriTemplate",
     Listing.PROMPTS: "name",
 }
-"""The key by which an entry is known; one without it cannot be asked for."""
+"""The key that identifies an entry. An entry without it cannot be requested and is dropped."""
 _CAPABILITY_BY_LISTING: Final = {
     Listing.RESOURCES: "resources",
     Listing.RESOURCE_TEMPLATES: "resources",
     Listing.PROMPTS: "prompts",
 }
-"""Without these an upstream is not asked. For its tools it is asked in any case: some have them and do not say so."""
+"""A list is only requested with its capability. Tools are always requested, because some servers do not declare them."""
 
 
 async def fetch_listing(
     session: UpstreamSession, listing: Listing, *, on_truncated: Callable[[], None] = lambda: None
 ) -> Sequence[Mapping[str, Any]]:
-    """The entries in the upstream's order, each name once; raises `RequestFailed`. What it does not offer is empty.
+    """Fetch the entries in the order of the upstream, each name once; raises `RequestFailed`. A missing list is empty.
 
-    `on_cut` is called if the upstream has more than is kept: the list then ends with the last entry that is.
+    `on_truncated` is called if the upstream has more entries than the limits allow.
     """
     if (
         capability := _CAPABILITY_BY_LISTING.get(listing)
@@ -95,14 +95,14 @@ def _entry_bytes(entry: Any) -> int:
         return len(jsontext.dumps(entry))
     except TypeError:
         raise InvalidUpstreamResponse(
-            "The upstream lists something that cannot be kept: it is nested too deeply, say."
+            "The upstream lists an entry that cannot be stored, for example because it is nested too deeply."
         ) from None
 
 
 async def _add_page(
     listed: list[Any], listing: Listing, entries: dict[str, Mapping[str, Any]], size: int, *, modern: bool
 ) -> int | None:
-    """Add a page to the entries, in turns with everybody else; the bytes of all so far, None if there is no room for more."""
+    """Add a page with pauses for the event loop. Returns the total bytes so far, or None if a limit is reached."""
     for number, entry in enumerate(listed, start=1):
         size += _entry_bytes(entry)
         if size > LIST_BYTES_MAX or len(entries) >= ENTRIES_MAX:

@@ -1,7 +1,7 @@
-"""What can be called, as the upstreams list it, and whether a call makes sense before it is stored.
+"""The tools of all upstreams, and the check of a call before it is stored.
 
-Lists are kept by the connections. A call is refused only by a fresh list, and by none at all when the upstream cannot be asked:
-then the call is queued, and the truth is told when it runs.
+The connections keep the lists. Only a fresh list can reject a call. If the upstream does not respond now, the call is queued
+and an invalid one fails when it runs.
 """
 
 import difflib
@@ -15,13 +15,13 @@ from ringback.domain.upstreams import ToolInfo, UpstreamInfo
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 
 LIST_AGE_SECONDS_MAX: Final = 300.0
-"""For upstreams that do not tell of changes."""
+"""For upstreams that send no change notifications."""
 REJECTING_LIST_AGE_SECONDS_MAX: Final = 2.0
-"""A list this old may refuse a tool. Short, because the tool may be new; not 0, because a client may ask in a loop."""
+"""The oldest list that may reject a call. Short, because the tool may be new; above 0, because a client may retry in a loop."""
 FIRST_LIST_TIMEOUT_SECONDS: Final = 2.0
-"""How long a call waits at most for a list that is just being fetched for the first time."""
+"""How long a call waits for the first list of an upstream."""
 LIST_TOOLS_TIMEOUT_SECONDS: Final = 5.0
-"""The same for somebody who asked for the list."""
+"""How long a request for the list waits for it."""
 _NAME_LENGTH_MAX: Final = 64
 
 
@@ -31,47 +31,47 @@ class CatalogConnection(Protocol):
     def get_info(self) -> UpstreamInfo: ...
 
     def get_cached_tools(self) -> Mapping[str, ToolInfo]:
-        """The tools by name, as they were listed last."""
+        """The tools by name, as last listed."""
         ...
 
     def get_inline_wait_seconds(self, tool: str) -> float | None:
-        """As configured, for this tool or for all."""
+        """The configured value for this tool, or else for all tools."""
         ...
 
     def is_task_only(self, tool: str) -> bool:
-        """As configured."""
+        """Whether the configuration allows this tool only as a task."""
         ...
 
     async def wait_until_settled(self, timeout_seconds: float) -> None:
-        """Wait until it is known whether the upstream can be reached, but no longer than that."""
+        """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
         ...
 
     async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
+        """The tools by name, fetched again if the list is older or has changed; None if they were never listed."""
         ...
 
     async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """The same, and None when they cannot be asked for now."""
+        """Like `get_tools`, but None if the list cannot be fetched now."""
         ...
 
 
 class UpstreamToolCatalog:
-    """Implements `domain.upstreams.Catalog`."""
+    """Implements `domain.upstreams.ToolCatalog`."""
 
     def __init__(
         self, connections: Mapping[str, CatalogConnection], draining: Collection[CatalogConnection] = ()
     ) -> None:
-        """Calls may still be running on `superseded` connections, which nothing else is asked of."""
+        """`draining` connections take no new calls but count with their running ones."""
         self._connections = connections
         self._draining = draining
         self._validators: dict[str, _ToolValidators] = {}
 
     def list_upstreams(self) -> Sequence[UpstreamInfo]:
-        completion = Counter[str]()
+        draining_calls = Counter[str]()
         for info in (connection.get_info() for connection in self._draining):
-            completion[info.name] += info.calls_in_flight
+            draining_calls[info.name] += info.calls_in_flight
         infos = [connection.get_info() for connection in self._connections.values()]
-        return [replace(info, calls_in_flight=info.calls_in_flight + completion[info.name]) for info in infos]
+        return [replace(info, calls_in_flight=info.calls_in_flight + draining_calls[info.name]) for info in infos]
 
     async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
         connection = self._get_connection(upstream, visible_upstreams=None)
@@ -88,13 +88,13 @@ class UpstreamToolCatalog:
         if tools is None or self._find_error(upstream, tool, arguments, tools) is None:
             return
         tools = await connection.get_fresh_tools(age_seconds_max=REJECTING_LIST_AGE_SECONDS_MAX)
-        if tools is not None and (objection := self._find_error(upstream, tool, arguments, tools)) is not None:
-            raise objection
+        if tools is not None and (error := self._find_error(upstream, tool, arguments, tools)) is not None:
+            raise error
 
     def _find_error(
         self, upstream: str, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo]
     ) -> InvalidRequest | None:
-        """What speaks against the call, if these are the tools."""
+        """The reason to reject the call, given these tools."""
         if tool not in tools:
             return UnknownTool(_unknown_tool_message(upstream, tool, tools), tool=tool)
         if errors := self._get_validators(upstream, tools).get_validator(tool).find_errors(arguments):
@@ -158,7 +158,7 @@ class UpstreamToolCatalog:
 
 
 class _ToolValidators:
-    """Those of one list, made when they are first needed, and gone with it."""
+    """The validators of one list of tools, each compiled at its first use."""
 
     def __init__(self, upstream: str, tools: Mapping[str, ToolInfo]) -> None:
         self.tools = tools

@@ -1,7 +1,6 @@
-"""What upstreams tell unasked, handed on to whoever listens in this process.
+"""Publishes changes that upstreams report to listeners in this process.
 
-A change says "look again" and nothing more. So the same one twice is kept once while it waits, and nobody who is slow misses
-that there was one.
+A change only says that something has changed. So equal pending changes are kept once, and a slow listener misses none.
 """
 
 import asyncio
@@ -14,30 +13,30 @@ from ringback.domain.upstreams import UpstreamChange
 T = TypeVar("T")
 
 QUEUED_RESOURCES_MAX: Final = 4096
-"""Different resources of one upstream of which a change waits. Only one that tells of resources that nobody watches comes near
-it; then the oldest of its own goes."""
+"""Different resources of one upstream with a pending change. Only an upstream that reports unwatched resources comes near the
+limit; its oldest resource change is then dropped."""
 
 
 class PendingChanges(MutableMapping[UpstreamChange, T]):
-    """Changes that wait, in their order, with whatever is noted of each.
+    """Pending changes in order of arrival, each with a value.
 
-    An upstream makes up as many URIs as it likes, so those are bounded, for each upstream by itself. Its lists are four: a
-    change of one is never given up for a resource's.
+    An upstream can send any number of URIs, so resource changes are limited for each upstream. Its four lists need no limit:
+    the change of a list is never dropped.
     """
 
     def __init__(self) -> None:
         self._values: dict[UpstreamChange, T] = {}
         self._resource_changes: dict[str, dict[UpstreamChange, None]] = {}
-        """Of each upstream, those of the above that name a resource."""
+        """The pending resource changes of each upstream."""
 
-    def __setitem__(self, change: UpstreamChange, noted: T) -> None:
+    def __setitem__(self, change: UpstreamChange, value: T) -> None:
         if change.uri is not None and change not in self._values:
             resources = self._resource_changes.setdefault(change.upstream, {})
             if len(resources) >= QUEUED_RESOURCES_MAX:
                 oldest = next(iter(resources))
                 del resources[oldest], self._values[oldest]
             resources[change] = None
-        self._values[change] = noted
+        self._values[change] = value
 
     def __delitem__(self, change: UpstreamChange) -> None:
         del self._values[change]
@@ -67,7 +66,7 @@ class ChangeNotifications:
 
     @contextmanager
     def subscribe_changes(self, upstream: str | None = None) -> "Generator[ChangeStream]":
-        """The changes of this upstream, or of all, from entering on."""
+        """The changes of this upstream, or of all upstreams, from now on."""
         stream = ChangeStream(upstream)
         self._streams.add(stream)
         try:
@@ -77,7 +76,7 @@ class ChangeNotifications:
 
 
 class ChangeStream(AsyncIterator[UpstreamChange]):
-    """For one reader. It never ends by itself."""
+    """The changes for one listener. The stream has no end."""
 
     def __init__(self, upstream: str | None) -> None:
         self._upstream = upstream
@@ -91,7 +90,7 @@ class ChangeStream(AsyncIterator[UpstreamChange]):
         self._changed.set()
 
     async def wait_for_change(self) -> None:
-        """Until there is something to take."""
+        """Wait until a change is pending."""
         while not self._pending:
             self._changed.clear()
             await self._changed.wait()

@@ -1,13 +1,13 @@
-"""Resources of upstreams that somebody watches: one subscription for each, however many watch it, kept up over reconnects.
+"""One subscription at the upstream for each watched resource, for any number of subscribers, renewed after reconnects.
 
-    watching(upstream, uri) ──first──▶ a task: subscribe on the link that there is, wait for its end, subscribe on the next
-                            ──last leaves──▶ unsubscribe
+    subscribe_resource(upstream, uri) ──first subscriber──▶ a task: subscribe on the session, wait for its end, repeat
+                                      ──last one leaves───▶ unsubscribe
 
-    2026-07-28    a `subscriptions/listen` stream for each resource: one that is refused, or told too often, disturbs no other
-    before        resources/subscribe on the shared session; the upstream is pinged now and then, because a session that it
-                  has forgotten would be silent for ever
+    modern    a `subscriptions/listen` stream for each resource: a rejected or noisy resource disturbs no other
+    legacy    resources/subscribe on the shared session, which is pinged regularly: a session that the upstream has forgotten
+              would stay silent for ever
 
-A subscription that was made later than somebody began to watch, or made anew, may have missed a change: so it counts as one.
+A subscription that starts after its first subscriber, or is renewed, may have missed a change. So it publishes one.
 """
 
 import asyncio
@@ -37,28 +37,28 @@ from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECO
 from ringback.waits import wait_first
 
 SUBSCRIPTIONS_PER_UPSTREAM_MAX: Final = 2 * RESOURCE_URIS_MAX
-"""Resources of one upstream, as many for connected clients as for webhooks: on 2026-07-28 each is an open request, and as many
-stay below a usual limit of 1024 open files."""
+"""Watched resources of one upstream, half for connected clients and half for webhooks. On 2026-07-28 each holds an open
+request; this many stay below the usual limit of 1024 open files."""
 SUBSCRIBE_WAIT_SECONDS: Final = 5.0
-"""How long somebody who begins to watch waits for the upstream's word; it goes on being asked."""
+"""How long a new subscriber waits for the first response. The attempts continue after it."""
 RETRY_SECONDS: Final = 2.0
-"""Between two attempts at an upstream that is away or has ended the stream: nothing is heard meanwhile."""
+"""Between two attempts while the upstream is away or after it ended the stream. No changes arrive during the pause."""
 REJECTED_RETRY_SECONDS: Final = 30.0
-"""Between two attempts at one that refuses."""
+"""Between two attempts after the upstream rejected the subscription."""
 PING_SECONDS: Final = 30.0
-"""How long a change can go unheard at most because the upstream has forgotten the session."""
+"""The longest time for which a forgotten session can hide changes."""
 
 
 class SubscribableConnection(Protocol):
-    """What watching needs of a connection."""
+    """What a subscription needs of a connection."""
 
     @property
     def replaced(self) -> anyio.Event:
-        """Set when another connection has this one's place, or nothing has."""
+        """Set when the configuration has replaced or removed this connection."""
         ...
 
     async def get_shared_session(self, *, started_here: bool) -> UpstreamSession:
-        """The link that is shared now; raises `UpstreamUnreachable`, also when another connection took this one's place."""
+        """Wait for the shared session; raises `UpstreamUnreachable`, also if this connection was replaced."""
         ...
 
 
@@ -77,7 +77,7 @@ class ResourceSubscriptions:
 
     @asynccontextmanager
     async def subscribe_resource(self, upstream: str, uri: str) -> AsyncGenerator[None]:
-        """As `Passage.watching`."""
+        """Implements `UpstreamProxyPort.subscribe_resource`."""
         subscription = await self._acquire_subscription(upstream, uri)
         try:
             await subscription.wait_for_first_response()
@@ -91,7 +91,8 @@ class ResourceSubscriptions:
         if subscription is None:
             if Counter(name for name, _ in self._subscriptions)[upstream] >= SUBSCRIPTIONS_PER_UPSTREAM_MAX:
                 raise QuotaExceeded(
-                    f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{upstream}' are watched already. Stop watching one of them.",
+                    f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{upstream}' are watched already. "
+                    "Stop watching one of them.",
                     retry_after_seconds=int(REJECTED_RETRY_SECONDS),
                 )
             subscription = _ResourceSubscription(
@@ -110,12 +111,12 @@ class ResourceSubscriptions:
             await asyncio.wait({subscription.task})
 
     def _remove_subscription(self, subscription: "_ResourceSubscription", _task: asyncio.Task[None]) -> None:
-        """When its task has ended, and not when whoever left last has seen that: it may be cancelled meanwhile."""
+        """Runs when the task has ended. The last subscriber cannot do this, because it may be cancelled while it waits."""
         del self._subscriptions[subscription.upstream, subscription.uri]
 
 
 class _ResourceSubscription:
-    """One resource, watched until its task is cancelled."""
+    """The subscription of one resource, until its task is cancelled."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class _ResourceSubscription:
         self.task = asyncio.create_task(self._run())
 
     async def wait_for_first_response(self) -> None:
-        """Wait for the upstream's first word; raises `UpstreamRefused` when that is a refusal."""
+        """Wait for the first response of the upstream; raises `UpstreamErrorResponse` if it rejects the subscription."""
         with anyio.move_on_after(SUBSCRIBE_WAIT_SECONDS):
             await self._first_response.wait()
         if not self._first_response.is_set():
@@ -155,7 +156,7 @@ class _ResourceSubscription:
                     await self._run_on_session(
                         await connection.get_shared_session(started_here=False), connection.replaced
                     )
-                    continue  # the link was left in order, and the next one is waited for
+                    continue  # the session ended normally: wait for the next one
                 pause = RETRY_SECONDS
             except UpstreamError as error:
                 self._rejection = error.error
@@ -167,7 +168,7 @@ class _ResourceSubscription:
             await self._clock.sleep(pause)
 
     async def _run_on_session(self, session: UpstreamSession, replaced: anyio.Event) -> None:
-        """Until the link is left, or belongs to a connection that was given up; raises `RequestFailed`."""
+        """Run until the session closes or the connection is replaced; raises `RequestFailed`."""
         reading = asyncio.create_task(
             self._run_modern(session) if session.protocol.is_modern else self._run_legacy(session)
         )
@@ -184,7 +185,7 @@ class _ResourceSubscription:
         self._first_response.set()
         if self._may_have_missed_change:
             self._publish_change()
-        self._may_have_missed_change = True  # for whatever comes after this subscription
+        self._may_have_missed_change = True  # for the next subscription
 
     def _publish_change(self) -> None:
         self._change_notifications.publish_change(UpstreamChange(upstream=self.upstream, uri=self.uri))
@@ -200,11 +201,11 @@ class _ResourceSubscription:
                 )
             if self.uri not in acknowledged_filter.get("resourceSubscriptions", ()):
                 raise UpstreamError(
-                    {"code": INVALID_PARAMS, "message": "The upstream does not tell when this changes."}
+                    {"code": INVALID_PARAMS, "message": "The upstream does not send updates of this resource."}
                 )
             self._on_subscribed()
             while await stream.next_notification() is not None:
-                self._publish_change()  # the stream is for this resource alone: it, or a part of it, has changed
+                self._publish_change()  # the stream serves only this resource
             if isinstance(stream.failure, RequestFailed):
                 raise stream.failure
             raise InvalidUpstreamResponse("The upstream ended the stream.")
@@ -223,10 +224,10 @@ class _ResourceSubscription:
                     await session.send_request("resources/unsubscribe", {"uri": self.uri})
 
     async def _forward_subresource_changes(self, changes: AsyncIterator[UpstreamChange]) -> None:
-        """A server may name a part of what was subscribed to (specification, server/resources: "might be a sub-resource")."""
-        whole = f"{self.uri.rstrip('/')}/"
+        """A notification may name a part of the resource (specification, server/resources: "might be a sub-resource")."""
+        prefix = f"{self.uri.rstrip('/')}/"
         async for change in changes:
-            if change.uri is not None and change.uri != self.uri and change.uri.startswith(whole):
+            if change.uri is not None and change.uri != self.uri and change.uri.startswith(prefix):
                 self._publish_change()
 
     async def _ping_session(self, session: UpstreamSession) -> None:

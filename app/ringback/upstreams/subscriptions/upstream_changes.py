@@ -1,12 +1,12 @@
-"""The worker behind `upstream.changed`: what upstreams tell unasked becomes events of whoever has a webhook for it.
+"""The worker that records changes of upstreams as `upstream.changed` events for webhooks.
 
-    webhooks ──▶ the resources that they name are watched, those and no others
-    changes  ──▶ due ──▶ one transaction: an event for each principal that wants to hear ──▶ not due any more
+    webhooks ──▶ subscriptions to exactly the resources that they name
+    changes  ──▶ pending ──▶ one transaction: an event for each principal with a matching webhook ──▶ no longer pending
 
-The same thing rings at most once a second; what comes in between rings when that second is over, so the last change always
-does. A change is due until it is written down: neither a store that cannot be written nor a bug here loses one. What nobody
-could hear, while this process did not run or an upstream was away, rings once as soon as it can be heard again. While the
-store cannot be written, changes of so many different resources of an upstream wait, and no more.
+Changes of the same list or resource make at most one event a second; the last change always makes one. A change stays pending
+until it is stored, so neither an unavailable store nor a bug loses it. After a restart or a reconnect, each watched resource
+makes one event, because changes may have been missed. While the store is unavailable, `PendingChanges` limits the pending
+resource changes.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from ringback.waits import wait_first
 log = logging.getLogger(__name__)
 
 EVENT_INTERVAL_SECONDS: Final = 1.0
-"""Between two events about the same thing, since an upstream may tell of a file a thousand times a second; and between two
-attempts to write one down."""
+"""Between two events about the same list or resource, because an upstream may report a file a thousand times a second. Also
+between two attempts to store a change."""
 REREAD_SECONDS: Final = 60.0
-"""How long an expired webhook, or a missed ring, can go unnoticed."""
+"""The longest time for which an expired webhook or a lost wake-up goes unnoticed."""
 RESUBSCRIBE_SECONDS: Final = 60.0
-"""Between two attempts to watch a resource that the upstream refuses to tell of."""
+"""Between two attempts to subscribe to a resource after a rejection."""
 
 
 class UpstreamChangeRecorder:
@@ -41,7 +41,7 @@ class UpstreamChangeRecorder:
     def __init__(
         self, *, store: Store, clock: Clock, recorder: Recorder, proxy: UpstreamProxyPort, changes: ChangeStream
     ) -> None:
-        """`changes` holds what all upstreams have told since they were opened."""
+        """`changes` has all changes since the upstreams were opened."""
         self._store = store
         self._clock = clock
         self._recorder = recorder
@@ -58,10 +58,10 @@ class UpstreamChangeRecorder:
             for task in tasks:
                 task.cancel()
 
-    # -- which resources are watched --
+    # -- subscriptions --
 
     async def _follow_subscriptions(self) -> None:
-        """Follow the webhooks. What is named when this begins may have changed before."""
+        """Subscribe to the resources of webhooks. Those of the first round may have changed before this process started."""
         tasks_by_resource: dict[tuple[str, str], asyncio.Task[None]] = {}
         missed = True
         async with asyncio.TaskGroup() as group:
@@ -74,8 +74,8 @@ class UpstreamChangeRecorder:
                             for subscription in subscriptions
                             if subscription.resource_uri
                         }
-                        for gone in tasks_by_resource.keys() - wanted:
-                            tasks_by_resource.pop(gone).cancel()
+                        for unwanted in tasks_by_resource.keys() - wanted:
+                            tasks_by_resource.pop(unwanted).cancel()
                         for upstream, uri in wanted - tasks_by_resource.keys():
                             tasks_by_resource[upstream, uri] = group.create_task(
                                 self._keep_subscribed(upstream, uri, may_have_missed=missed)
@@ -95,7 +95,7 @@ class UpstreamChangeRecorder:
             may_have_missed = True
             await self._clock.sleep(RESUBSCRIBE_SECONDS)
 
-    # -- what becomes an event --
+    # -- events --
 
     def _schedule_change(self, change: UpstreamChange) -> None:
         now = self._clock.monotonic()
@@ -122,7 +122,7 @@ class UpstreamChangeRecorder:
         )
 
     async def _record_due(self, changes: Sequence[UpstreamChange], now: float) -> None:
-        """Write them down; what could not be is due again. What is added while this writes rings for itself."""
+        """Store the changes, or schedule them again. A change that arrives during the write makes an event of its own."""
         self._recorded_at = {
             change: at for change, at in self._recorded_at.items() if at > now - EVENT_INTERVAL_SECONDS
         }
@@ -143,8 +143,8 @@ class UpstreamChangeRecorder:
                     self._schedule_change(change)
 
     async def _write_events(self, tx: Transaction, changes: Sequence[UpstreamChange]) -> None:
-        """Principals come in sorted order, because the head of each one's log is locked until the commit."""
-        for subscription in sorted(await _read_subscriptions(tx), key=lambda watch: watch.principal):
+        """Principals are sorted, because each log head stays locked until the commit."""
+        for subscription in sorted(await _read_subscriptions(tx), key=lambda each: each.principal):
             for change in changes:
                 if subscription.matches_change(change):
                     await self._recorder.record_upstream_change(

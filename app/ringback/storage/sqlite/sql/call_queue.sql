@@ -1,5 +1,5 @@
--- Step from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
--- cost no more than one. Turns come first, then whoever was served longest ago.
+-- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
+-- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream
@@ -37,7 +37,7 @@ WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :ups
 ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 
 -- name: by_ids
-SELECT whole_calls.*
+SELECT {call in whole_calls}
 FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted.value
 ORDER BY wanted.key;
 
@@ -46,8 +46,8 @@ UPDATE calls SET lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
 RETURNING id;
 
--- name: lapsed
-SELECT * FROM whole_calls
+-- name: lease_expired
+SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
     SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
     UNION ALL
@@ -55,22 +55,22 @@ WHERE id IN (
 )
 ORDER BY id LIMIT :limit;
 
--- name: overdue
-SELECT * FROM whole_calls
+-- name: past_deadline
+SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
     SELECT id FROM calls WHERE phase IN ('queued', 'parked') AND deadline_at <= :now ORDER BY deadline_at LIMIT :limit
 );
 
--- name: abandoned
-SELECT * FROM whole_calls
+-- name: leased_by_others
+SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
     SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND lease_owner IS NOT :owner LIMIT :limit
 );
 
 -- name: expired
-SELECT * FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
 
--- name: of_task
-SELECT * FROM whole_calls
+-- name: by_task
+SELECT {call in whole_calls} FROM whole_calls
 WHERE upstream = :upstream AND handle IS NOT NULL AND json_extract(handle, '$[1].task_id') = :task_id
 ORDER BY id LIMIT 1;

@@ -1,31 +1,21 @@
 -- name: insert
-INSERT INTO calls (
-    id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, outcome,
-    progress, error, result_bytes, result_sha256, handle, input_requests, input_responses, input_round, accepts_input,
-    rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, dispatched_at, runs, attended_until,
-    token_version, created_at, updated_at, finished_at, deadline_at, expires_at
-) VALUES (
-    :id, :principal, :upstream, :tool, :client_session_id, :correlation_id, :idempotency_key, :request_hash, :status, :phase, :outcome,
-    :progress, :error, :result_bytes, :result_sha256, :handle, :input_requests, :input_responses, :input_round, :accepts_input,
-    :rerun_policy, :rerun_allowed, :cancel_requested, :lease_owner, :lease_token, :lease_until, :dispatched_at, :runs, :attended_until,
-    :token_version, :created_at, :updated_at, :finished_at, :deadline_at, :expires_at
-);
+INSERT INTO calls {new call};
 
 -- name: insert_input
 INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
 
 -- name: get
-SELECT * FROM whole_calls WHERE id = :id;
+SELECT {call in whole_calls} FROM whole_calls WHERE id = :id;
 
 -- name: by_idempotency_key
-SELECT * FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
+SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
 
--- The pages differ only in the index they walk. Each looks at the next `scan` calls of its index and no further, however few of
--- them match: SQLite ends the innermost SELECT at its own LIMIT, and stops it as soon as enough has matched. '~' sorts after
--- every id. What begins with `end_of` tells where such a look ended, from the index alone; no row when the list ended before.
+-- The pages differ only in their index. Each visits the next `scan` calls of its index at most, however few of them match: SQLite
+-- ends the innermost SELECT at its own LIMIT, and stops it once enough calls have matched. '~' sorts after every id. A statement
+-- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
 -- name: page
-SELECT whole_calls.*
+SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, upstream, tool FROM calls
@@ -41,7 +31,7 @@ CROSS JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
 -- name: page_of_session
-SELECT whole_calls.*
+SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
         SELECT id, correlation_id, status, upstream, tool FROM calls
@@ -58,7 +48,7 @@ CROSS JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
 -- name: page_of_correlation
-SELECT whole_calls.*
+SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, upstream, tool FROM calls
@@ -74,7 +64,7 @@ CROSS JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
 -- name: page_of_status
-SELECT whole_calls.*
+SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
         SELECT id, upstream, tool FROM calls
@@ -108,8 +98,8 @@ SELECT id FROM calls
 WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
--- One statement for each kind of change: it writes what the change decides, and leaves every other column to its own writer.
--- Each is refused once the call has another status, or (when a token is given) another lease.
+-- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the
+-- call has another status or, with a token, another lease.
 
 -- name: update_dispatched
 UPDATE calls SET dispatched_at = :dispatched_at, runs = :runs, updated_at = :updated_at
@@ -151,7 +141,7 @@ WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = 
 UPDATE calls SET attended_until = :attended_until
 WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
 
--- A cancellation that was asked for stays asked for, also when it did not end the call.
+-- A requested cancellation stays requested, also if it did not end the call.
 -- name: update_ended
 UPDATE calls SET
     status = :status, phase = :phase, outcome = :outcome, progress = :progress, error = :error, result_bytes = :result_bytes,

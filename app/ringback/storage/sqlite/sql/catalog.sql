@@ -1,11 +1,11 @@
--- What upstreams told of themselves and listed last.
+-- The last profile and lists of each upstream.
 
 -- name: all
-SELECT * FROM catalog ORDER BY upstream, part;
+SELECT {catalog_part in catalog} FROM catalog ORDER BY upstream, part;
 
--- name: put
-INSERT INTO catalog (upstream, part, body, fetched_at) VALUES (:upstream, :part, :body, :fetched_at)
+-- name: save_part
+INSERT INTO catalog {new catalog_part}
 ON CONFLICT (upstream, part) DO UPDATE SET body = excluded.body, fetched_at = excluded.fetched_at;
 
--- name: keep_only
+-- name: remove_other_upstreams
 DELETE FROM catalog WHERE upstream NOT IN (SELECT value FROM json_each(:upstreams));

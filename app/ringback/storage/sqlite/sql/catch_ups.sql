@@ -1,14 +1,14 @@
--- Webhooks that first hear what the log already holds.
+-- Webhooks that get the events in the log before new ones.
 
 -- name: get
-SELECT * FROM catch_ups WHERE webhook_id = :webhook_id;
+SELECT {catch_up in catch_ups} FROM catch_ups WHERE webhook_id = :webhook_id;
 
 -- name: next
-SELECT * FROM catch_ups WHERE principal > :after ORDER BY principal, webhook_id LIMIT 1;
+SELECT {catch_up in catch_ups} FROM catch_ups WHERE principal > :after ORDER BY principal, webhook_id LIMIT 1;
 
--- name: put
-INSERT INTO catch_ups (webhook_id, principal, seq, delivered) VALUES (:webhook_id, :principal, :seq, :delivered)
+-- name: save
+INSERT INTO catch_ups {new catch_up}
 ON CONFLICT (webhook_id) DO UPDATE SET seq = excluded.seq, delivered = excluded.delivered;
 
--- name: end
+-- name: remove
 DELETE FROM catch_ups WHERE webhook_id = :webhook_id;

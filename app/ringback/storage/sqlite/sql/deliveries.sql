@@ -1,24 +1,18 @@
 -- name: insert
-INSERT INTO deliveries (
-    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
-    lease_owner, lease_token, lease_until, last_category, created_at, finished_at
-) VALUES (
-    :id, :principal, :webhook_id, :event_id, :kind, :call_id, :seq, :generation, :state, :attempts, :due_at, :give_up_at,
-    :order_key, :lease_owner, :lease_token, :lease_until, :last_category, :created_at, :finished_at
-);
+INSERT INTO deliveries {new delivery};
 
 -- name: insert_body
 INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
 
 -- name: get
-SELECT * FROM whole_deliveries WHERE id = :id;
+SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
 
--- The pages differ only in the index they walk. Each looks at the next `scan` deliveries of its index and no further, however few
--- of them match; `end_of` tells where that look ended, and has no row when the list ended before. '~' sorts after every id. All
--- deliveries of a call are of one principal, and so are all of a webhook: `owner_of` tells whose.
+-- The pages differ only in their index. Each visits the next `scan` deliveries of its index at most, however few of them match.
+-- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
+-- call have one principal, and so have all of a webhook: `owner_of_…` returns it.
 
 -- name: page
-SELECT whole_deliveries.*
+SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, state FROM deliveries
@@ -32,7 +26,7 @@ CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
 ORDER BY whole_deliveries.id DESC;
 
 -- name: page_of_call
-SELECT whole_deliveries.*
+SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state, webhook_id FROM deliveries
@@ -48,7 +42,7 @@ CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
 ORDER BY whole_deliveries.id DESC;
 
 -- name: page_of_webhook
-SELECT whole_deliveries.*
+SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state FROM deliveries
@@ -83,12 +77,12 @@ SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT
 SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
 
 -- name: page_of_dead
-SELECT * FROM whole_deliveries
+SELECT {delivery in whole_deliveries} FROM whole_deliveries
 WHERE principal = :principal AND state = 'dead' AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_dead_of_webhook
-SELECT * FROM whole_deliveries
+SELECT {delivery in whole_deliveries} FROM whole_deliveries
 WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before, '~') AND +principal = :principal
 ORDER BY id DESC LIMIT :limit;
 
@@ -100,7 +94,7 @@ SELECT wanted.value AS webhook_id, (
 FROM json_each(:webhook_ids) AS wanted;
 
 -- name: attempts
-SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
+SELECT {attempt in attempts} FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 
 -- name: remove
 DELETE FROM deliveries WHERE id IN (

@@ -1,21 +1,21 @@
--- name: due_front
+-- name: oldest_due
 SELECT webhook_id FROM deliveries WHERE state = 'pending' AND due_at <= :now ORDER BY due_at LIMIT :limit;
 
--- Step from webhook to webhook along the index, past the next `scan` of them: however much one of them has piled up, it costs as
--- much as the others. Every one that was visited is a row; `due_at` is NULL when nothing of it is due.
--- name: due_lanes
-WITH RECURSIVE lanes (webhook_id, number) AS (
+-- Steps from webhook to webhook along the index, and visits the next `scan` webhooks at most: one with many deliveries costs as
+-- much as any other. Every visited webhook is a row; its `due_at` is NULL if it has nothing due.
+-- name: due_webhooks
+WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'pending' AND webhook_id > :after
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'pending' AND webhook_id > lanes.webhook_id), number + 1
-    FROM lanes WHERE lanes.webhook_id IS NOT NULL AND number < :scan
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'pending' AND webhook_id > webhook_ids.webhook_id), number + 1
+    FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_id, (
     SELECT due_at FROM deliveries
-    WHERE webhook_id = lanes.webhook_id AND state = 'pending' AND due_at <= :now
+    WHERE webhook_id = webhook_ids.webhook_id AND state = 'pending' AND due_at <= :now
     ORDER BY due_at LIMIT 1
 ) AS due_at
-FROM lanes WHERE webhook_id IS NOT NULL
+FROM webhook_ids WHERE webhook_id IS NOT NULL
 ORDER BY webhook_id;
 
 -- name: due
@@ -23,8 +23,8 @@ SELECT id FROM deliveries
 WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now
 ORDER BY due_at, seq LIMIT :limit;
 
--- Step from order key to order key, past the next `scan` of them: what waits behind the first of a key is never looked at. The
--- first goes if it is due and nothing of its key is out. Every key that was visited is a row; `id` is NULL when nothing of it goes.
+-- Steps from order key to order key, and visits the next `scan` keys at most and only the first delivery of each. That one is sent
+-- if it is due and no other delivery of its key is leased. Every visited key is a row; its `id` is NULL if it has nothing to send.
 -- name: due_in_order
 WITH RECURSIVE keys (order_key, number) AS (
     SELECT min(order_key), 1 FROM deliveries
@@ -49,7 +49,7 @@ AND first.state = 'pending' AND first.due_at <= :now AND NOT EXISTS (
 WHERE keys.order_key IS NOT NULL
 ORDER BY keys.order_key;
 
--- What has no key was made before order was asked for, or is an envelope.
+-- Deliveries without a key: control envelopes, and those created before the webhook became ordered.
 -- name: due_without_key
 SELECT id, due_at FROM deliveries INDEXED BY deliveries_without_key
 WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND due_at <= :now
@@ -61,22 +61,21 @@ UPDATE deliveries SET
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: by_ids
-SELECT whole_deliveries.*
+SELECT {delivery in whole_deliveries}
 FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value
 ORDER BY due_at, seq;
 
--- name: settle
+-- name: apply_updates
 UPDATE deliveries SET
-    state = settled.value ->> 1, attempts = settled.value ->> 2, due_at = settled.value ->> 3,
-    last_category = settled.value ->> 4, finished_at = settled.value ->> 5, lease_owner = NULL, lease_token = NULL,
+    state = updated.value ->> 1, attempts = updated.value ->> 2, due_at = updated.value ->> 3,
+    last_category = updated.value ->> 4, finished_at = updated.value ->> 5, lease_owner = NULL, lease_token = NULL,
     lease_until = NULL
-FROM json_each(:rows) AS settled
-WHERE deliveries.id = settled.value ->> 0 AND state = 'leased' AND lease_token = settled.value ->> 6
+FROM json_each(:rows) AS updated
+WHERE deliveries.id = updated.value ->> 0 AND state = 'leased' AND lease_token = updated.value ->> 6
 RETURNING deliveries.id;
 
--- name: log
-INSERT INTO attempts (delivery_id, id, number, started_at, duration_ms, category, status_code, excerpt)
-VALUES (:delivery_id, :id, :number, :started_at, :duration_ms, :category, :status_code, :excerpt);
+-- name: insert_attempt
+INSERT INTO attempts {new attempt};
 
 -- name: give_up
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (

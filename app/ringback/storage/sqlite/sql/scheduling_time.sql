@@ -1,6 +1,6 @@
--- name: last
+-- name: load
 SELECT instant FROM scheduling_time WHERE id = 1;
 
--- name: keep
+-- name: save
 INSERT INTO scheduling_time (id, instant) VALUES (1, :now)
 ON CONFLICT (id) DO UPDATE SET instant = max(instant, excluded.instant);

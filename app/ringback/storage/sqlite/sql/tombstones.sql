@@ -1,18 +1,17 @@
--- What is left of expired calls.
+-- Expired calls: enough to keep the promise of their idempotency keys.
 
--- name: bury
-INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
-VALUES (:call_id, :principal, :idempotency_key, :request_hash, :expired_at);
+-- name: insert
+INSERT INTO tombstones {new tombstone};
 
 -- name: delete_call
 DELETE FROM calls WHERE id = :call_id;
 
--- Its own webhook may still have something to deliver; once that is over, it goes like every webhook that has expired.
+-- The call's own webhook may still have deliveries. After them it is removed like every expired webhook.
 -- name: expire_own_webhook
 UPDATE webhooks SET expires_at = :expired_at WHERE principal = :principal AND call_id = :call_id AND origin = 'call';
 
 -- name: get
-SELECT * FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
+SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
 
 -- name: remove
 DELETE FROM tombstones WHERE call_id IN (

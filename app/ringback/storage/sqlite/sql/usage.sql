@@ -1,10 +1,10 @@
--- name: of
+-- name: usage
 SELECT
     coalesce(sum(CASE WHEN status IN ('working', 'input_required') THEN calls END), 0) AS open_calls,
     coalesce(sum(result_bytes), 0) AS result_bytes
 FROM call_counts WHERE principal = :principal;
 
--- name: webhooks
+-- name: count_webhooks
 SELECT count(*) AS count FROM (SELECT 1 FROM webhooks WHERE principal = :principal AND origin <> 'call' LIMIT :limit);
 
 -- name: calls_by_status
@@ -15,5 +15,5 @@ SELECT 'held' AS state, count(*) AS count FROM deliveries WHERE state = 'held'
 UNION ALL SELECT 'pending', count(*) FROM deliveries WHERE state = 'pending'
 UNION ALL SELECT 'leased', count(*) FROM deliveries WHERE state = 'leased';
 
--- name: events
+-- name: count_events
 SELECT coalesce(sum(seq), 0) AS count FROM log_heads;

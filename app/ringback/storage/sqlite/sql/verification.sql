@@ -1,38 +1,37 @@
--- name: put
-INSERT INTO challenges (webhook_id, principal, url, origin, attempts, due_at, token)
-VALUES (:webhook_id, :principal, :url, :origin, :attempts, :due_at, :token)
+-- name: save_challenge
+INSERT INTO challenges {new challenge}
 ON CONFLICT (webhook_id) DO UPDATE SET
     url = excluded.url, origin = excluded.origin, attempts = excluded.attempts, due_at = excluded.due_at,
     token = excluded.token;
 
--- name: get
-SELECT * FROM challenges WHERE webhook_id = :webhook_id;
+-- name: get_challenge
+SELECT {challenge in challenges} FROM challenges WHERE webhook_id = :webhook_id;
 
--- name: due
-SELECT * FROM challenges WHERE due_at <= :now ORDER BY due_at LIMIT :limit;
+-- name: due_challenges
+SELECT {challenge in challenges} FROM challenges WHERE due_at <= :now ORDER BY due_at LIMIT :limit;
 
 -- name: next_due
 SELECT min(due_at) AS due_at FROM challenges;
 
--- name: drop
+-- name: remove_challenge
 DELETE FROM challenges WHERE webhook_id = :webhook_id;
 
--- name: asked_of_origin
+-- name: recent_of_origin
 SELECT count(*) AS sent, min(sent_at) AS first_at, (
     SELECT count(DISTINCT principal || ' ' || url) FROM challenges WHERE origin = :key AND attempts = 0
 ) AS waiting
 FROM challenges_sent WHERE origin = :key AND sent_at > :since;
 
--- name: asked_of_principal
+-- name: recent_of_principal
 SELECT count(*) AS sent, min(sent_at) AS first_at, (
     SELECT count(DISTINCT principal || ' ' || url) FROM challenges WHERE principal = :key AND attempts = 0
 ) AS waiting
 FROM challenges_sent WHERE principal = :key AND sent_at > :since;
 
--- name: note
+-- name: record_sent
 INSERT INTO challenges_sent (origin, principal, sent_at) VALUES (:origin, :principal, :now);
 
--- name: forget
+-- name: remove_sent
 DELETE FROM challenges_sent WHERE id IN (
     SELECT id FROM challenges_sent WHERE sent_at <= :older_than ORDER BY sent_at LIMIT :limit
 );
@@ -40,11 +39,11 @@ DELETE FROM challenges_sent WHERE id IN (
 -- name: proven_at
 SELECT proven_at FROM proofs WHERE principal = :principal AND url = :url;
 
--- name: save
+-- name: save_proof
 INSERT INTO proofs (principal, url, proven_at) VALUES (:principal, :url, :now)
 ON CONFLICT (principal, url) DO UPDATE SET proven_at = excluded.proven_at;
 
--- name: remove
+-- name: remove_proofs
 DELETE FROM proofs WHERE (principal, url) IN (
     SELECT principal, url FROM proofs WHERE proven_at < :older_than ORDER BY proven_at LIMIT :limit
 );

@@ -1,13 +1,13 @@
--- name: latest
-SELECT whole_deliveries.*
+-- name: latest_by_event
+SELECT {delivery in whole_deliveries}
 FROM json_each(:event_ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = (
     SELECT id FROM deliveries WHERE event_id = wanted.value AND webhook_id = :webhook_id ORDER BY generation DESC LIMIT 1
 )
 ORDER BY wanted.key;
 
--- Looks at the next `scan` that were given up, of which many may have been sent again since.
+-- Visits the next `scan` dead deliveries, many of which may have been sent again since.
 -- name: dead
-SELECT whole_deliveries.*
+SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, event_id, webhook_id, generation, kind, seq FROM deliveries
@@ -28,21 +28,21 @@ SELECT id FROM deliveries
 WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
--- name: release
+-- name: release_held
 UPDATE deliveries SET state = 'pending', due_at = :now WHERE id IN (
     SELECT id FROM deliveries INDEXED BY deliveries_held
     WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
 );
 
--- name: hold
+-- name: hold_pending
 UPDATE deliveries SET state = 'held' WHERE id IN (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
 );
 
--- name: held
+-- name: count_held
 SELECT held FROM held_counts WHERE webhook_id = :webhook_id;
 
--- name: cancel
+-- name: cancel_open
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE id IN (

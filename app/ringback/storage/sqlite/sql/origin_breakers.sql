@@ -1,7 +1,7 @@
 -- The breakers of origins.
 
 -- name: breakers
-SELECT * FROM origins WHERE origin IN (SELECT value FROM json_each(:origins));
+SELECT {circuit_breaker in origins}, origin FROM origins WHERE origin IN (SELECT value FROM json_each(:origins));
 
 -- name: save
 INSERT INTO origins (origin, failures, openings, paused_until, changed_at)
@@ -10,7 +10,7 @@ ON CONFLICT (origin) DO UPDATE SET
     failures = excluded.failures, openings = excluded.openings, paused_until = excluded.paused_until,
     changed_at = excluded.changed_at;
 
--- name: forget
+-- name: close
 DELETE FROM origins WHERE origin = :origin;
 
 -- name: remove

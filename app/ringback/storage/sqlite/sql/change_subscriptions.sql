@@ -1,11 +1,11 @@
--- Webhooks that hear what upstreams tell unasked.
+-- Webhooks that match change notifications of upstreams.
 
 -- name: all
-SELECT principal, upstream, resource_uri
+SELECT {change_subscription in webhooks}
 FROM webhooks
 WHERE instr(events, '"upstream.changed"') > 0 AND upstream IS NOT NULL AND state <> 'disabled' AND expires_at IS NULL
 UNION
-SELECT principal, upstream, resource_uri
+SELECT {change_subscription in webhooks}
 FROM webhooks
 WHERE instr(events, '"upstream.changed"') > 0 AND upstream IS NOT NULL AND state <> 'disabled' AND expires_at > :now
 ORDER BY principal, upstream, resource_uri;

@@ -1,0 +1,123 @@
+"""New calls: the request, the checks and the response that starting, adopting and reporting a call share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain.call import Call, compute_request_hash
+from ringback.domain.clock import seconds
+from ringback.domain.cursor import LogPosition
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.event import EventName, build_call_event
+from ringback.domain.ids import EventId, IdGenerator
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.webhook import Webhook
+from ringback.notifier.recorder import find_matching_webhooks
+from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.services.quotas import QuotaEnforcer
+from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
+
+TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
+TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRequest:
+    """The members that every request for a new call has."""
+
+    upstream: str
+    tool: str
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    callback: WebhookRegistration | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
+    """The call's deadline, counted from the creation of the call."""
+
+    def require_allowed(self, caller: Caller, scope: Scope) -> None:
+        """Raise `Forbidden` without the scope. A callback is a webhook, so it also needs the scope `webhooks`."""
+        caller.require_scope(scope)
+        if self.callback is not None:
+            caller.require_scope(Scope.WEBHOOKS)
+
+    def require_valid_timeout(self) -> None:
+        if not 0 < self.timeout_seconds <= TIMEOUT_SECONDS_MAX:
+            raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
+
+    def hash_with_arguments(self, arguments: dict[str, Any]) -> str:
+        """The hash that decides whether two requests are the same request."""
+        return compute_request_hash(
+            upstream=self.upstream,
+            tool=self.tool,
+            arguments=arguments,
+            callback_url=self.callback.url if self.callback else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedCall:
+    """The response to a request that starts, adopts or reports a call."""
+
+    call: Call
+    resume_token: str = field(repr=False)
+    webhooks: Sequence[Webhook]
+    """The webhooks that receive a callback when the call ends."""
+    is_new: bool
+    """False when the idempotency key named a call that already existed."""
+    callback_secret: str | None = field(default=None, repr=False)
+    """The callback's signing secret if the service has just generated it. It is shown only in this response."""
+
+
+class NewCallWriter:
+    """Stores a new call together with its callback, and builds the response."""
+
+    def __init__(
+        self,
+        *,
+        ids: IdGenerator,
+        tokens: CallResumeTokens,
+        registrations: WebhookRegistrations,
+        quotas: QuotaEnforcer,
+    ) -> None:
+        self._ids = ids
+        self._tokens = tokens
+        self._registrations = registrations
+        self._quotas = quotas
+
+    def build_call(self, principal: Principal, request: CallRequest, *, now: datetime, **values: Any) -> Call:
+        return Call(
+            id=self._ids.new_call_id(),
+            principal=principal,
+            upstream=request.upstream,
+            tool=request.tool,
+            client_session_id=request.client_session_id,
+            correlation_id=request.correlation_id,
+            created_at=now,
+            updated_at=now,
+            deadline_at=now + seconds(request.timeout_seconds),
+            **values,
+        )
+
+    async def insert_callback(self, tx: Transaction, call: Call, callback: Webhook | None) -> None:
+        """Check the quota of calls and store the callback. Both can refuse the call, so this comes before its row."""
+        await self._quotas.require_call_quota(tx, call.principal)
+        await self._registrations.insert_callback(tx, callback, call)
+
+    async def build_started_call(
+        self, tx: Transaction, call: Call, *, created: bool, secret: str | None = None
+    ) -> StartedCall:
+        """A new call's token stands at the end of the log before the call's first event; any other token at its beginning.
+
+        The token's position carries no mark: a log without this position belongs to a database without this call.
+        """
+        head = await tx.event_log.get_head(call.principal)
+        completion_event = build_call_event(EventName.CALL_FINISHED, call, event_id=EventId(""), seq=head, now=tx.now())
+        position = LogPosition(head if created and not call.is_final else 0)
+        return StartedCall(
+            call=call,
+            resume_token=self._tokens.issue_token(call, position=position),
+            webhooks=await find_matching_webhooks(tx, completion_event),
+            is_new=created,
+            callback_secret=secret,
+        )

@@ -1,0 +1,85 @@
+"""The codec of every record that a store keeps, for the column types of one database."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ringback.domain import jsontext
+from ringback.domain.call import Call, Handle, InputRequest, Progress
+from ringback.domain.call_rows import Tombstone
+from ringback.domain.catch_up import CatchUp
+from ringback.domain.change_subscriptions import ChangeSubscription
+from ringback.domain.circuit_breaker import CircuitBreaker
+from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
+from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.event import Event, progress_data
+from ringback.domain.principal import ApiKey
+from ringback.domain.upstream_rows import CatalogPart, ToolAlias
+from ringback.domain.verification import Challenge
+from ringback.domain.webhook import Webhook, WebhookSecret
+from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
+
+
+class Records:
+    """Codecs by record. A body and secrets are sealed: their columns hold what a `Sealer` makes of the encoded value."""
+
+    def __init__(self, types: ColumnTypes) -> None:
+        json = types.json
+        self.call = RowCodec(
+            Call,
+            types,
+            columns={
+                "progress": json.storing(progress_data, lambda values: Progress(**values)),
+                "handle": json.storing(
+                    lambda handle: [handle.driver, handle.data], lambda pair: Handle(driver=pair[0], data=pair[1])
+                ),
+                "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
+                "input_responses": json.storing(dict, dict, empty_is_null=True),
+            },
+            stored_apart=("arguments", "meta"),
+        )
+        self.tombstone = RowCodec(Tombstone, types)
+        self.event = RowCodec(Event, types)
+        self.delivery = RowCodec(Delivery, types, stored_apart=("body",), sealed=("body",))
+        self.attempt = RowCodec(Attempt, types)
+        self.circuit_breaker = RowCodec(CircuitBreaker, types)
+        self.webhook = RowCodec(
+            Webhook,
+            types,
+            columns={"secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets)},
+            embedded={"breaker": self.circuit_breaker},
+            sealed=("secrets",),
+        )
+        self.catch_up = RowCodec(CatchUp, types)
+        self.change_subscription = RowCodec(ChangeSubscription, types)
+        self.challenge = RowCodec(Challenge, types)
+        self.api_key = RowCodec(ApiKey, types)
+        self.catalog_part = RowCodec(CatalogPart, types)
+        self.tool_alias = RowCodec(ToolAlias, types)
+
+    def by_name(self) -> Mapping[str, RowCodec[Any]]:
+        """The codecs under the names that statements use."""
+        return vars(self)
+
+
+def _encode_input_requests(requests: Mapping[str, InputRequest]) -> dict[str, Any]:
+    return {key: [request.name, request.method, request.params] for key, request in requests.items()}
+
+
+def _decode_input_requests(entries: Mapping[str, Any]) -> dict[str, InputRequest]:
+    return {
+        key: InputRequest(name=name, method=method, params=params) for key, (name, method, params) in entries.items()
+    }
+
+
+def _encode_secrets(secrets: tuple[WebhookSecret, ...]) -> bytes:
+    """`[[value, ends_at], …]`, newest first, instants in milliseconds since 1970: the text that is sealed."""
+    return jsontext.dumps(
+        [(secret.value, None if secret.ends_at is None else epoch_milliseconds(secret.ends_at)) for secret in secrets]
+    )
+
+
+def _decode_secrets(text: bytes) -> tuple[WebhookSecret, ...]:
+    return tuple(
+        WebhookSecret(value=value, ends_at=None if ends_at is None else from_epoch_milliseconds(ends_at))
+        for value, ends_at in jsontext.loads(text)
+    )

@@ -1,0 +1,55 @@
+-- The holder of the lease may have sent the delivery, so the attempt stays counted.
+-- name: release_expired_leases
+UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
+    SELECT id FROM deliveries WHERE state = 'leased' AND lease_until <= :now LIMIT :limit
+);
+
+-- name: release_leases_of_others
+UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
+    SELECT id FROM deliveries INDEXED BY deliveries_leased
+    WHERE state = 'leased' AND lease_owner IS NOT :owner LIMIT :limit
+);
+
+-- name: give_up_held
+UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
+    SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
+)
+RETURNING id;
+
+-- name: by_ids
+SELECT {delivery in whole_deliveries}
+FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value;
+
+-- Both step from webhook to webhook along the index of held deliveries, and visit the next `scan` webhooks at most. Every visited
+-- webhook is a row, so that the last row is where the next scan begins.
+
+-- name: webhooks_to_release
+WITH RECURSIVE webhook_ids (webhook_id, number) AS (
+    SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after
+    UNION ALL
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id), number + 1
+    FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
+)
+SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
+WHERE webhook_ids.webhook_id IS NOT NULL
+ORDER BY webhook_ids.webhook_id;
+
+-- name: webhooks_to_probe
+WITH RECURSIVE webhook_ids (webhook_id, number) AS (
+    SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after
+    UNION ALL
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id), number + 1
+    FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
+)
+SELECT webhook_ids.webhook_id AS id, coalesce(
+    webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
+    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
+    AND NOT EXISTS (
+        SELECT 1 FROM deliveries INDEXED BY deliveries_leased_to WHERE webhook_id = webhooks.id AND state = 'leased'
+    ),
+    false
+) AS wanted
+FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
+WHERE webhook_ids.webhook_id IS NOT NULL
+ORDER BY webhook_ids.webhook_id;
