@@ -69,9 +69,7 @@ class WebhookDeliveries(Protocol):
         ...
 
     async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
-        """Dead deliveries without a replay, oldest first, without tests. `after` is the `next_position` of the previous
-        page.
-        """
+        """Dead deliveries without a replay and without tests, oldest first. `after` as in `list_due_webhooks`."""
         ...
 
     async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
@@ -115,8 +113,7 @@ class DeliveryQueue(Protocol):
         ordered: bool,
         after: str = "",
     ) -> Page[Delivery, str]:
-        """Lease due deliveries of the webhook, longest due first. Each row's `attempts` counts the attempt that the lease is
-        for.
+        """Lease due deliveries of the webhook, longest due first. `attempts` of each row counts the leased attempt.
 
         With `ordered`, only the first open delivery of each order key is leased, and only while none of that key is leased. A
         bounded number of keys is read; `after` is the `next_position` of the previous call.
@@ -145,9 +142,7 @@ class DeliveryMaintenance(Protocol):
     """The same rows for the janitor."""
 
     async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
-        """Make deliveries pending whose lease ran out at or before `now`. The attempt stays counted, because it may have been
-        sent.
-        """
+        """Make deliveries pending whose lease ran out at or before `now`. The attempt stays counted: it may have been sent."""
         ...
 
     async def release_leases_of_others(self, *, owner: str, limit: int) -> int:

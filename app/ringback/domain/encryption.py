@@ -1,4 +1,4 @@
-"""Encryption at rest: what seals, and what is sealed as seen by whoever replaces keys, with the newest key anew."""
+"""Encryption at rest: the sealer, and ports of the store for sealed columns and their keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ class SealedColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResealStep:
-    """What came of one step through a column."""
+    """The result of one step through a column."""
 
     last_id: str | None
-    """The id of the last row that was looked at; None when there was none left."""
+    """The id of the last row read; None at the end of the column."""
     resealed: int
     unreadable: int
-    """Sealed with a key that is not in the ring any more. They stay as they are: the key may be put back."""
+    """Values sealed with a key that is missing from the ring. They are kept, because the key may be restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedCountStep:
-    """What one step through a column has counted."""
+    """The counts of one step through a column."""
 
     last_id: str | None
-    """The id of the last row that was counted; None when there was none left."""
+    """The id of the last row counted; None at the end of the column."""
     counts_by_key: Mapping[str, int]
 
 
@@ -40,15 +40,15 @@ class SealedRows(Protocol):
         ...
 
     async def reseal(self, column: SealedColumn, *, after: str, limit: int) -> ResealStep:
-        """Seal anew what an older key sealed, of the next `limit` rows after this id."""
+        """Seal values of older keys with the newest key, among the next `limit` rows after this id."""
         ...
 
 
 class SealingKeyRows(Protocol):
-    """The ids of the keys that sealed what is stored. The keys themselves are in the key ring."""
+    """The ids of the keys that sealed stored values. The key ring has the keys."""
 
     async def list_all(self) -> Mapping[str, datetime | None]:
-        """Each key's id, and since when an operator accepts that it is lost."""
+        """The id of each key, and when an operator accepted its loss (None: not accepted)."""
         ...
 
     async def add(self, key_id: str) -> None: ...
@@ -58,12 +58,12 @@ class SealingKeyRows(Protocol):
     async def accept_loss(self, key_id: str, *, now: datetime) -> None: ...
 
     async def has_sealed(self, key_id: str) -> bool:
-        """Whether anything that is stored was sealed with it. The first row ends the search; none means that all were read."""
+        """Whether this key sealed a stored value. Reads rows until the first match, so without a match it reads them all."""
         ...
 
 
 class Sealer(Protocol):
-    """Encryption at rest. `place` names table, row and column, so that a ciphertext is worth nothing anywhere else."""
+    """Encryption at rest. `associated_data` names table, row and column, so that a ciphertext is valid only there."""
 
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes: ...
 

@@ -1,7 +1,7 @@
-"""Events: what happened, in one order per principal.
+"""Events and their order in each principal's log.
 
-`seq` is the place in the principal's log. It is taken under the lock of the log's head and kept until commit, so it is the
-order of commits: a reader that has seen `seq` n will never find something new at or before n.
+`seq` is the position in the log. A transaction reserves it under the lock of the log's head and holds the lock until the
+commit, so `seq` is the order of commits: after a reader has seen `seq` n, no event appears at or before n.
 """
 
 from collections.abc import Mapping
@@ -33,23 +33,23 @@ class Event:
     seq: int
     name: EventName
     call_id: CallId | None
-    """None for what happened to no call: to a webhook (then so are upstream and tool), or to an upstream."""
+    """None for events of a webhook (without upstream and tool) and of an upstream."""
     client_session_id: str | None
     correlation_id: str | None
     upstream: str | None
     tool: str | None
     data: Mapping[str, Any] = field(repr=False)
-    """What every listener may know; a delivery adds what is for its receiver only."""
+    """Members for every reader. A delivery adds members for its receiver only."""
     created_at: datetime
 
     @property
     def position(self) -> LogPosition:
-        """The event's own place in the log: all that comes after it has a higher number."""
+        """The event's own position in the log."""
         return LogPosition(self.seq, event_mark(self.id))
 
 
 def build_call_event(name: EventName, call: Call, *, event_id: EventId, seq: int, now: datetime) -> Event:
-    """The event that tells what the call has just become."""
+    """The event for the call's new state."""
     return Event(
         id=event_id,
         principal=call.principal,
@@ -68,7 +68,7 @@ def build_call_event(name: EventName, call: Call, *, event_id: EventId, seq: int
 def build_upstream_event(
     principal: Principal, upstream: str, *, change: str, uri: str | None, event_id: EventId, seq: int, now: datetime
 ) -> Event:
-    """The event that tells that an upstream has changed. `uri` is one that the principal's own webhook names."""
+    """The event for a change of an upstream. `uri` is a resource that a webhook of the principal names."""
     data = {"upstream": upstream, "change": change}
     return Event(
         id=event_id,
@@ -86,9 +86,9 @@ def build_upstream_event(
 
 
 def call_event_data(name: EventName, call: Call) -> dict[str, Any]:
-    """An event's `data`. No text that an upstream controls is in it, but for progress, which is asked for by name.
+    """The event's `data`. It contains no text of the upstream, except in `call.progress`, which webhooks must subscribe to.
 
-    Of what an upstream wants to know there are our keys; the questions themselves are read with the call.
+    Input requests appear by their keys; clients read the requests with the call.
     """
     data: dict[str, Any] = {
         "call_id": call.id,

@@ -1,4 +1,4 @@
-"""The event log as the store keeps it: one for each principal, read from a place on."""
+"""Ports of the store for the event log. Each principal has one log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class EventFilter:
 
 class EventRows(Protocol):
     async def reserve_seqs(self, principal: Principal, count: int) -> int:
-        """Lock the principal's log until commit and take `count` places; the first of them."""
+        """Lock the principal's log until the commit and reserve `count` positions. Return the first."""
         ...
 
     async def insert(self, events: Sequence[Event]) -> None: ...
@@ -29,37 +29,38 @@ class EventRows(Protocol):
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         """Oldest first, with `event.seq > seq`.
 
-        It reads on until `limit` events were found: for filters that every event it reads matches (none, or `call_id` alone).
+        Reads until `limit` events match. Use it only without a filter or with `call_id` alone: then every event
+        read matches.
         """
         ...
 
     async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
-        """The same with any filter, from a bounded look into the log; `seq` is the `next_place` of the previous page."""
+        """The same with any filter and a bounded read. `seq` is the `next_position` of the previous page."""
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        """Remove events made before, and raise the horizon to the last of them."""
+        """Remove events from before `cutoff` and raise the retention floor to the last of them."""
         ...
 
 
 class EventLogRows(Protocol):
-    """Places of the same logs: which there are, and what stands where."""
+    """Positions of the same logs."""
 
     async def get_head(self, principal: Principal, *, lock: bool = False) -> int:
-        """The last place taken; 0 for an empty log. With `lock`, nothing is appended until this transaction ends."""
+        """The last reserved position; 0 for an empty log. With `lock`, no event is appended until the transaction ends."""
         ...
 
     async def get_retention_floor(self, principal: Principal) -> int:
-        """The highest place that retention has removed; a cursor before it has missed something."""
+        """The highest position that retention has removed. A cursor before it has missed events."""
         ...
 
     async def get_event_id(self, principal: Principal, seq: int) -> EventId | None:
-        """Of the event at this place; None when there is none, or when retention has removed it."""
+        """The id of the event at this position; None if there is none or retention has removed it."""
         ...
 
     async def last_seq_before(self, principal: Principal, instant: datetime) -> int:
-        """The last place taken before that instant; what retention has removed counts as older.
+        """The last position before the instant. Removed events count as older.
 
-        In a log whose clock once went back, a place between the first and the last such one.
+        If the clock once went back, the result is between the first and the last such position.
         """
         ...

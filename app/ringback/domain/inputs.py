@@ -1,11 +1,10 @@
-"""Questions of a tool in the middle of a call, and their answers.
+"""Input requests of a tool during a call, and the client's answers.
 
-    ask ──▶ input_requests {r1.1: …, r1.2: …} ──answer──▶ input_responses {…} ──pass_on──▶ gone
-                        status input_required          status working, once nothing is asked any more
+    request_input ──▶ input_requests {r1.1: …} ──answer_input──▶ input_responses {…} ──remove_sent_responses──▶ none
+                      status input_required                      status working, once no request is open
 
-An upstream names its questions as it likes, and may use a name again in a later round. Our keys are made here, one for each
-question that was ever asked in the call, so an answer that comes late answers nothing by mistake; and as they hold no text of
-the upstream's, they may stand where that has no place.
+An upstream chooses the names of its requests and may repeat a name in a later round. The keys made here are unique in a call,
+so a late answer cannot answer another request. They contain no text of the upstream, so events may carry them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,11 +16,11 @@ from ringback.domain import jsontext
 from ringback.domain.call import Call, CallPhase, CallStatus, InputRequest, advance_status, enter_phase
 
 ELICITATION_METHOD: Final = "elicitation/create"
-"""The one kind of question that is offered to upstreams (`runner.drivers.rounds`)."""
+"""The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
 INPUT_REQUESTS_MAX: Final = 32
-"""At once; a form with many fields is one request."""
+"""Open at once. A form with many fields is one request."""
 INPUT_BYTES_MAX: Final = 64 * 1024
-"""For all questions of a call together, and for all answers: they stand in the call's own row."""
+"""Bytes of all requests of a call, and of all answers: the call's row holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +28,14 @@ class InputAnswer:
     call: Call
     accepted: Sequence[str]
     ignored: Sequence[str]
-    """Keys that are not asked, or not any more."""
+    """Keys without an open request."""
 
 
 def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now: datetime) -> Call:
-    """The call with exactly these questions open, by the upstream's names; itself when that is how it is.
+    """The call with exactly these requests open, by the upstream's names; the same value if nothing changes.
 
-    What was answered and not yet passed on is not asked again. Raises ValueError for what is not offered, or too much.
+    A request whose answer waits to be sent is not opened again. Raises ValueError for other kinds of requests and above the
+    limits.
     """
     check_input_requests(requests)
     still_open = {key: request for key, request in call.input_requests.items() if request.name in requests}
@@ -54,7 +54,7 @@ def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now:
 
 
 def answer_input(call: Call, responses: Mapping[str, Any], *, now: datetime) -> InputAnswer:
-    """The call with what of this answers something; a parked one is queued again once nothing is asked any more."""
+    """The call with these answers. A parked call is queued again once no request is open."""
     accepted = [key for key in responses if key in call.input_requests]
     ignored = [key for key in responses if key not in call.input_requests]
     if not accepted:
@@ -72,14 +72,14 @@ def answer_input(call: Call, responses: Mapping[str, Any], *, now: datetime) -> 
 
 
 def remove_sent_responses(call: Call, names: Collection[str]) -> Call:
-    """The call without these answers, which the upstream has now."""
+    """The call without these answers, which the upstream has received."""
     return replace(
         call, input_responses={name: value for name, value in call.input_responses.items() if name not in names}
     )
 
 
 def clear_inputs(call: Call, *, now: datetime) -> Call:
-    """The call with nothing asked and nothing answered, as it was before its first round; its keys stay used."""
+    """The call without requests and answers. `input_round` stays, so that keys are not used again."""
     return _with_requests(replace(call, input_responses={}), {}, now=now)
 
 

@@ -1,15 +1,15 @@
-"""Whether a child process that says nothing is at work, or frozen: the rule by which one is replaced, and no other.
+"""Whether a silent child process works or is frozen. Only a frozen child is replaced.
 
     seen                                                             verdict
-    heard within `SILENT_SECONDS`, and it reads its input            ALIVE
-    stopped by a signal (state T) for `STOPPED_SECONDS`              FROZEN
+    output within `UNRESPONSIVE_AFTER_SECONDS`, and it reads input   ALIVE
+    stopped by a signal (T) for `STOPPED_TIMEOUT_SECONDS`            FROZEN
     silent, nothing in flight                                        FROZEN
     silent, and every deadline of what is in flight is past          FROZEN
     silent, or its input unread, while a call still has time         UNRESPONSIVE
 
-Silence counts from the last thing heard or, if that came later, from the first ping that got no answer: a server that has
-nothing to say is asked first. One that runs a synchronous tool on its event loop (the SDK's 1.x do) answers no ping meanwhile.
-So a call that still has time keeps it alive: ending a working server would end every call on it, for the sake of none.
+Silence counts from the last output or, if later, from the first unanswered ping, because an idle server sends nothing. A server
+that runs a synchronous tool on its event loop (SDK 1.x) answers no ping meanwhile, so a call before its deadline keeps the
+child alive: ending a working server would end every call on it.
 """
 
 from collections.abc import Collection
@@ -18,9 +18,9 @@ from enum import StrEnum
 from typing import Final
 
 UNRESPONSIVE_AFTER_SECONDS: Final = 30.0
-"""A ping is answered within milliseconds by whatever can answer; a machine that swaps takes seconds."""
+"""A working server answers a ping within milliseconds; a machine that swaps takes seconds."""
 STOPPED_TIMEOUT_SECONDS: Final = 10.0
-"""A person who stops a process to look at it, by Ctrl-Z or a debugger, goes on within moments, or is not using it."""
+"""Someone who stops a process by Ctrl-Z or a debugger continues it soon, or does not need it."""
 
 
 class Liveness(StrEnum):
@@ -31,16 +31,16 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessSample:
-    """What is seen of a child. All instants are seconds of one monotonic clock."""
+    """The observed state of a child. All instants are seconds of one monotonic clock."""
 
     now: float
     stopped_since: float | None = None
-    """When it was first seen stopped by a signal, if it was at each look since."""
+    """When it was first seen stopped by a signal, if every later check saw it stopped."""
     ping_unanswered_since: float | None = None
-    """When the ping was sent to which nothing has been heard since."""
+    """When the first ping was sent that no output has followed."""
     reads_input: bool = True
     deadlines: Collection[float] = ()
-    """Of the calls that are in flight on it."""
+    """Deadlines of the calls in flight on the child."""
 
 
 def classify_liveness(sample: LivenessSample) -> Liveness:

@@ -1,4 +1,4 @@
-"""Keys of `_meta`: those between two neighbours, which are neither kept nor passed on, and those that speak to us."""
+"""Keys of `_meta`: keys reserved for one connection, which are neither stored nor forwarded, and Ringback's own keys."""
 
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -6,18 +6,18 @@ from typing import Any, Final, cast
 RINGBACK_META_PREFIX: Final = "ringback/"
 """A client's are read where they come in, and never go upstream; an upstream that is a Ringback too has some of its own."""
 _MCP_META_PREFIX: Final = "io.modelcontextprotocol/"
-"""Of the wire (spec 2026-07-28, `_meta`)."""
+"""Keys of the protocol (spec 2026-07-28, `_meta`)."""
 _PROGRESS_TOKEN_KEY: Final = "progressToken"  # noqa: S105 - a key's name
 """The only one of them without a prefix. Each neighbour chooses its own; a server that echoes `_meta` tells us ours."""
 
 
 def is_reserved_meta_key(key: str) -> bool:
-    """Whether the key is between two neighbours."""
+    """Whether the key is reserved for one connection."""
     return key == _PROGRESS_TOKEN_KEY or key.startswith(_MCP_META_PREFIX)
 
 
 def without_reserved_meta(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Params or a result without these in its `_meta`; one that is no object (`null`, say) is left out."""
+    """Params or a result without reserved keys in its `_meta`. A `_meta` that is not an object is removed."""
     meta = message.get("_meta", {})
     known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
     kept = {key: value for key, value in known.items() if not is_reserved_meta_key(key)}

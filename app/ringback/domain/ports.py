@@ -1,16 +1,15 @@
-"""The store, as the rules need it: implemented at the edge and handed in by bootstrap.
+"""The port of the store. The storage package implements it and bootstrap injects it.
 
-Each noun has its rows beside it (`domain.call_rows`, `domain.watches`, …): narrow Protocols, at most eight methods each. The
-store is asked in units of work:
+Each noun has its rows in a module of its own (`domain.call_rows`, `domain.webhook_rows`, …): narrow Protocols with at most
+eight methods. All access is in units of work:
 
-    await store.write(work)     work(tx) runs in one transaction; its value is returned after the commit, never before
-    await store.read(work)      the same on a snapshot that cannot be written: a few rows, by their keys
-    await store.scan(who, work) the same as read, beside the event loop: lists and counts
+    await store.write(work)     work(tx) runs in one transaction; its value is returned after the commit
+    await store.read(work)      the same on a read-only snapshot: a few rows, by their keys
+    await store.scan(who, work) the same as read, outside the event loop: lists and counts
 
-`work` is an async function that awaits nothing but its transaction. A long one pauses at places of its own choice. The SQLite
-store relies on that (it drives the coroutine to its end, and raises if it waits for anything else), which makes the third rule
-of the product, never hold a transaction over the network, a thing that cannot be broken by mistake. A unit of work may be run
-again after a serialisation failure, so it changes nothing but the store.
+`work` is an async function that awaits nothing but its transaction; a long one calls `tx.pause()`. The SQLite store drives the
+coroutine to its end and raises if it waits for anything else, so no unit of work can hold a transaction over the network. A
+unit of work may run again after a serialisation failure, so it changes nothing but the store.
 """
 
 from collections.abc import Awaitable, Callable
@@ -36,20 +35,20 @@ from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
 from ringback.domain.webhook_rows import OriginBreakerRows, WebhookRows
 
-# Whether the store would keep what it is given: readiness and `ringback doctor` ask before somebody's call has to find out.
+# Readiness and `ringback doctor` probe whether the store accepts writes, before a call fails.
 
 PROBE_BYTES: Final = 32 * 1024
-"""As much as the rows, indexes and events of a usual call take. A smaller write may fit into space that SQLite already has."""
+"""The size of a usual call's rows, indexes and events. A smaller write may fit into space that SQLite already has."""
 DISK_FREE_BYTES_MIN: Final = 16 * 1024 * 1024
-"""Four of the largest requests that are read by default. A disk with less refuses some of them soon, if not the next one."""
+"""Four of the largest requests that are accepted by default. With less free space, writes fail soon."""
 
 
 class WriteProbe(Protocol):
     async def write_probe_row(self) -> None:
-        """Write `PROBE_BYTES`, in one row that is written again each time.
+        """Write `PROBE_BYTES` into one row, always the same.
 
-        Raises `StoreUnavailable` when the disk has less than `FREE_BYTES_MIN` left. What the write itself meets, this method or
-        the commit of its unit of work raises.
+        Raises `StoreUnavailable` if the disk has less than `DISK_FREE_BYTES_MIN` free. Errors of the write are raised here or
+        by the commit.
         """
         ...
 
@@ -58,17 +57,17 @@ T = TypeVar("T")
 
 
 class SchedulingTimeRow(Protocol):
-    """How far scheduling time has come, for the process after this one."""
+    """The last scheduling time, for the next process."""
 
     async def load(self) -> datetime | None:
-        """None in a store that nobody has served yet."""
+        """None in a new store."""
         ...
 
     async def save(self, now: datetime) -> None: ...
 
 
 class Transaction(Protocol):
-    """One unit of work's view of the store."""
+    """The store within one unit of work."""
 
     @property
     def calls(self) -> CallRows: ...
@@ -121,18 +120,18 @@ class Transaction(Protocol):
     def scheduling_time(self) -> SchedulingTimeRow: ...
 
     def now(self) -> datetime:
-        """The store's clock at the start of the transaction: the one that leases and due dates are compared with."""
+        """The store's clock at the start of the transaction. Leases and due dates are compared with it."""
         ...
 
     async def pause(self) -> None:
-        """Let the event loop have a turn in the middle of a long unit of work. Its transaction stays open meanwhile.
+        """Yield to the event loop during a long unit of work. The transaction stays open.
 
-        No other unit runs in that turn, but everything else does: what a unit has read from memory may have changed after it.
+        No other unit of work runs meanwhile, but other code does: state in memory may have changed afterwards.
         """
         ...
 
     def notify(self, *topics: str) -> None:
-        """Wake whoever listens to these topics, after the commit and only if it succeeds."""
+        """Notify the waiters of these topics after a successful commit."""
         ...
 
     def on_commit(self, action: Callable[[], None]) -> None:
@@ -153,10 +152,10 @@ class Store(Protocol):
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
 
     async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """The same as `read`, beside the event loop: for lists and counts, which may visit thousands of rows.
+        """The same as `read`, outside the event loop: for lists and counts, which may read thousands of rows.
 
-        `work` runs in another thread, so it touches nothing but its transaction and values. Scans wait in turns between
-        principals (None: the service itself), so one who asks for many lists makes nobody else's wait for them all.
+        `work` runs in another thread, so it uses only its transaction and values. Principals (None: the service itself) take
+        turns, so many lists of one principal do not delay the others.
         """
         ...
 
@@ -165,8 +164,8 @@ class Store(Protocol):
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether opening it has proven that no other process serves it.
+        """Whether the store is locked against other processes.
 
-        Then leases of other owners are void, whatever the clock says; else only those are that have run out.
+        If so, leases of other owners are void at once; otherwise they are void when they run out.
         """
         ...

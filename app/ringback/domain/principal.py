@@ -1,7 +1,7 @@
-"""Who is asking, and what they may do.
+"""Principals, callers and API keys.
 
-A principal owns calls, webhooks and events; every row is keyed by it, and what belongs to another looks exactly like what
-does not exist. A caller is a principal as it arrived: with the scopes and the upstreams its key allows.
+A principal owns calls, webhooks and events. Every row has its principal, and rows of other principals look as if they did not
+exist. A caller is a principal with the scopes and upstreams of one request's key or token.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from ringback.domain.ids import KeyId
 Principal = NewType("Principal", str)
 
 ANONYMOUS_PRINCIPAL = Principal("anonymous")
-"""The one owner of everything while authentication is off, which is allowed on loopback only."""
+"""The owner of everything while authentication is off, which is allowed on loopback only."""
 
 PRINCIPAL_LENGTH_MAX = 128
 
 OIDC_PRINCIPAL_PREFIX: Final = "oidc:"
-"""How the principals of access tokens begin; no API key is made for one of these."""
+"""The prefix of principals of access tokens. API keys cannot use it."""
 
 
 class Scope(StrEnum):
@@ -41,10 +41,10 @@ class Caller:
     principal: Principal
     scopes: frozenset[Scope]
     upstreams: frozenset[str] | None = None
-    """The upstreams this caller may see; None means all of them."""
+    """The upstreams that the caller may use; None means all."""
 
     def require_scope(self, scope: Scope) -> None:
-        """Raise `Forbidden` unless the caller holds the scope; `admin` holds them all."""
+        """Raise `Forbidden` unless the caller has the scope. `admin` includes all scopes."""
         if scope not in self.scopes and Scope.ADMIN not in self.scopes:
             raise Forbidden(
                 f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create. An access token needs "
@@ -57,26 +57,26 @@ class Caller:
 
 
 class Authenticator(Protocol):
-    """Tells who a bearer token stands for, at every door alike."""
+    """Finds the caller of a bearer token, for every interface."""
 
     async def authenticate(self, bearer: str | None, *, resource: str) -> Caller:
-        """Who presents this token at a resource (a path below the public URL, `domain.protected_resource`).
+        """The caller with this token at a resource (a path below the public URL, `domain.protected_resource`).
 
-        Raises `Unauthenticated` for nobody we know, and `Unavailable` when that cannot be found out now.
+        Raises `Unauthenticated` for an unknown token, and `Unavailable` if the token cannot be checked now.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key as it is stored: the key itself is shown once and kept only as a hash."""
+    """A stored API key. The key itself is shown once, and only its hash is stored."""
 
     id: KeyId
     principal: Principal
     name: str
     hash: str
     prefix: str
-    """The first characters, so that a person can tell keys apart in a list."""
+    """The first characters, so that people can distinguish keys in a list."""
     scopes: frozenset[Scope]
     upstreams: frozenset[str] | None
     created_at: datetime
@@ -90,7 +90,7 @@ class ApiKeyRows(Protocol):
     async def insert(self, key: ApiKey) -> None: ...
 
     async def find_by_hash(self, key_hash: str) -> ApiKey | None:
-        """The key, revoked or not."""
+        """The key, also if it is revoked."""
         ...
 
     async def list_all(self) -> Sequence[ApiKey]: ...

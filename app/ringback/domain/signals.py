@@ -1,4 +1,4 @@
-"""Who waits for what: topics that ring after a commit, and the bells of those who listen."""
+"""Signals: topics that are notified after a commit, and waiters that listen to them."""
 
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -9,14 +9,14 @@ from ringback.domain.principal import Principal
 
 class Waiter(Protocol):
     async def wait(self, timeout_seconds: float) -> bool:
-        """Wait until a topic rang since the last `wait` returned; False when the time ran out first.
+        """Wait until a topic was notified since the last `wait` returned; False if the time ran out first.
 
-        A hint, never the truth: whoever is woken looks at the store again, and whoever waits also looks now and then.
+        A notification is a hint: the caller reads the store again, and also reads it now and then without a notification.
         """
         ...
 
     def notify(self) -> None:
-        """Wake its owner for anything else that happened: one bell is cheaper than a task for each thing to wait for."""
+        """Wake the waiter for another reason. One waiter is cheaper than a task for each reason."""
         ...
 
 
@@ -36,12 +36,12 @@ def call_changed_topic(call_id: CallId) -> str:
 
 
 def call_cancel_topic(call_id: CallId) -> str:
-    """Topic: this call's cancellation was asked for."""
+    """Topic: a cancellation of this call was requested."""
     return f"cancel:{call_id}"
 
 
 def call_answered_topic(call_id: CallId) -> str:
-    """Topic: one of this call's questions was answered."""
+    """Topic: an input request of this call was answered."""
     return f"answer:{call_id}"
 
 

@@ -4,8 +4,8 @@
     monotonic time    ────────────────────┤├────────────────────────▶   does not
                                             resumed: the two are farther apart than before
 
-So right after a resume every lease that is shorter than the suspension has run out, although its holder is alive and had no
-moment to prolong it. Whoever voids leases waits until the holders have had one.
+After a resume every lease shorter than the suspension has run out, although its holder is alive and could not extend it. The
+janitor waits until the holders have had time to do so.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ few seconds. A lease has 20 s left when its heartbeat is due, so what is shorter
 
 
 class SuspensionWatch:
-    """Notices suspensions when it is asked. Those before it was made are none of its business."""
+    """Detects suspensions at each check, since it was made."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,9 +29,9 @@ class SuspensionWatch:
         """By monotonic time; None until a suspension was noticed."""
 
     def has_been_awake(self, seconds: float, *, now: datetime) -> bool:
-        """Whether the last suspension ended at least so long ago. `now` is the scheduling time that leases are judged by.
+        """Whether the last suspension ended at least `seconds` ago. `now` is the scheduling time that leases are compared with.
 
-        A suspension between the reading of `now` and this call is not noticed, and need not be: `now` does not count it.
+        A suspension between the reading of `now` and this call is missed, which is safe: `now` does not count it.
         """
         monotonic = self._clock.monotonic()
         ahead_seconds = now.timestamp() - monotonic

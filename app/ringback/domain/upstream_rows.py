@@ -1,4 +1,4 @@
-"""What is kept of upstreams for the time while they are away: how each presented itself, and what it listed last."""
+"""Ports of the store for upstreams: the cached catalog (profile and last lists), and tool aliases."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 PROFILE_PART: Final = "profile"
-"""The part that is no list; the lists go by their `domain.upstreams.Listing`."""
+"""The name of the profile. Lists are named by their `domain.upstreams.Listing`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,9 +14,9 @@ class CatalogPart:
     upstream: str
     part: str
     body: Any = field(repr=False)
-    """JSON: the profile's members, or the entries of the list as they came."""
+    """JSON: the profile's members, or the unchanged entries of the list."""
     fetched_at: datetime
-    """When the upstream told it so for the first time; the same told again changes nothing."""
+    """When the upstream first sent this body. The same body sent again changes nothing."""
 
 
 class CatalogRows(Protocol):
@@ -25,20 +25,21 @@ class CatalogRows(Protocol):
     async def list_all(self) -> Sequence[CatalogPart]: ...
 
     async def save_part(self, part: CatalogPart) -> None:
-        """Keep it in the place of what was kept of the same part."""
+        """Insert or replace the part."""
         ...
 
     async def remove_other_upstreams(self, upstreams: Collection[str]) -> int:
-        """Remove what is kept of any other upstream; how many parts."""
+        """Remove the parts of all other upstreams. Return their number."""
         ...
 
 
-# Names under which things of several upstreams stand side by side: stored where they cannot be read back from themselves.
+# Aliases under which tools and prompts of several upstreams share one endpoint, stored if the name alone does not identify the
+# original.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAlias:
-    """What stands at `/mcp` under `name` is this upstream's `original`."""
+    """At `/mcp`, `name` means this upstream's `original`."""
 
     kind: str
     """tools | prompts"""
@@ -53,5 +54,5 @@ class ToolAliasRows(Protocol):
     async def list_all(self) -> Sequence[ToolAlias]: ...
 
     async def insert(self, alias: ToolAlias) -> bool:
-        """False when the name is taken; then nothing was written."""
+        """False if the name is taken; nothing is written then."""
         ...

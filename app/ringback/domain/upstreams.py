@@ -1,8 +1,4 @@
-"""What is told of upstreams, and what may be asked of them: narrow Protocols, implemented by the runner.
-
-A call goes its own way (`runner.drive`). This is everything else: what can be called, and, for whoever re-exports an upstream,
-its other lists, requests that are passed through, and what it tells unasked.
-"""
+"""Ports to upstreams, except for running calls: the tool catalog, and lists, requests and notifications for proxies."""
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,7 +10,7 @@ from typing import Any, Final, Protocol
 from ringback.domain.ids import CallId
 
 UPSTREAM_NAME_PATTERN: Final = re.compile(r"[a-z0-9-]{1,24}")
-"""It stands in URLs, and in front of a tool's name, of whose 64 characters (the specification's) it leaves most."""
+"""URLs contain the name, and tool aliases begin with it. 24 characters leave room within the specification's 64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +21,12 @@ class ToolInfo:
     description: str | None
     input_schema: Mapping[str, Any]
     raw: Mapping[str, Any]
-    """The Tool object as it came, for whoever passes it on."""
+    """The Tool object, unchanged, for proxies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamInfo:
-    """An upstream and how it is doing."""
+    """An upstream and its state."""
 
     name: str
     transport: str
@@ -38,7 +34,7 @@ class UpstreamInfo:
     """idle | connecting | ready | unresponsive | failing"""
     protocol_version: str | None = None
     driver: str | None = None
-    """How a call would be carried that began now: task | mrtr | legacy_task | stream | plain; None while not connected."""
+    """The driver of a call that starts now: task | mrtr | legacy_task | stream | plain; None while not connected."""
     last_error: str | None = None
     advice: str | None = None
     """What to do about the last error."""
@@ -47,50 +43,50 @@ class UpstreamInfo:
     isolation: str = "shared"
     """shared | principal | call"""
     trusts_annotations: bool = False
-    """Whether what its tools say of themselves (readOnlyHint, idempotentHint) may decide anything."""
+    """Whether the rerun policy uses its tools' annotations (readOnlyHint, idempotentHint)."""
     faults: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What it sent that it should not, since the service started: how often, by kind (`runner.faults`)."""
+    """Counts of invalid messages from the upstream since the service started, by kind (`upstreams.faults`)."""
 
 
 class ToolCatalog(Protocol):
-    """What can be called."""
+    """The tools that can be called."""
 
     def list_upstreams(self) -> Sequence[UpstreamInfo]: ...
 
     async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
-        """The upstream's tools; raises `Unavailable` when it has never been reached and cannot be now."""
+        """The upstream's tools. Raises `Unavailable` if the upstream has never been reached and cannot be reached now."""
         ...
 
     async def check_call(
         self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible_upstreams: frozenset[str] | None
     ) -> None:
-        """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` unless this could be called.
+        """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` if the call is not possible.
 
-        An upstream that is not among the `visible` ones (None: all are) is as unknown as one that does not exist.
-        An upstream that cannot be reached now refuses nothing: the call is queued, and the truth is told when it runs.
+        An upstream outside `visible_upstreams` (None: all) is reported like one that does not exist. While an upstream cannot
+        be reached, nothing is refused: the call is queued and checked when it runs.
         """
         ...
 
     def is_repeatable(self, upstream: str, tool: str) -> bool:
-        """Whether a tool says that running it twice does no harm, and its upstream is trusted to say so. Asks nobody."""
+        """Whether the tool's trusted annotations allow a second run. Reads the cache only."""
         ...
 
     def get_input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
-        """The tool's, as it was listed last; None when it was not. Asks nobody."""
+        """The tool's input schema in the last listing, or None. Reads the cache only."""
         ...
 
     def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
-        """How long a tools/call waits for its plain result, as configured for the tool or its upstream; None when it is not."""
+        """Seconds that a tools/call waits for its inline result by configuration; None if not configured."""
         ...
 
     def is_task_only(self, upstream: str, tool: str) -> bool:
-        """Whether the tool is configured to be called as a task only, by MCP clients."""
+        """Whether MCP clients may call the tool only as a task, by configuration."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What reading the configuration again has changed: names of upstreams, sorted."""
+    """The result of a reload: names of upstreams, sorted."""
 
     added: Sequence[str]
     changed: Sequence[str]
@@ -102,19 +98,19 @@ class UpstreamConfiguration(Protocol):
     """The set of upstreams."""
 
     def reload_configuration(self) -> Reloaded:
-        """Read the configuration again and go by it from now on; raises `InvalidConfiguration`, and has changed nothing then.
+        """Read the configuration again and apply it. Raises `InvalidConfiguration` and then changes nothing.
 
-        Calls that run end where they were begun. Calls that wait go to where their upstream is now; those of one that was
-        removed wait until it is there again, or for their deadline.
+        Running calls end on their present connection. Queued calls use the new configuration; those of a removed upstream wait
+        until it is configured again or their deadline passes.
         """
         ...
 
 
-# -- passing an upstream on ------------------------------------------------------------------------------------------------
+# -- proxying an upstream ---------------------------------------------------------------------------------------------------
 
 
 class Listing(StrEnum):
-    """The lists of an upstream, by the key under which they stand in its answers."""
+    """The lists of an upstream, by their key in its responses."""
 
     TOOLS = "tools"
     RESOURCES = "resources"
@@ -124,7 +120,7 @@ class Listing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamProfile:
-    """What an upstream said of itself when it was last reached, as it came (camelCase, unknown keys kept)."""
+    """The upstream's last description of itself, unchanged (camelCase, unknown keys kept)."""
 
     protocol_version: str
     capabilities: Mapping[str, Any]
@@ -134,7 +130,7 @@ class UpstreamProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamChange:
-    """Something that an upstream told unasked: one of its lists changed, or (with `uri`) one of its resources."""
+    """A change notification of an upstream: one of its lists changed, or (with `uri`) one of its resources."""
 
     upstream: str
     listing: Listing | None = None
@@ -143,7 +139,7 @@ class UpstreamChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamNotification:
-    """A notification of an upstream about one running call, as it came but for its token and reserved `_meta`."""
+    """A notification of an upstream about one running call, without its token and reserved `_meta`."""
 
     method: str
     """notifications/progress | notifications/message"""
@@ -151,7 +147,7 @@ class UpstreamNotification:
 
 
 class UpstreamErrorResponse(Exception):
-    """An upstream answered a request that was passed through with a JSON-RPC error, which is passed on as it is."""
+    """An upstream answered a proxied request with a JSON-RPC error, which the proxy returns unchanged."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(f"The upstream refused the request with code {error.get('code')}.")
@@ -159,16 +155,16 @@ class UpstreamErrorResponse(Exception):
 
 
 class UpstreamProxyPort(Protocol):
-    """Upstreams as a gateway passes them on. An upstream that is not configured is `UnknownUpstream`."""
+    """Upstreams for a proxy. Methods raise `UnknownUpstream` for an upstream that is not configured."""
 
     async def get_profile(self, upstream: str) -> UpstreamProfile | None:
-        """As last told, also while the upstream is away and after a restart; None when it was never reached."""
+        """The last profile, also while the upstream is down and after a restart; None if it was never reached."""
         ...
 
     async def list_entries(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
-        """All pages of the list, in the upstream's order, each entry as it came; as last told while the upstream is away.
+        """All pages of the list, in the upstream's order, entries unchanged; the cached list while the upstream is down.
 
-        Bounded, and each name once. Raises `Unavailable` when the upstream never told it and cannot be asked now.
+        The list is bounded and has each name once. Raises `Unavailable` without a cached list while the upstream is down.
         """
         ...
 
@@ -180,35 +176,35 @@ class UpstreamProxyPort(Protocol):
         *,
         client_capabilities: Mapping[str, Any] | None = None,
     ) -> Mapping[str, Any]:
-        """The answer as it came. `declare` is what whoever asks can do for the upstream meanwhile (2026-07-28).
+        """The result, unchanged. `client_capabilities` are declared to the upstream for this request (2026-07-28).
 
-        Only resources/read, prompts/get and completion/complete; `InvalidRequest` for the rest, or without the name they need.
-        Raises `UpstreamRefused`, and `Unavailable` when the upstream cannot be asked now.
+        Only resources/read, prompts/get and completion/complete are allowed; `InvalidRequest` for other methods or a missing
+        name. Raises `UpstreamErrorResponse`, and `Unavailable` while the upstream cannot be reached.
         """
         ...
 
     def subscribe_changes(self, upstream: str | None) -> AbstractContextManager[AsyncIterator[UpstreamChange]]:
-        """What the upstream tells unasked, from entering on; with None, what any of them tells."""
+        """Change notifications of the upstream (None: of every upstream) from entering on."""
         ...
 
     def subscribe_resource(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
-        """While this is entered, the upstream is asked to tell when the resource changes (`changes` hears it).
+        """Subscribe to changes of the resource while this is entered. `subscribe_changes` yields them.
 
-        Entering waits a moment for its word, and raises `UpstreamRefused` if it will not tell. A subscription that could be
-        made only later, or had to be made anew, may have missed a change: `changes` then hears of one.
+        Entering waits a moment for the upstream's response and raises `UpstreamErrorResponse` if the upstream refuses. After a
+        late or repeated subscription, which may have missed a change, `subscribe_changes` yields one.
         """
         ...
 
 
 class CallNotifications(Protocol):
-    """What upstreams tell about running calls, while it happens. A hint for whoever waits; what counts is in the store."""
+    """Live notifications of upstreams about running calls. They are hints; the store has the state of the call."""
 
     def subscribe_call(
         self, call_id: CallId, *, log_level: str | None = None
     ) -> AbstractContextManager[AsyncIterator[UpstreamNotification]]:
-        """Told from entering on. Bounded: whoever does not keep up misses the oldest. It never ends by itself.
+        """Notifications from entering on, without an end. A slow subscriber loses the oldest.
 
-        `log_level` is the least severe level of messages that is wanted (`debug` to `emergency`); without it there are none.
-        Upstreams are asked for messages as the call is sent to them, so listen right after it was started.
+        `log_level` is the lowest level of log messages (`debug` to `emergency`); None excludes log messages. The dispatch of
+        the call requests log messages from the upstream, so subscribe right after the call starts.
         """
         ...

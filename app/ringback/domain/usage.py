@@ -1,4 +1,4 @@
-"""How much there is of what: for quotas, and for whoever watches the service."""
+"""Counts for quotas and metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ringback.domain.principal import Principal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What of a principal's quotas is taken by rows."""
+    """The part of a principal's quotas that rows use."""
 
     open_calls: int
     result_bytes: int
@@ -19,23 +19,21 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreTotals:
-    """How much there is of everything, over all principals."""
+    """Counts over all principals."""
 
     calls: Mapping[CallStatus, int]
     open_deliveries: Mapping[DeliveryState, int]
     events: int
-    """Ever appended; it never goes down."""
+    """Events ever appended. The count never decreases."""
 
 
 class UsageRows(Protocol):
-    """How much there is."""
-
     async def get_usage(self, principal: Principal) -> Usage:
-        """Cheap enough to be asked with every call that is started: counted as it changes, a row for each status."""
+        """Cheap enough for every start of a call: one count for each status is kept as calls change."""
         ...
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:
-        """Registered ones, counted one by one up to `limit`. Those that came with a call end with it, and count as calls."""
+        """Registered webhooks, counted up to `limit`. A call's own webhook ends with the call and is not counted."""
         ...
 
     async def count_totals(self) -> StoreTotals: ...

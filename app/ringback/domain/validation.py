@@ -1,10 +1,10 @@
-"""Which names mean this machine: plain HTTP is good enough among them, and authentication may be off."""
+"""Small checks of values from outside."""
 
 from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or an address (without brackets) is loopback."""
+    """Whether a host name or an address (without brackets) is loopback, where plain HTTP is allowed."""
     if host == "localhost":
         return True
     try:
@@ -13,11 +13,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-# Text that clients choose, as every door takes it.
-
-
 def require_printable(text: str) -> str:
-    """The same text; raises `ValueError` for control characters and line breaks, which would steer logs and screens."""
+    """The same text. Raises `ValueError` for control characters and line breaks, which could forge log lines."""
     if not text.isprintable():
         raise ValueError("Use printable characters only: no control characters, no line breaks.")
     return text

@@ -1,11 +1,11 @@
-"""Proof that a callback URL wants its callbacks: what is known of it, and how often it may be asked for.
+"""Verification of callback URLs: challenges, proofs, and their rate limits.
 
-    registered ──▶ pending_verification ──challenge──▶ proven: active, what was held goes out
+    registered ──▶ pending_verification ──challenge──▶ proven: active, held deliveries are released
                           ▲        │
-                          └────────┘ not proven: asked again by a ladder, or by its owner
+                          └────────┘ not proven: repeated by a retry schedule or by the owner
 
-A challenge that is planned, and one that is out, is a row: whoever dies with one in hand leaves it to be taken up again.
-What was proven is kept for one principal and one URL, so a second webhook there asks nobody.
+Planned and running challenges are rows, so another process repeats the challenge of a process that died. A proof is stored for
+one principal and one URL, so a second webhook with that URL needs no challenge.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from ringback.domain.principal import Principal
 from ringback.domain.retry import DAY, MINUTE
 
 PROOF_VALID_SECONDS: Final = 7.0 * DAY
-"""How long a proof serves for further webhooks. Names change hands; the webhooks that are there stay as they are."""
+"""How long a proof is valid for new webhooks, because names change hands. Existing webhooks stay verified."""
 CHALLENGE_WINDOW_SECONDS: Final = float(MINUTE)
 CHALLENGES_PER_ORIGIN_MAX: Final = 10
-"""Challenges in `RATE_SECONDS`, of all principals together: as many as one who never asked for them can bear."""
+"""Challenges to one origin in `CHALLENGE_WINDOW_SECONDS`, over all principals: a load that an uninvolved host can bear."""
 CHALLENGES_PER_PRINCIPAL_MAX: Final = 60
-"""The same for one principal over all origins, so that nobody knocks at every door there is."""
+"""Challenges of one principal in `CHALLENGE_WINDOW_SECONDS` over all origins, so that no principal can scan hosts."""
 
 CHALLENGE_PLANNED_TOPIC: Final = "challenges"
 """Topic: a challenge was planned."""
@@ -37,56 +37,56 @@ def challenge_ended_topic(webhook_id: WebhookId) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenge:
-    """What one webhook's URL is to prove."""
+    """The challenge of one webhook's URL."""
 
     webhook_id: WebhookId
     principal: Principal
     url: str
-    """As it was when this was planned: what another URL answers proves nothing."""
+    """The URL when the challenge was planned. A response of another URL proves nothing."""
     origin: str
     attempts: int = 0
-    """Those that were begun, the one that is out included."""
+    """Attempts begun, the running one included."""
     due_at: datetime
-    """While it is out: when whoever took it counts as dead."""
+    """When the next attempt is due; during an attempt, when its holder counts as dead."""
     token: str | None = None
-    """Of whoever has it; None while nobody has."""
+    """The token of the holder; None if no attempt runs."""
 
     @property
     def has_ended_attempt(self) -> bool:
-        """Whether at least one attempt is over, and none is out."""
+        """Whether at least one attempt has ended and none is running."""
         return self.attempts > 0 and self.token is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentChallenges:
-    """How often somebody was challenged within `RATE_SECONDS`, and how much more is to come."""
+    """Challenges of one origin or principal within `CHALLENGE_WINDOW_SECONDS`, and those that wait."""
 
     sent_count: int
     waiting_count: int
-    """URLs whose challenge is planned and was never sent: it will be as soon as it may. A repeated one has no such claim."""
+    """URLs whose first challenge is planned. Repeated challenges are not counted."""
     first_sent_at: datetime | None
-    """When the first that still counts was sent."""
+    """When the oldest counted challenge was sent."""
 
 
 def seconds_until_below_limit(recent: RecentChallenges, limit: int, *, now: datetime) -> float:
-    """How long nobody more may be challenged; 0 when there is room."""
+    """Seconds until another challenge is allowed; 0 if one is allowed now."""
     return 0.0 if recent.sent_count < limit else seconds_until_oldest_expires(recent, now=now)
 
 
 def seconds_until_oldest_expires(recent: RecentChallenges, *, now: datetime) -> float:
-    """When the first of those that count will count no more."""
+    """Seconds until the oldest counted challenge leaves the window, at least 1."""
     return max(1.0, ((recent.first_sent_at or now) + seconds(CHALLENGE_WINDOW_SECONDS) - now).total_seconds())
 
 
 class ChallengeRows(Protocol):
     async def save(self, challenge: Challenge) -> None:
-        """Write it, in the place of what the webhook has so far."""
+        """Save the challenge and replace the webhook's earlier one."""
         ...
 
     async def get(self, webhook_id: WebhookId) -> Challenge | None: ...
 
     async def list_due(self, *, now: datetime, limit: int) -> Sequence[Challenge]:
-        """Those whose time has come, the oldest first; one that is out and whose holder is dead is among them."""
+        """Due challenges, oldest first, including running ones whose holder counts as dead."""
         ...
 
     async def next_due_at(self) -> datetime | None: ...
@@ -96,15 +96,15 @@ class ChallengeRows(Protocol):
     async def count_recent(
         self, *, origin: str | None = None, principal: Principal | None = None, now: datetime
     ) -> RecentChallenges:
-        """Of one origin, or of one principal."""
+        """Count the challenges of one origin or of one principal."""
         ...
 
     async def record_sent(self, challenge: Challenge, *, now: datetime) -> None:
-        """That it is being sent: what `asked` counts."""
+        """Record an attempt for `count_recent`."""
         ...
 
     async def remove_sent(self, *, cutoff: datetime, limit: int) -> int:
-        """Remove notes that no limit counts any more."""
+        """Remove records from before `cutoff`, which no limit counts."""
         ...
 
 

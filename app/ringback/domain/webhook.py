@@ -1,8 +1,7 @@
-"""Webhooks: who is to be rung, and for what.
+"""A webhook: a URL, the events that match it, and how they are delivered.
 
-`hears` is the whole rule of matching, one pure function. It is evaluated inside the transaction that writes the event, and
-registering takes the lock of the same log, so a call that ends at that moment is either before (and found in the log) or
-after (and matched).
+`matches_event` is the whole matching rule. It runs inside the transaction that writes the event, and a registration locks the
+same log, so a call that ends at that moment is either before the registration (and in the log) or after it (and matched).
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,34 +21,34 @@ from ringback.domain.retry import RetryProfile
 class WebhookState(StrEnum):
     ACTIVE = "active"
     PENDING_VERIFICATION = "pending_verification"
-    """Registered, not proven: its deliveries are born held."""
+    """Registered, URL not verified: new deliveries are held."""
     SUSPENDED = "suspended"
-    """Failing for days: its deliveries are born held until it answers again."""
+    """Failing for days: new deliveries are held until a probe succeeds."""
     DISABLED = "disabled"
-    """Switched off by its owner: it hears nothing."""
+    """Switched off by its owner: no event matches."""
 
 
 class DeliveryCondition(StrEnum):
-    """Whether the webhook rings for the end of a call also when its client was given it."""
+    """Whether the end of a call is delivered although its client got the result inline."""
 
     ALWAYS = "always"
     DETACHED = "detached"
-    """Not for an end that was told inline: in the answer to the very request that started the call."""
+    """Not if the response to the request that started the call contained the result."""
 
 
 class WebhookOrigin(StrEnum):
-    """Through which door the webhook was registered."""
+    """The interface through which the webhook was registered."""
 
     REST = "rest"
     MCP = "mcp"
     CALL = "call"
-    """Given along with one call; it ends with it."""
+    """Registered with one call; it expires with that call."""
 
 
 DESCRIPTION_LENGTH_MAX: Final = 500
-"""Of a webhook: a few sentences for whoever reads the list of them."""
+"""Characters in a webhook's description: a few sentences."""
 SECRET_LENGTH_MAX: Final = 256
-"""More than the 94 characters of the longest secret that is accepted: which are too long is told by whoever knows why."""
+"""More than the 94 characters of the longest valid secret: `signing.secrets` refuses longer ones with a reason."""
 DEFAULT_EVENTS: Final = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
 HOLDING_STATES: Final = frozenset({WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED})
 
@@ -59,25 +58,25 @@ OWNER_STATE_TRANSITIONS: Final[dict[WebhookState, frozenset[WebhookState]]] = {
     WebhookState.SUSPENDED: frozenset({WebhookState.ACTIVE, WebhookState.DISABLED}),
     WebhookState.PENDING_VERIFICATION: frozenset(),
 }
-"""What its owner may make of it. From the state that waits for a proof nothing leads to an active one, by no detour either."""
+"""States that an owner may set. No sequence of changes leads from `pending_verification` to `active`."""
 
 TEST_EVENT_NAME: Final = "webhook.test"
-"""The name of a test. It is no `EventName`: nothing happened to a call, no log holds it, and nobody can ask to hear it."""
+"""The name of a test. It is not an `EventName`, because a test is in no log and no webhook can subscribe to it."""
 
 SECRETS_UNREADABLE: Final = "secrets_unreadable"
-"""The `last_error` of a webhook that cannot be signed for: rotate its secret."""
+"""The `last_error` of a webhook whose callbacks cannot be signed. Rotating its secret repairs it."""
 
 INLINE_GRACE_SECONDS: Final = 15.0
-"""How long a `detached` webhook waits after an end to hear that the answer was written. The request that waits is woken within
-a second (`services.waiting`); the rest is for a client that reads slowly."""
+"""How long a delivery to a `detached` webhook waits for the inline response to be written. The waiting request wakes within a
+second; the rest is for a client that reads slowly."""
 
 PREVIOUS_SECRETS_MAX: Final = 10
-"""Secrets that may still sign beside the current one: each costs a signature in every attempt, and a header is finite."""
+"""Rotated secrets that still sign. Each adds a signature to every attempt, and the header has a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSecret:
-    """A `whsec_…` signing secret; `ends_at` is set on one that rotation has replaced."""
+    """A `whsec_…` signing secret. `ends_at` is set once rotation has replaced it."""
 
     value: str = field(repr=False)
     ends_at: datetime | None = None
@@ -131,11 +130,11 @@ class Webhook(WebhookSpec):
 
     @property
     def has_unreadable_secrets(self) -> bool:
-        """Whether nothing can be signed for it, because the key that sealed its secrets is not in the key ring any more."""
+        """Whether callbacks cannot be signed, because the key that sealed the secrets is missing from the key ring."""
         return not self.secrets
 
     def holds_deliveries(self) -> bool:
-        """Whether deliveries for it are born held, to be released when it becomes active."""
+        """Whether new deliveries are held until the webhook becomes active."""
         return self.state in HOLDING_STATES
 
 
@@ -145,7 +144,7 @@ def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         webhook.principal == event.principal
         and webhook.state is not WebhookState.DISABLED
         and not _is_expired(webhook, now)
-        and event.data.get("webhook_id") != webhook.id  # nobody can be rung about being out of reach
+        and event.data.get("webhook_id") != webhook.id  # an unreachable webhook cannot receive its own suspension
         and event.name in webhook.events
         and _matches_filter(webhook.upstream, event.upstream)
         and _matches_filter(webhook.tool, event.tool)
@@ -157,10 +156,10 @@ def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
 
 
 def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: datetime) -> datetime:
-    """When the event's delivery is due: now; or when the grace is over, if the client that stayed may be answered by then.
+    """When the event's delivery is due: now, or after `INLINE_GRACE_SECONDS` if the client may get the result inline.
 
-    Nothing is left out: unless somebody cancels it because the answer was written, the delivery rings. Only an end can be told
-    inline, so what a `detached` webhook hears of questions and progress is due at once.
+    The delivery is cancelled once the inline response is written, and sent otherwise. Only the end of a call can be returned
+    inline, so input requests and progress are due at once.
     """
     if webhook.when is DeliveryCondition.ALWAYS or event.name is not EventName.CALL_FINISHED:
         return now
@@ -170,14 +169,14 @@ def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: d
 
 
 def signing_secrets(webhook: Webhook, *, now: datetime) -> tuple[str, ...]:
-    """The secrets that sign an attempt made now: the current one and those that rotation still lets live."""
+    """The secrets that sign an attempt now: the current secret and rotated ones before their end."""
     return tuple(secret.value for secret in webhook.secrets if secret.ends_at is None or secret.ends_at > now)
 
 
 def with_rotated_secret(webhook: Webhook, secret: str, *, now: datetime, overlap_seconds: float) -> Webhook:
-    """The webhook with a new secret; what signed until now signs beside it for the overlap, or until its own earlier end.
+    """The webhook with a new secret. Earlier secrets also sign until the overlap ends, or until their own earlier end.
 
-    With no overlap nothing but the new secret signs from now on, which is what a leaked one calls for.
+    With an overlap of 0 only the new secret signs, as a leaked secret requires.
     """
     ends_at = now + seconds(overlap_seconds)
     previous_secrets = tuple(
@@ -189,28 +188,28 @@ def with_rotated_secret(webhook: Webhook, secret: str, *, now: datetime, overlap
 
 
 def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
-    """The webhook in a state that `SWITCHES` allows; one that becomes active begins without its past failures."""
+    """The webhook in a state of `OWNER_STATE_TRANSITIONS`. Becoming active resets its failures."""
     if state is WebhookState.ACTIVE and webhook.state is not WebhookState.ACTIVE:
         return replace(webhook, state=state, failing_since=None, last_error=None, breaker=CLOSED_BREAKER)
     return replace(webhook, state=state)
 
 
 def with_url(webhook: Webhook, url: str) -> Webhook:
-    """The webhook with another URL, for whose receiver the failures of the old one mean nothing."""
+    """The webhook with another URL. A new URL resets the health of the webhook."""
     if url == webhook.url:
         return webhook
     return replace(webhook, url=url, last_error=None, failing_since=None, last_delivery_at=None, breaker=CLOSED_BREAKER)
 
 
 def with_unreadable_secrets(webhook: Webhook) -> Webhook:
-    """A webhook whose secrets cannot be read: nothing can be signed for it until it gets a new one, or its key comes back."""
+    """A webhook whose secrets cannot be unsealed. It is suspended until it gets a new secret or the key returns."""
     if webhook.state is WebhookState.DISABLED:
         return replace(webhook, secrets=())
     return replace(webhook, secrets=(), state=WebhookState.SUSPENDED, last_error=SECRETS_UNREADABLE)
 
 
 def describe_webhook(webhook: Webhook) -> str:
-    """One sentence that says what will ring, for the person who just registered it."""
+    """A sentence that says which events the webhook receives, for its owner."""
     if webhook.state is WebhookState.DISABLED:
         return "Nothing rings: the webhook is disabled."
     if webhook.state is WebhookState.PENDING_VERIFICATION:

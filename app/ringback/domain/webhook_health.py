@@ -1,14 +1,14 @@
-"""How a webhook's receiver is doing: what an answer, or none, changes about the webhook.
+"""The health of a webhook: what a successful or failed attempt changes.
 
-    active ──(no success for 96 hours)──▶ suspended ──(a probe is answered)──▶ active
+    active ──(no success for 96 hours)──▶ suspended ──(a probe succeeds)──▶ active
 
-Suspension is for receivers that are gone: what is for them is held, in bounds, and one delivery an hour asks whether they are
-back. Shorter failures are the breaker's. Both are told in the same place, so that they cannot disagree.
+A suspended webhook's deliveries are held, up to a limit, and one delivery an hour probes the receiver. The circuit breaker
+handles shorter failures. This module updates both, so that they cannot disagree.
 
-A look-up that failed (`Category.LOOK_UP_FAILED`) is no failure of the receiver: while our name servers are down, every look-up
-fails so. It sets no `failing_since` and suspends nothing, however long it lasts. A webhook whose name servers never answer is
-therefore never suspended. Its deliveries die with their ladder, so the age at which they are given up bounds what waits for it.
-A name that does not exist (`Category.NAME_NOT_FOUND`) is like a receiver that is gone, and is suspended like one.
+A failed look-up (`AttemptCategory.LOOK_UP_FAILED`) is no failure of the receiver: every look-up fails while our name servers
+are down. It sets no `failing_since` and suspends no webhook, so a webhook whose name servers never answer is never suspended.
+Its deliveries are given up at their age, which bounds what waits for it. A name that does not exist
+(`AttemptCategory.NAME_NOT_FOUND`) is a failure of the receiver.
 """
 
 from collections.abc import Mapping
@@ -30,23 +30,23 @@ from ringback.domain.retry import HOUR
 from ringback.domain.webhook import Webhook, WebhookState
 
 SUSPEND_AFTER_SECONDS: Final = 96 * HOUR
-"""As long as the longest ladder: by then everything that waited when the failures began has been given up."""
+"""The give-up age of the longest schedule: every delivery that waited when the failures began has been given up by then."""
 LAST_DELIVERY_RESOLUTION_SECONDS: Final = 1.0
-"""`last_delivery_at` is told to the second; writing it for every delivery would make one hot row of each webhook."""
+"""`last_delivery_at` is exact to a second. Writing it for every delivery would make each webhook a hot row."""
 HELD_DELIVERIES_MAX: Final = 10_000
-"""Deliveries held for one webhook. What comes after them is told of as a gap, once the receiver is back."""
+"""Deliveries held for one webhook. A `gap` envelope reports later ones once the receiver recovers."""
 
 RELEASE_BATCH_SIZE: Final = 500
-"""Released in one unit of work: some ten milliseconds. The janitor goes on with the rest."""
+"""Deliveries released in one unit of work: some 10 ms. The janitor releases the rest."""
 
 
 def is_healthy(webhook: Webhook) -> bool:
-    """Whether it answered the last attempt. Any other gets one attempt at a time."""
+    """Whether the last attempt succeeded. An unhealthy webhook gets one attempt at a time."""
     return webhook.last_delivery_at is not None and webhook.failing_since is None and webhook.breaker == CLOSED_BREAKER
 
 
 def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
-    """The webhook after an attempt that was answered with 2xx; the same value if nothing is worth writing down."""
+    """The webhook after a 2xx response; the same value if no write is needed."""
     if (
         is_healthy(webhook)
         and webhook.state is not WebhookState.SUSPENDED
@@ -66,7 +66,7 @@ def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
 def webhook_after_failure(
     webhook: Webhook, category: AttemptCategory, *, now: datetime, random_fraction: float
 ) -> Webhook:
-    """The webhook after an attempt that was not; suspended if that has been so for too long, and the receiver's doing."""
+    """The webhook after a failed attempt; suspended if the receiver has failed for `SUSPEND_AFTER_SECONDS`."""
     is_receiver_failure = category is not AttemptCategory.LOOK_UP_FAILED
     failing_since = webhook.failing_since or (now if is_receiver_failure else None)
     is_past_suspension_age = failing_since is not None and now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
@@ -83,12 +83,12 @@ def webhook_after_failure(
 
 
 def webhook_after_loss(webhook: Webhook, seq: int) -> Webhook:
-    """The webhook after an event of this place was given up."""
+    """The webhook after the event at this position was given up."""
     return replace(webhook, missed_from=seq if webhook.missed_from is None else min(webhook.missed_from, seq))
 
 
 def health_event_name(previous: Webhook, updated: Webhook) -> EventName | None:
-    """The event that tells the owner, if there is something to tell."""
+    """The event for the owner if the webhook was suspended or recovered."""
     match previous.state, updated.state:
         case WebhookState.ACTIVE, WebhookState.SUSPENDED:
             return EventName.WEBHOOK_SUSPENDED
@@ -115,7 +115,7 @@ def build_webhook_event(webhook: Webhook, name: EventName, *, event_id: EventId,
 
 
 def _webhook_event_data(webhook: Webhook) -> Mapping[str, Any]:
-    """Its URL is the owner's own words, and may hold a secret of his; the id is enough."""
+    """The data has the id and not the URL, which may contain a secret of the owner."""
     return {
         "webhook_id": webhook.id,
         "state": str(webhook.state),

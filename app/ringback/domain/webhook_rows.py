@@ -1,4 +1,4 @@
-"""Webhooks as the store keeps them, and the breakers of the origins that they are at."""
+"""Ports of the store for webhooks and for the breakers of their origins."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
@@ -16,16 +16,16 @@ from ringback.domain.webhook import Webhook
 
 
 class WebhookPart(StrEnum):
-    """Columns of a webhook that are decided together, and by others than the rest."""
+    """Columns of a webhook that one kind of writer updates together."""
 
     SETTINGS = "settings"
-    """What its owner chose at registration or with a change: URL, events, filters, pace, expiry."""
+    """The owner's choices: URL, events, filters, rate, expiry."""
     SECRETS = "secrets"
     STATE = "state"
     HEALTH = "health"
-    """What the receiver's answers say: last delivery, last error, breaker."""
+    """Results of attempts: last delivery, last error, failing since, breaker."""
     MISSED = "missed"
-    """From where on the receiver has missed something."""
+    """The position from which the receiver has missed events."""
 
 
 _DECIDED_ELSEWHERE: Final = frozenset(
@@ -35,7 +35,7 @@ _SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.na
 
 
 def changed_parts(previous: Webhook, updated: Webhook) -> Sequence[WebhookPart]:
-    """The parts in which the two differ: those that a transition from one to the other has decided."""
+    """The parts in which the two values differ."""
     return [part for part in WebhookPart if _part_value(previous, part) != _part_value(updated, part)]
 
 
@@ -54,7 +54,7 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
 
 
 ExpiryPosition = tuple[int, str]
-"""A place in the order in which webhooks expire: milliseconds since 1970, and an id."""
+"""A position in the order of expiry: milliseconds since 1970, and an id."""
 
 
 class WebhookRows(Protocol):
@@ -63,47 +63,47 @@ class WebhookRows(Protocol):
     async def get(self, webhook_id: WebhookId) -> Webhook | None: ...
 
     async def get_many(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
-        """Those of them that there are, in any order."""
+        """The webhooks that exist, in any order."""
         ...
 
     async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]: ...
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
-        """For each of these events of one principal a superset of the webhooks that hear it; `domain.webhook.hears` decides.
+        """For each of these events of one principal, a superset of the matching webhooks; `webhook.matches_event` decides.
 
-        Without `catching_up`, none of those that come to these events only by the steps of their catch-ups.
+        Without `catching_up`, webhooks that still catch up are left out, because their catch-up reads these events.
         """
         ...
 
     async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:
-        """Write these parts, and leave the others as they are in the row; False when it is gone."""
+        """Write these parts and leave the others unchanged. False if the row is gone."""
         ...
 
     async def delete(self, webhook_id: WebhookId) -> bool:
-        """Remove it, and cancel what of it is still open."""
+        """Remove the webhook and cancel its open deliveries."""
         ...
 
     async def remove_expired(
         self, *, now: datetime, limit: int, after: ExpiryPosition | None = None
     ) -> Page[WebhookId, ExpiryPosition]:
-        """Remove those that have expired, once nothing of theirs is open: a call's own webhook outlives its retries.
+        """Remove expired webhooks without open deliveries, so that a call's own webhook lives until its retries end.
 
-        It looks at `limit` that have expired, from the `next_place` of the last look on; the ids of those that it removed.
+        It reads `limit` expired webhooks from `after`, the `next_position` of the previous call, and returns the removed ids.
         """
         ...
 
 
 class OriginBreakerRows(Protocol):
-    """The breakers of origins; those of webhooks are the webhooks' own."""
+    """Breakers of origins. The webhook row holds the webhook's own breaker."""
 
     async def get_breakers(self, origins: Collection[str]) -> Mapping[str, CircuitBreaker]:
-        """Of those among these that are not closed or have counted failures."""
+        """The breakers of these origins that are not closed or have counted failures."""
         ...
 
     async def save_breaker(self, origin: str, breaker: CircuitBreaker) -> None:
-        """A closed one without failures leaves no row."""
+        """Save the breaker. A closed breaker without failures removes the row."""
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        """Remove those that have not changed since: nobody sends anything there any more."""
+        """Remove breakers that have not changed since `cutoff`."""
         ...
