@@ -1,4 +1,4 @@
-"""Calls that were ended as cancelled while they ran: the upstream is told to stop, and nothing it still says counts."""
+"""A running call that another process ends as cancelled is cancelled upstream, and its later result is not written."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Only the holder of a call's lease writes down what became of it."""
+"""Only the lease holder of a call writes its outcome."""
 
 from ringback.domain.call import CallOutcome, failed_completion
 from tests.support.calls import notify_execution
@@ -6,7 +6,7 @@ from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams
 from tests.support.executions import executing, lease_new_call, replace_lease, run_execution
 
 
-async def test_a_lost_lease_calls_the_upstream_off_and_writes_nothing(engine: Engine) -> None:
+async def test_a_lost_lease_cancels_upstream_and_writes_nothing(engine: Engine) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
     drive = engine.make_execution(call, ScriptedUpstreams(tool))
 
@@ -20,7 +20,7 @@ async def test_a_lost_lease_calls_the_upstream_off_and_writes_nothing(engine: En
     assert await engine.read_events() == []
 
 
-async def test_a_lease_that_was_lost_unnoticed_writes_nothing(engine: Engine) -> None:
+async def test_an_execution_with_an_outdated_token_writes_nothing(engine: Engine) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
 
     async with executing(engine.make_execution(call, ScriptedUpstreams(tool))):

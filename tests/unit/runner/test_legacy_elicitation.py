@@ -1,4 +1,4 @@
-"""Questions of a tool in its call's own session, put to the call and answered."""
+"""Elicitations in a legacy session that serves one call."""
 
 import asyncio
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class RunningElicitation:
         return "done"
 
 
-async def test_questions_are_answered_one_by_one_as_the_answers_come() -> None:
+async def test_each_elicitation_is_answered_when_its_answer_arrives() -> None:
     session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
     working = RunningElicitation(session, desk)
     await working.receive_elicitation("1", question())
@@ -87,7 +87,7 @@ async def test_an_elicitation_that_is_withdrawn_is_removed() -> None:
     assert desk.call.status is CallStatus.WORKING
 
 
-async def test_an_elicitation_recorded_earlier_is_continued_and_answered_by_its_name() -> None:
+async def test_an_elicitation_stored_by_an_earlier_process_is_answered_by_its_name() -> None:
     desk = RecordingCallContext(INPUT_REQUIRED_CALL)
     await desk.request_input({"7": question()})
     session = make_context()
@@ -103,7 +103,7 @@ async def test_an_elicitation_recorded_earlier_is_continued_and_answered_by_its_
     assert desk.call.input_round == round_before
 
 
-async def test_more_than_can_be_kept_fails_the_call() -> None:
+async def test_too_many_elicitations_fail_the_call() -> None:
     session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
     working = RunningElicitation(session, desk)
     await working.receive_elicitation("1", question("x" * INPUT_BYTES_MAX))
@@ -114,7 +114,7 @@ async def test_more_than_can_be_kept_fails_the_call() -> None:
     assert ending.outcome is CallOutcome.UPSTREAM_ERROR
 
 
-async def test_elicitations_are_declined_when_the_starter_cannot_answer() -> None:
+async def test_elicitations_are_not_handled_for_a_call_that_accepts_no_input() -> None:
     session = make_context()
     working = RunningElicitation(session, RecordingCallContext(CALL))
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""The plain driver over a session that answers what a test wants."""
+"""The plain driver over a session with scripted responses."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ async def run(session: ScriptedSession, **changes: Any) -> tuple[CallCompletion,
     return await PlainDriver().run_call(session, desk), desk.progress_reports
 
 
-async def test_a_result_is_kept_as_it_came() -> None:
+async def test_a_result_is_kept_unchanged() -> None:
     result = {
         "content": [TEXT, {"type": "hologram", "x": 1}],
         "structuredContent": [1],
@@ -42,7 +42,7 @@ async def test_a_result_is_kept_as_it_came() -> None:
     assert ending.result == jsontext.dumps(result)
 
 
-async def test_null_for_what_a_server_leaves_out_is_no_failure_and_is_not_kept() -> None:
+async def test_null_members_are_valid_and_not_kept() -> None:
     ending, _ = await run(ScriptedSession({"content": [TEXT], "_meta": None, "isError": None}))
 
     assert ending.outcome is CallOutcome.RESULT
@@ -110,14 +110,14 @@ async def test_a_result_that_requires_input_explains_why_the_call_failed() -> No
         (InvalidUpstreamResponse("garbage"), CallOutcome.UPSTREAM_ERROR),
     ],
 )
-async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: RequestFailed, outcome: CallOutcome) -> None:
+async def test_each_failure_has_its_outcome(failure: RequestFailed, outcome: CallOutcome) -> None:
     ending, _ = await run(ScriptedSession(failure))
 
     assert ending.outcome is outcome
     assert ending.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
 
 
-async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
+async def test_the_error_object_of_the_upstream_is_kept_unchanged() -> None:
     error = {"code": -32042, "message": "no", "data": {"x": 1}}
     ending, _ = await run(ScriptedSession(UpstreamError(error)))
 
@@ -127,14 +127,14 @@ async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
 @pytest.mark.parametrize(
     "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 2**80}], ids=["long", "wide"]
 )
-async def test_an_error_that_is_too_large_is_not_kept(error: dict[str, Any]) -> None:
+async def test_an_error_that_is_too_large_is_replaced(error: dict[str, Any]) -> None:
     ending, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))
 
     assert ending.error is not None
     assert "too large" in ending.error["message"]
 
 
-async def test_arguments_and_meta_go_along_unchanged() -> None:
+async def test_arguments_and_meta_are_sent_unchanged() -> None:
     session = ScriptedSession({"content": []})
     await run(session, tool="log", arguments={"a": None}, meta={"vendor/key": 1})
     await run(session, tool="log", arguments={}, meta={})
@@ -145,7 +145,7 @@ async def test_arguments_and_meta_go_along_unchanged() -> None:
     ]
 
 
-async def test_progress_is_bounded_and_made_of_numbers() -> None:
+async def test_progress_is_finite_and_bounded() -> None:
     progress = ((float("nan"), None, None), (1, float("inf"), "x" * 5000), (2, 4, None))
     session = ScriptedSession({"content": []}, progress=progress)
     _, seen = await run(session)

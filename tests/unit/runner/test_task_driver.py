@@ -1,4 +1,4 @@
-"""The task driver over a session that answers what a test wants: answers that are none, and answers that are not taken."""
+"""The task driver over a session with scripted responses: invalid responses, and answers that the upstream rejects."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, RecordingCal
 
 
 @pytest.mark.parametrize("task_id", [None, 7, "", "x" * (TASK_ID_LENGTH_MAX + 1)])
-async def test_a_task_without_a_usable_name_cannot_be_followed(task_id: object) -> None:
+async def test_a_task_without_a_usable_task_id_is_an_upstream_error(task_id: object) -> None:
     ending, desk, _ = await run(CALL, {"resultType": "task", "taskId": task_id, "status": "working"})
 
     assert (ending.outcome, desk.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
@@ -50,7 +50,7 @@ async def test_the_handle_is_saved_before_the_task_is_polled() -> None:
     assert [method for method, _ in session.requests] == ["tools/call", "tasks/get"]
 
 
-async def test_an_upstream_that_decides_against_a_task_is_believed() -> None:
+async def test_an_upstream_may_return_a_result_instead_of_a_task() -> None:
     ending, desk, _ = await run(CALL, {"content": []})
 
     assert (ending.outcome, desk.saved_handles) == (CallOutcome.RESULT, [])
@@ -136,7 +136,7 @@ WITH_TASKS = replace(MODERN, capabilities={"extensions": {TASKS_EXTENSION: {}}})
         ("mrtr", LEGACY, UnsupportedHandleDriver),
     ],
 )
-def test_the_driver_of_a_call_is_that_of_its_handle_or_the_best_there_is(
+def test_the_driver_is_that_of_the_handle_or_the_most_durable_one(
     handle: str | None, negotiated: NegotiatedProtocol, driver: type[object]
 ) -> None:
     call = replace(CALL, handle=handle and Handle(driver=handle, data={"task_id": "1"}))
