@@ -98,7 +98,7 @@ async def test_a_bug_before_the_dispatch_rejects_the_call(engine: Engine) -> Non
 
 
 async def test_a_leased_call_keeps_its_deadline_and_its_age(engine: Engine) -> None:
-    """What the drive writes is the row as it found it, with what happened to it."""
+    """The execution writes the row as it read it, with its own changes."""
     call = await lease_new_call(engine)
 
     await run_execution(engine.make_execution(call, ScriptedUpstreams()))

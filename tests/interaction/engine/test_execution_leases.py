@@ -8,12 +8,12 @@ from tests.support.executions import executing, lease_new_call, replace_lease, r
 
 async def test_a_lost_lease_cancels_upstream_and_writes_nothing(engine: Engine) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
-    drive = engine.make_execution(call, ScriptedUpstreams(tool))
+    execution = engine.make_execution(call, ScriptedUpstreams(tool))
 
-    async with executing(drive):
+    async with executing(execution):
         await tool.wait_until_inside(1)
         taken = await replace_lease(engine, call)
-        drive.abandon_lease()
+        execution.abandon_lease()
 
     assert len(tool.cancelled) == 1
     assert await engine.read_call(call) == taken

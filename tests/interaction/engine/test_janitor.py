@@ -71,9 +71,9 @@ async def test_a_call_that_was_not_dispatched_is_queued_again(still: Engine, fak
     await still.lease_call(call)
     fake_clock.advance(DEAD_AFTER_SECONDS)
 
-    with still.store.signals.listen(CALL_QUEUED_TOPIC) as bell:
+    with still.store.signals.listen(CALL_QUEUED_TOPIC) as waiter:
         await still.make_janitor().run_once()
-        assert await bell.wait(WAIT_SECONDS)
+        assert await waiter.wait(WAIT_SECONDS)
 
     assert await still.read_call(call) == replace(call, updated_at=fake_clock.now())
     assert await still.read_events() == []
@@ -138,9 +138,9 @@ async def test_a_delivery_whose_dispatcher_died_is_sent_again(still: Engine, fak
     held = make_delivery(**leased, lease_until=START + timedelta(seconds=1))
     await still.insert_deliveries(lapsed, held)
 
-    with still.store.signals.listen(DELIVERY_DUE_TOPIC) as bell:
+    with still.store.signals.listen(DELIVERY_DUE_TOPIC) as waiter:
         await still.make_janitor().run_once()
-        assert await bell.wait(WAIT_SECONDS)
+        assert await waiter.wait(WAIT_SECONDS)
 
     again = await still.read_delivery(lapsed)
     assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)

@@ -73,10 +73,10 @@ async def execute_with_progress(engine: Engine, call: Call, *steps: int, unstead
     written = engine.store.signals.listen(f"call:{call.id}")
 
     async def report_progress(driven: Call, on_progress: OnProgress) -> CallCompletion:
-        with written as bell:
+        with written as waiter:
             await on_progress(make_progress(steps[0]))
             if unsteady is None:
-                await bell.wait(WAIT_SECONDS)
+                await waiter.wait(WAIT_SECONDS)
             for number in steps[1:]:
                 await on_progress(make_progress(number))
         return COMPLETED_RESULT

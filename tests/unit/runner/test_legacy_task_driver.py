@@ -31,8 +31,8 @@ SESSION = LegacySessionId(session_id="s1", protocol_version="2025-11-25")
 SAVED_HANDLE = replace(CALL, handle=make_legacy_task_handle("t1", SESSION))
 
 
-async def run(session: ScriptedSession, desk: RecordingCallContext) -> CallCompletion:
-    return await LegacyTaskDriver(clock=FakeClock()).run_call(session, desk)
+async def run(session: ScriptedSession, context: RecordingCallContext) -> CallCompletion:
+    return await LegacyTaskDriver(clock=FakeClock()).run_call(session, context)
 
 
 class SessionWithTool(ScriptedSession):
@@ -66,27 +66,27 @@ def test_a_call_runs_as_a_task_if_the_server_and_the_tool_declare_it(
 
 
 async def test_a_result_instead_of_a_task_completes_the_call() -> None:
-    desk = RecordingCallContext(CALL)
+    context = RecordingCallContext(CALL)
 
-    assert (await run(ScriptedSession(RESULT), desk)).outcome is CallOutcome.RESULT
-    assert desk.saved_handles == []
+    assert (await run(ScriptedSession(RESULT), context)).outcome is CallOutcome.RESULT
+    assert context.saved_handles == []
 
 
 @pytest.mark.parametrize("task", [None, {}, {"taskId": ""}, {"taskId": 1}, {"taskId": "x" * 2000}])
 async def test_a_task_without_a_usable_id_is_an_upstream_error(task: Any) -> None:
-    desk = RecordingCallContext(CALL)
+    context = RecordingCallContext(CALL)
 
-    ending = await run(ScriptedSession({"task": task}), desk)
+    completion = await run(ScriptedSession({"task": task}), context)
 
-    assert (ending.outcome, desk.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
+    assert (completion.outcome, context.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
 
 
 async def test_the_handle_is_saved_before_any_other_request() -> None:
-    session, desk = ScriptedSession({"task": WORKING}, WORKING, COMPLETED, RESULT), RecordingCallContext(CALL)
+    session, context = ScriptedSession({"task": WORKING}, WORKING, COMPLETED, RESULT), RecordingCallContext(CALL)
 
-    ending = await run(session, desk)
+    completion = await run(session, context)
 
-    assert (ending.outcome, desk.saved_handles) == (CallOutcome.RESULT, [make_legacy_task_handle("t1", None)])
+    assert (completion.outcome, context.saved_handles) == (CallOutcome.RESULT, [make_legacy_task_handle("t1", None)])
     assert [method for method, _ in session.requests] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
     assert session.requests[0][1]["task"]["ttl"] == (3600 + 24 * 3600) * 1000
 
@@ -137,6 +137,6 @@ async def test_a_rejected_result_request_of_a_task_that_needs_input_does_not_end
 async def test_a_cancel_request_ends_the_call_only_if_the_task_is_cancelled(
     reply: Any, outcome: CallOutcome | None
 ) -> None:
-    ending = await LegacyTaskDriver(clock=FakeClock()).cancel_call(ScriptedSession(reply), SAVED_HANDLE)
+    completion = await LegacyTaskDriver(clock=FakeClock()).cancel_call(ScriptedSession(reply), SAVED_HANDLE)
 
-    assert (ending and ending.outcome) is outcome
+    assert (completion and completion.outcome) is outcome

@@ -25,8 +25,8 @@ TEXT = {"type": "text", "text": "done"}
 
 
 async def run(session: ScriptedSession, **changes: Any) -> tuple[CallCompletion, list[Progress]]:
-    desk = RecordingCallContext(replace(CALL, **changes))
-    return await PlainDriver().run_call(session, desk), desk.progress_reports
+    context = RecordingCallContext(replace(CALL, **changes))
+    return await PlainDriver().run_call(session, context), context.progress_reports
 
 
 async def test_a_result_is_kept_unchanged() -> None:
@@ -36,23 +36,23 @@ async def test_a_result_is_kept_unchanged() -> None:
         "_meta": {"ui": {"a": None}},
         "new": 1,
     }
-    ending, _ = await run(ScriptedSession(result))
+    completion, _ = await run(ScriptedSession(result))
 
-    assert ending.outcome is CallOutcome.RESULT
-    assert ending.result == jsontext.dumps(result)
+    assert completion.outcome is CallOutcome.RESULT
+    assert completion.result == jsontext.dumps(result)
 
 
 async def test_null_members_are_valid_and_not_kept() -> None:
-    ending, _ = await run(ScriptedSession({"content": [TEXT], "_meta": None, "isError": None}))
+    completion, _ = await run(ScriptedSession({"content": [TEXT], "_meta": None, "isError": None}))
 
-    assert ending.outcome is CallOutcome.RESULT
-    assert ending.result == jsontext.dumps({"content": [TEXT]})
+    assert completion.outcome is CallOutcome.RESULT
+    assert completion.result == jsontext.dumps({"content": [TEXT]})
 
 
 async def test_a_tool_error_differs_from_a_protocol_error() -> None:
-    ending, _ = await run(ScriptedSession({"content": [TEXT], "isError": True}))
+    completion, _ = await run(ScriptedSession({"content": [TEXT], "isError": True}))
 
-    assert ending.outcome is CallOutcome.TOOL_ERROR
+    assert completion.outcome is CallOutcome.TOOL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ async def test_a_tool_error_differs_from_a_protocol_error() -> None:
     ],
 )
 async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept: dict[str, Any] | None) -> None:
-    ending, _ = await run(ScriptedSession({"content": [TEXT], "_meta": meta}))
+    completion, _ = await run(ScriptedSession({"content": [TEXT], "_meta": meta}))
 
-    assert ending.result is not None
-    assert jsontext.loads(ending.result).get("_meta") == kept
+    assert completion.result is not None
+    assert jsontext.loads(completion.result).get("_meta") == kept
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept:
     ],
 )
 async def test_an_invalid_result_is_an_upstream_error(result: dict[str, Any]) -> None:
-    ending, _ = await run(ScriptedSession(result))
+    completion, _ = await run(ScriptedSession(result))
 
-    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
-    assert ending.result is None
+    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+    assert completion.result is None
 
 
 async def test_a_result_that_requires_input_explains_why_the_call_failed() -> None:
-    ending, _ = await run(ScriptedSession({"resultType": "input_required", "inputRequests": {}}))
+    completion, _ = await run(ScriptedSession({"resultType": "input_required", "inputRequests": {}}))
 
-    assert ending.error is not None
-    assert "asks for input" in ending.error["message"]
+    assert completion.error is not None
+    assert "asks for input" in completion.error["message"]
 
 
 @pytest.mark.requirement("R33")
@@ -111,27 +111,27 @@ async def test_a_result_that_requires_input_explains_why_the_call_failed() -> No
     ],
 )
 async def test_each_failure_has_its_outcome(failure: RequestFailed, outcome: CallOutcome) -> None:
-    ending, _ = await run(ScriptedSession(failure))
+    completion, _ = await run(ScriptedSession(failure))
 
-    assert ending.outcome is outcome
-    assert ending.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
+    assert completion.outcome is outcome
+    assert completion.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
 
 
 async def test_the_error_object_of_the_upstream_is_kept_unchanged() -> None:
     error = {"code": -32042, "message": "no", "data": {"x": 1}}
-    ending, _ = await run(ScriptedSession(UpstreamError(error)))
+    completion, _ = await run(ScriptedSession(UpstreamError(error)))
 
-    assert (ending.outcome, ending.error) == (CallOutcome.UPSTREAM_ERROR, error)
+    assert (completion.outcome, completion.error) == (CallOutcome.UPSTREAM_ERROR, error)
 
 
 @pytest.mark.parametrize(
     "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 2**80}], ids=["long", "wide"]
 )
 async def test_an_error_that_is_too_large_is_replaced(error: dict[str, Any]) -> None:
-    ending, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))
+    completion, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))
 
-    assert ending.error is not None
-    assert "too large" in ending.error["message"]
+    assert completion.error is not None
+    assert "too large" in completion.error["message"]
 
 
 async def test_arguments_and_meta_are_sent_unchanged() -> None:
