@@ -1,8 +1,8 @@
-"""The main job on real MCP servers, observed from outside: every figure printed at the end was seen, none is assumed.
+"""The main job on real MCP servers, observed from outside: every figure of the report was observed.
 
 agent 1 ── registers a webhook, starts three calls ── kill -9
 Ringback ── runs them on git, time (stdio) and files (HTTP) ── signed callbacks ──▶ receiver (a third process)
-agent 2 ── has one callback and its own API key ── resumes, pulls the result; is refused without the key
+agent 2 ── has one callback and its own API key ── resumes, reads the result; is rejected without the key
 """
 
 import argparse
@@ -29,16 +29,16 @@ EXAMPLES = ROOT / "scripts" / "examples"
 SESSION = "inference-session-42"
 WAIT_SECONDS = 90.0
 MEASURE_ROUNDS = 1200
-"""Makes the slow tool work for several seconds on the folder that it is given."""
+"""Makes the slow tool take several seconds for the demo's folder."""
 
 
 class DemoFailed(Exception):
-    """Something did not happen that should have; the message says what."""
+    """A step of the demo failed; the message says which."""
 
 
 @dataclass
 class Timeline:
-    """What happened and when, for people."""
+    """Prints each step with its time."""
 
     quiet: bool
     began: float = field(default_factory=time.monotonic)
@@ -50,7 +50,7 @@ class Timeline:
 
 @dataclass
 class DemoProcesses:
-    """A temporary folder, the processes started in it, and an end that leaves none of them behind."""
+    """A temporary folder and the processes started in it, all ended with the context."""
 
     folder: Path
     stack: contextlib.ExitStack
@@ -91,7 +91,7 @@ def end_process(process: "subprocess.Popen[str]") -> None:
         process.communicate()
 
 
-# -- the cast --------------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------------------------------
 
 
 def example(name: str) -> tuple[str, str]:
@@ -103,7 +103,7 @@ def ringback(*arguments: str) -> tuple[str, ...]:
 
 
 def start_files_server(stage: DemoProcesses) -> str:
-    """The example server whose tool works for seconds, over streamable HTTP; its URL."""
+    """Start the example server, whose tool takes seconds, over streamable HTTP. Returns its URL."""
     port = free_port()
     stage.start("files", *example("measure_files.py"), "--port", str(port))
     wait_for(lambda: port_is_open(port), "the files server to listen")
@@ -111,7 +111,7 @@ def start_files_server(stage: DemoProcesses) -> str:
 
 
 def start_ringback(stage: DemoProcesses, files_url: str) -> tuple[str, dict[str, str]]:
-    """Ringback with authentication on, over SQLite; its URL and the environment it was started with."""
+    """Start Ringback with authentication on SQLite. Returns its URL and its environment variables."""
     config = {
         "mcpServers": {
             "git": {
@@ -157,7 +157,7 @@ def make_repository(stage: DemoProcesses) -> None:
         raise DemoFailed("git is not installed; mcp-server-git needs it. Install git, then run scripts/demo again.")
     repository = stage.path("repo")
     stage.run("git", "init", "--quiet", str(repository))
-    for number, text in enumerate(("Call a tool", "Hang up", "Get rung back"), start=1):
+    for number, text in enumerate(("Call a tool", "Disconnect", "Get a callback"), start=1):
         (repository / "story.txt").write_text(text, encoding="utf-8")
         git = ("git", "-C", str(repository), "-c", "user.name=Demo", "-c", "user.email=demo@example.org")
         stage.run(*git, "add", "story.txt")
@@ -173,7 +173,7 @@ def make_folder_to_measure(stage: DemoProcesses) -> Path:
     return folder
 
 
-# -- watching --------------------------------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:
@@ -209,7 +209,7 @@ def read_callbacks(stage: DemoProcesses) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-# -- the play --------------------------------------------------------------------------------------------------------------
+# -- the demo --------------------------------------------------------------------------------------------------------------
 
 
 def run_demo(stage: DemoProcesses, timeline: Timeline, report: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ def run_demo(stage: DemoProcesses, timeline: Timeline, report: dict[str, Any]) -
 
 
 def print_callbacks(stage: DemoProcesses, timeline: Timeline, *, count: int) -> dict[str, dict[str, Any]]:
-    """The callbacks of so many calls, each told as soon as the receiver has verified it."""
+    """Wait for the callbacks of the calls; print each as soon as the receiver has verified it."""
     told: dict[str, dict[str, Any]] = {}
 
     def all_arrived() -> bool:
@@ -252,7 +252,7 @@ def print_callbacks(stage: DemoProcesses, timeline: Timeline, *, count: int) -> 
 def start_and_kill_agent(
     stage: DemoProcesses, timeline: Timeline, url: str, callback_url: str, key: str
 ) -> dict[str, str]:
-    """Let agent 1 start its calls and kill it with SIGKILL; the acknowledged call ids with their correlation ids."""
+    """Let agent 1 start its calls, and kill it with SIGKILL. Returns the acknowledged call ids and their correlation ids."""
     calls: list[dict[str, Any]] = [
         {
             "upstream": "files",
@@ -289,7 +289,7 @@ def start_and_kill_agent(
         raise DemoFailed(f"agent 1 ended with {agent.returncode}, not by SIGKILL")
     finished = len(read_callbacks(stage))
     timeline.print_line(
-        "agent 1", f"killed with SIGKILL while {len(calls) - finished} of its {len(calls)} calls were not back"
+        "agent 1", f"killed with SIGKILL while {len(calls) - finished} of its {len(calls)} calls were running"
     )
     return {answer["call_id"]: answer["correlation_id"] for answer in answers[1:]}
 
@@ -304,13 +304,13 @@ def _lines(process: "subprocess.Popen[str]", count: int) -> Iterator[str]:
 
 
 def resume_calls(stage: DemoProcesses, timeline: Timeline, url: str, callback: dict[str, Any], key: str) -> bool:
-    """Agent 2, a process of its own, with nothing but the callback and its key."""
+    """Run agent 2, another process, with only the callback and its key."""
     answer = json.loads(
         stage.run(*example("agent_resume.py"), "--url", url, stdin=json.dumps(callback), RINGBACK_API_KEY=key)
     )
     content = answer["result"]["content"][0]
     timeline.print_line(
-        "agent 2", f"refused without its key: {answer['refused_without_key']}; with it: {answer['status']}"
+        "agent 2", f"rejected without its key: {answer['refused_without_key']}; with it: {answer['status']}"
     )
     timeline.print_line("agent 2", f"result of {answer['correlation_id']}: {' '.join(content['text'].split())[:90]}")
     return bool(
@@ -337,9 +337,7 @@ def main() -> int:
     expected = {"calls": 3, "callbacks_verified": 3, "killed": True, "rejoined": 3}
     report["ok"] = all(report[name] == value for name, value in expected.items())
     report["seconds"] = round(time.monotonic() - timeline.began, 1)
-    timeline.print_line(
-        "demo", "everything happened as promised" if report["ok"] else f"not everything happened: {report}"
-    )
+    timeline.print_line("demo", "all steps succeeded" if report["ok"] else f"a step failed: {report}")
     if options.json:
         print(json.dumps(report))
     return 0 if report["ok"] else 1

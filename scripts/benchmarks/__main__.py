@@ -42,16 +42,16 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
     parser.add_argument("what", choices=["delivery", "clients", "calls", "gateway", "loop", "cli"])
-    parser.add_argument("--rounds", type=int, default=7, help="in each of which every variant runs (7)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each variant in each round, about (2)")
-    parser.add_argument("--quick", action="store_true", help="one short round and small numbers: does it run at all?")
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds; each runs every variant (7)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="approximate time of each variant in each round (2)")
+    parser.add_argument("--quick", action="store_true", help="one short round with small numbers, as a smoke test")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     return parser.parse_args()
 
 
 @contextmanager
 def _logging_as_in_production() -> Generator[None]:
-    """Every line is made and written, so that it is paid for; nobody reads it."""
+    """Format and write every log line to nowhere, so that logging costs what it costs in production."""
     with Path(os.devnull).open("w", encoding="utf-8") as nobody:
         with redirect_stderr(nobody):
             configure_logging(level="info", log_format="text")

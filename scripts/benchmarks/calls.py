@@ -1,4 +1,4 @@
-"""`scripts/bench calls`: ten thousand that wait, and what one that does not wait costs."""
+"""`scripts/bench calls`: ten thousand waiting calls, and the cost of one call."""
 
 from scripts.benchmarks.measurement import Json, machine_facts
 from scripts.benchmarks.overhead import overhead

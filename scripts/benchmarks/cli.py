@@ -1,4 +1,4 @@
-"""What the command line costs to start: CPU of `ringback` commands, as a ratio to the imports that any such command needs."""
+"""CPU to start `ringback` commands, as a ratio to the imports that every such command needs."""
 
 import os
 import statistics

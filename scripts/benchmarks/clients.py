@@ -1,7 +1,8 @@
-"""The HTTP clients that could carry callbacks: POSTs per second at 64 in flight, and CPU of each POST.
+"""HTTP clients that could send callbacks: POSTs per second at 64 in flight, and CPU of each POST.
 
-Each is used as its documentation tells, with pool limits above what is in flight, so that none waits for a slot. Ours does
-more than the others: it judges addresses, keeps a deadline, and reads every answer into what the attempt log keeps.
+Each client is used as its documentation says, with pool limits above the number in flight, so that none waits for a connection.
+Ringback's sender does more than the others: it checks addresses, enforces a deadline, and reads each response for the
+attempt log.
 """
 
 import asyncio
@@ -95,7 +96,7 @@ async def clients(*, rounds: int, seconds: float) -> Json:
     async with receivers() as found:
         body = sample_body()
         reached = await measure_ceiling(found, body=body, seconds=seconds)
-        print_progress(f"the receivers' own ceiling: {reached:,.0f}/s")
+        print_progress(f"the receivers' maximum: {reached:,.0f}/s")
         runs = {name: _run(client, found.urls("/fast"), body) for name, client in CLIENTS.items()}
         done = await interleaved(runs, rounds=rounds, seconds=seconds)
     return {
@@ -126,7 +127,7 @@ async def _loop(
         for number in left:
             status = await post(urls[number % len(urls)], headers, body)
             if status != NO_CONTENT:
-                raise RuntimeError(f"a receiver answered {status}")
+                raise RuntimeError(f"a receiver responded with {status}")
 
     async with client() as post:
         with measuring(posts) as measured:

@@ -13,7 +13,7 @@ async def delivery(*, rounds: int, seconds: float, quick: bool) -> Json:
     async with receivers() as found:
         body = sample_body()
         reached = await measure_ceiling(found, body=body, seconds=seconds)
-        print_progress(f"the receivers' own ceiling: {reached:,.0f}/s")
+        print_progress(f"the receivers' maximum: {reached:,.0f}/s")
         measured = await _throughput(found, body, rounds=rounds, seconds=seconds)
         timed = await _latency(found, rounds=rounds, seconds=seconds)
         isolated = await isolation(found, QUICK if quick else Size(), rounds=rounds, seconds=seconds)

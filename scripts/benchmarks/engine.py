@@ -1,4 +1,4 @@
-"""The engine as it ships, without the doors and the upstreams around it: store, recorder, dispatcher and sender are real."""
+"""The production store, recorder, dispatcher and sender, without entry points and upstreams."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import Resolver
 from ringback.notifier.http.sender import ATTEMPT_SECONDS
 from ringback.notifier.http.target import Target, TargetPolicy
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from scripts.benchmarks.measurement import Measured, measuring
@@ -41,18 +41,18 @@ from scripts.benchmarks.signed_post import (
 
 LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), allows_private_http=True)
 OPEN_MAX: Final = 256
-"""Calls that have ended and whose callbacks are still out, in the sustained run: what it takes to keep 64 in flight busy
-while others are recorded or settled. A run that let them pile up would measure a drain."""
+"""Ended calls with outstanding callbacks in the sustained run: enough to keep 64 in flight while others are recorded. With a
+growing backlog, the run would measure a drain."""
 FINISH_CONCURRENCY: Final = BATCH_SIZE_MAX
-"""Who ends one call after the other: as many as are recorded together, so that the next are there when a commit is over."""
+"""Tasks that end one call after the other: as many as one commit records, so that the next batch is ready after a commit."""
 INSERT_BATCH_SIZE: Final = 500
 
 
 class CountingSender:
-    """The production sender; tells of every answer, so that a run knows when it is over.
+    """The production sender; reports every response, so that a run knows its end.
 
-    What goes to an origin in `names` is sent to that name instead of its literal address, so that the resolver is in its way. A
-    callback URL itself may name nobody but localhost without TLS, which would be most of what is measured.
+    It sends requests for an origin in `names` to that host name instead of the literal address, which includes the resolver in
+    the measurement. A callback URL without TLS may only name localhost, and TLS would be most of the measured time.
     """
 
     def __init__(self, sender: Http1Sender, names: Mapping[str, str]) -> None:
@@ -89,7 +89,7 @@ class BenchmarkEngine:
     sender: CountingSender
 
     async def insert_webhooks(self, urls: Sequence[str], principal: Principal = PRINCIPAL) -> None:
-        """A webhook for each URL, which hears the session of the same name."""
+        """Register a webhook for each URL, filtered by a session of the same name."""
         webhooks = [new_webhook(self.ids, self.clock, url=url, session=url, principal=principal) for url in urls]
 
         async def insert(tx: Transaction) -> None:
@@ -99,7 +99,7 @@ class BenchmarkEngine:
         await self.store.write(insert)
 
     async def running_calls(self, urls: Sequence[str], count: int, principal: Principal = PRINCIPAL) -> list[Call]:
-        """Stored calls that are about to end, one URL after the other."""
+        """Insert dispatched calls, for each URL in turn."""
         calls = [
             running_call(self.ids, self.clock, session=urls[number % len(urls)], principal=principal)
             for number in range(count)
@@ -109,18 +109,14 @@ class BenchmarkEngine:
         return calls
 
     async def finish_call(self, call: Call) -> None:
-        """What the runner does when a tool has answered: the call, its result, event and deliveries are written together."""
-        end = CompletionRequest(
-            call=call, completion=completion_from_result(RESULT, is_error=False), lease_token=HANDOFF_LEASE
+        """Finish calls as the runner does: one transaction writes call, result, event and deliveries."""
+        completion = completion_from_result(RESULT, is_error=False)
+        await self.completion_batcher.finish_call(
+            LeasedCompletion(call_id=call.id, lease_token=HANDOFF_LEASE, completion=completion, progress=None)
         )
 
-        async def prepare_completion(_tx: Transaction) -> CompletionRequest:
-            return end
-
-        await self.completion_batcher.finish_call(prepare_completion)
-
     async def finish_calls(self, calls: Sequence[Call]) -> None:
-        """A backlog: as many at a time as one commit takes."""
+        """Store a backlog, in batches of one commit."""
         left = iter(calls)
 
         async def end_some() -> None:
@@ -131,7 +127,7 @@ class BenchmarkEngine:
 
     @asynccontextmanager
     async def running_dispatcher(self) -> AsyncGenerator[asyncio.Event]:
-        """The dispatcher runs. Set the event for an orderly end; without it, attempts in flight are cut off."""
+        """Run the dispatcher. Set the event to drain; otherwise attempts in flight are cancelled."""
         stop = asyncio.Event()
         task = asyncio.create_task(self.dispatcher.run(stop))
         try:
@@ -148,7 +144,7 @@ class BenchmarkEngine:
 async def engine(
     urls: Sequence[str], *, resolver: Resolver | None = None, names: Mapping[str, str] | None = None
 ) -> AsyncGenerator[BenchmarkEngine]:
-    """An engine over an empty store in a folder of its own, with a webhook for each URL."""
+    """An engine over an empty store in its own folder, with a webhook for each URL."""
     clock = SystemClock()
     ids = IdGenerator(clock)
     guard = TargetGuard(LOOPBACK, resolver=resolver)
@@ -184,7 +180,7 @@ async def engine(
 
 
 async def sustained(urls: Sequence[str], deliveries: int) -> Measured:
-    """Calls end, are recorded, and ring, all at the same time; measured until the last attempt is settled."""
+    """End calls, record them and deliver their callbacks concurrently; measured until the last attempt is recorded."""
     async with engine(urls) as made:
         left = iter(await made.running_calls(urls, deliveries))
         room = asyncio.Semaphore(OPEN_MAX)
@@ -204,7 +200,7 @@ async def sustained(urls: Sequence[str], deliveries: int) -> Measured:
 
 
 async def drain(urls: Sequence[str], deliveries: int) -> Measured:
-    """A backlog is stored; measured from the dispatcher's start until the last attempt is settled."""
+    """Deliver a stored backlog; measured from the dispatcher's start until the last attempt is recorded."""
     async with engine(urls) as made:
         await made.finish_calls(await made.running_calls(urls, deliveries))
         all_answered = _count_until(made.sender, deliveries)
@@ -221,7 +217,7 @@ async def _insert(tx: Transaction, calls: Sequence[Call]) -> None:
 
 
 def _count_until(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
-    """Set when `count` answers have come."""
+    """Set after `count` responses."""
     done = asyncio.Event()
     left = count
 

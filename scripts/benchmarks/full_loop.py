@@ -1,8 +1,8 @@
-"""`scripts/bench loop`: POST /v1/calls → tool → signed callback, against a naive service that does the same at the same load.
+"""`scripts/bench loop`: POST /v1/calls → tool → signed callback, compared with a naive service at the same load.
 
-Both services run in processes of their own, call the same lean upstream and send to the same receiver, which lives in this
-process beside the clients. One loop is: a client posts a call, gets its 202, waits for the callback, and posts the next.
-`unloaded` runs one loop at a time, `saturated` runs `AT_ONCE`. CPU is that of the service's process alone.
+Each service runs in its own process; both call the same lean upstream and send to the same receiver, which runs in this process
+with the clients. In one loop, a client posts a call, gets its 202, and waits for the callback. `unloaded` runs one loop at a
+time, `saturated` runs `AT_ONCE`. CPU is that of the service's process only.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _CORRELATION: Final = re.compile(rb'"correlation_id": ?"([0-9]+)"')
 
 @dataclass(slots=True)
 class Run:
-    """What a number of loops took, in seconds."""
+    """The duration of a number of loops, in seconds."""
 
     accepts: list[float] = field(default_factory=list[float])
     loops: list[float] = field(default_factory=list[float])
@@ -50,7 +50,7 @@ class Run:
 
 
 class Callbacks:
-    """A receiver in this process; a future for each callback that is waited for, by its correlation id."""
+    """A receiver in this process, with a future for each expected callback, by correlation id."""
 
     def __init__(self) -> None:
         self.awaited: dict[str, asyncio.Future[None]] = {}

@@ -1,8 +1,8 @@
-"""What it costs to change the URL: a fast tool through the gateway against the same tool called directly, in both eras.
+"""The cost of the gateway: a fast tool through it, compared with a direct call, in both eras.
 
-The upstream is a process of its own; client and gateway share this one, and calls go one after the other, so that nobody waits
-for anybody's core. The tool answers with the moment at which it ended, which divides a call into the way there and the way
-back; the store is watched, because every call is committed before it is passed on.
+The upstream is another process; client and gateway share this one. Calls run one after the other, so that they do not compete
+for a core. The tool returns the time of its end, which separates the request's time from the response's. Units of work of the
+store are timed, because every call is committed before it is dispatched.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ from scripts.benchmarks.measurement import (
 Era = Literal["legacy", "2026-07-28"]
 ERAS: Final[tuple[Era, ...]] = ("legacy", "2026-07-28")
 WARM_UP: Final = 30
-"""Calls of each variant before each of its turns: connections are open, and code paths are warm."""
+"""Warm-up calls of each variant before each of its turns."""
 UPSTREAM: Final = "benchmark"
 START_SECONDS: Final = 60.0
 T = TypeVar("T")
 
 
 class TimedStore:
-    """The store, and how long each unit of work took, the wait for its commit included."""
+    """A store that times each unit of work, with the wait for its commit."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class TimedStore:
 
 @dataclass(slots=True)
 class CallTimings:
-    """One variant's calls in one round, in seconds."""
+    """The times of one variant's calls in one round, in seconds."""
 
     whole: list[float] = field(default_factory=list[float])
     upstream_seconds: list[float] = field(default_factory=list[float])
@@ -134,7 +134,7 @@ def _name(era: Era) -> str:
 
 
 def _compared(done: Sequence[Round], era: Era) -> Json:
-    """Ratios of paired turns first, then the times they come from."""
+    """The ratios of paired turns, then their times."""
     return {
         **{
             f"{label}_ratio": summary(
@@ -152,7 +152,7 @@ def _compared(done: Sequence[Round], era: Era) -> Json:
 
 
 def _report_directions(done: Sequence[Round], era: Era) -> Json:
-    """Medians of what the gateway adds on each way."""
+    """Medians of the time that the gateway adds to request and response."""
 
     def added(way: Callable[[CallTimings], Sequence[float]]) -> Json:
         medians = [
@@ -168,7 +168,7 @@ def _report_directions(done: Sequence[Round], era: Era) -> Json:
 
 
 def _store_share(store: TimedStore, calls: int) -> Json:
-    """The store's part of a call; what is written beside it all the time (heartbeats, polls) is among the writes."""
+    """The store's part of a call. The writes include concurrent ones (heartbeats, polls)."""
     return {
         "writes_per_call": round(len(store.writes) / calls, 1),
         "write_ms_per_call": round(sum(store.writes) / calls * 1000, 2),
@@ -178,7 +178,7 @@ def _store_share(store: TimedStore, calls: int) -> Json:
 
 
 async def _round(urls: Mapping[str, str], number: int, rounds: int, seconds: float) -> Round:
-    """Every variant in turn; every other round goes backwards."""
+    """Run every variant in turn; every other round in reverse order."""
     variants: list[tuple[Era, str]] = [(era, variant) for era in ERAS for variant in urls]
     order = variants if number % 2 == 0 else variants[::-1]
     done: dict[tuple[Era, str], CallTimings] = {
@@ -209,15 +209,15 @@ async def _turn(url: str, era: Era, seconds: float) -> CallTimings:
 
 
 async def _call(client: Client) -> float:
-    """When the tool ended, by its own result."""
+    """The time of the tool's end, from its result."""
     result = await client.call_tool("stamp", {})
     block = result.content[0]
     if not isinstance(block, types.TextContent):
-        raise TypeError(f"the tool answered with {block.type}")
+        raise TypeError(f"the tool returned {block.type}")
     return float(block.text)
 
 
-# -- what is compared ------------------------------------------------------------------------------------------------------
+# -- the variants ----------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -247,7 +247,7 @@ async def _listening(port: int) -> None:
 
 @asynccontextmanager
 async def _ringback(folder: Path, upstream: str, watch: Callable[[Store], Store]) -> AsyncGenerator[str]:
-    """The whole service on a real socket, as the command runs it; the URL of its endpoint for the upstream."""
+    """Serve the whole service on a socket, as the command does; the URL of its endpoint for the upstream."""
     config = UpstreamConfig(name=UPSTREAM, transport=UpstreamTransport.HTTP, url=upstream, max_concurrent=16)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]

@@ -1,8 +1,8 @@
-"""What bad receivers do to the good ones beside them: latency of the good ones' callbacks, against the same when all is quiet.
+"""The effect of failing receivers on others: the latency of good receivers' callbacks, compared with a run without failures.
 
-Each scenario has a backlog of the bad ones' deliveries that is due when the dispatcher starts; the good calls follow at
-the pace of the latency runs. Every scenario has an engine of its own, and a quiet one goes before each. The bad ones belong to
-another principal. The good ones have names, which a name server of this run answers; it leaves all other names unanswered.
+Each scenario has a backlog of the failing receivers' deliveries that is due when the dispatcher starts; calls for the good
+receivers follow at the rate of the latency runs. Every scenario has its own engine, and a run without failures precedes it. The
+failing receivers belong to another principal. The name server of the run resolves the good receivers' names and no others.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from scripts.benchmarks.receivers import Receivers, hung_receivers
 from tests.support.name_servers import HANG_BEHAVIOUR, Records, name_server
 
 ROUNDS_MAX: Final = 3
-"""A starved good receiver waits for the whole patience of a round, and starving is no matter of a median of seven."""
+"""A starved good receiver waits for the whole timeout of a round; three rounds show it as well as seven."""
 SETTLE_SECONDS: Final = 0.5
-"""After the dispatcher's start, so that the bad ones hold all that they can get."""
+"""After the dispatcher's start, so that the failing receivers hold all the permits that they can get."""
 OTHER_PRINCIPAL: Final = Principal("stranger")
 GOOD_TTL_SECONDS: Final = 1
-"""So that good names are looked up again and again beside those that hang."""
+"""Short, so that good names are resolved repeatedly beside hanging ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class BadReceivers:
 
 @asynccontextmanager
 async def make_silent_receivers(size: Size) -> AsyncGenerator[BadReceivers]:
-    """Receivers that accept and never answer, with one callback each."""
+    """Receivers that accept and never respond, with one callback each."""
     async with hung_receivers(size.hung_receivers) as origins:
         yield BadReceivers(urls=[f"{origin}/hung" for origin in origins], pending=size.hung_receivers)
 
@@ -62,7 +62,7 @@ async def make_dead_origin(size: Size) -> AsyncGenerator[BadReceivers]:
 
 @asynccontextmanager
 async def make_hung_names(size: Size) -> AsyncGenerator[BadReceivers]:
-    """Hosts whose name servers do not answer, with one callback each."""
+    """Hosts whose name servers do not respond, with one callback each."""
     yield BadReceivers(
         urls=[f"https://hung-{number}.test/hook" for number in range(size.hung_names)], pending=size.hung_names
     )
@@ -76,7 +76,7 @@ SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[BadRecei
 
 
 async def isolation(receivers: Receivers, size: Size, *, rounds: int, seconds: float) -> Json:
-    """Each scenario's p99 of the good callbacks, in ms and as a ratio to the quiet run just before it."""
+    """Each scenario's p99 of the good receivers' callbacks, in ms and as a ratio to the run without failures before it."""
     told: Json = {}
     for name, scenario in SCENARIOS.items():
         pairs = [await _pair(receivers, scenario(size), seconds=seconds) for _ in range(min(rounds, ROUNDS_MAX))]
@@ -93,7 +93,7 @@ async def isolation(receivers: Receivers, size: Size, *, rounds: int, seconds: f
 async def _pair(
     receivers: Receivers, scenario: AbstractAsyncContextManager[BadReceivers], *, seconds: float
 ) -> tuple[float, float]:
-    """The good ones' p99 in seconds: when all is quiet, and beside the bad ones."""
+    """The good receivers' p99 in seconds: without and with failing receivers."""
     quiet = await _good_latency(receivers, BadReceivers(), seconds=seconds)
     async with scenario as bad:
         beside = await _good_latency(receivers, bad, seconds=seconds)

@@ -1,4 +1,4 @@
-"""From a commit to its receiver, and from a tool's end to the receiver; what an fsync costs beside it."""
+"""Latency from a commit to the receiver, and from a tool's end to the receiver; the time of an fsync for comparison."""
 
 import asyncio
 import json
@@ -27,11 +27,11 @@ from scripts.benchmarks.receivers import Receivers
 from scripts.benchmarks.signed_post import PRINCIPAL
 
 PER_SECOND: Final = 200
-"""The load of design §12: far below what the engine can do, so that what is measured is not a queue."""
+"""The load of design §12: far below the engine's maximum, so that there is no queue."""
 TOOLS_PER_SECOND: Final = 50
-"""The same for whole calls, whose upstream and SDK take most of a core at ten times that."""
+"""The same for whole calls. Their upstream and SDK take most of a core at ten times this rate."""
 ARRIVAL_TIMEOUT_SECONDS: Final = 20.0
-"""For the last callback. Longer than an attempt, so a slot that a hung receiver holds becomes free meanwhile."""
+"""For the last callback. Longer than an attempt, so that a permit held for a hung receiver becomes free meanwhile."""
 POLL_SECONDS: Final = 0.1
 UPSTREAM: Final = "benchmark"
 CALLER: Final = Caller(principal=PRINCIPAL, scopes=ALL_SCOPES)
@@ -54,7 +54,7 @@ async def latency(receivers: Receivers, *, rounds: int, seconds: float) -> Json:
 
 
 async def commit_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
-    """Seconds from the commit, as its caller learns of it, to the request's arrival in the receiver's process."""
+    """Seconds from the return of the commit to the request's arrival in the receiver's process."""
     urls = receivers.urls("/timed")
     async with engine(urls) as made, made.running_dispatcher():
         return await measure_at_rate(made, receivers, urls, seconds=seconds)
@@ -63,9 +63,9 @@ async def commit_to_receiver(receivers: Receivers, *, seconds: float) -> list[fl
 async def measure_at_rate(
     made: BenchmarkEngine, receivers: Receivers, urls: Sequence[str], *, seconds: float
 ) -> list[float]:
-    """End calls at an even pace on an engine that is already dispatching, and see when each arrives.
+    """End calls at a constant rate while the dispatcher runs, and measure the arrival of each callback.
 
-    A callback that has not come when patience ends counts with the time it was waited for.
+    A callback that is missing at the timeout counts with the time waited.
     """
     calls = await made.running_calls(urls, max(1, round(PER_SECOND * seconds)))
     await receivers.arrivals()
@@ -87,7 +87,7 @@ async def _end(made: BenchmarkEngine, call: Call, committed: dict[CallId, float]
 
 
 async def tool_end_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
-    """The whole service with an upstream on stdio: seconds from the tool's own end to the receiver, commit included."""
+    """The whole service with a stdio upstream: seconds from the tool's end to the receiver, with the commit."""
     command = [sys.executable, "-m", "scripts.benchmarks.upstream"]
     upstream = UpstreamConfig(
         name=UPSTREAM, transport=UpstreamTransport.STDIO, command=command[0], args=tuple(command[1:]), max_concurrent=16
@@ -112,7 +112,7 @@ async def _call_tools(app: Application, receivers: Receivers, *, count: int) -> 
     urls = receivers.urls("/timed")
     for url in urls:
         await app.services.registrations.register_webhook(CALLER, WebhookRegistration(url=url, client_session_id=url))
-    await list_end_times(app.store, [await _call_tool(app, urls[0])])  # the upstream's process has started by then
+    await list_end_times(app.store, [await _call_tool(app, urls[0])])  # starts the upstream's process
     await receivers.arrivals()
     calls: list[CallId] = []
     began = time.monotonic()
@@ -132,7 +132,7 @@ async def _call_tool(app: Application, session: str) -> CallId:
 
 
 async def list_end_times(store: Store, calls: Sequence[CallId]) -> dict[CallId, float]:
-    """When each tool ended, by its own result."""
+    """The time of each tool's end, from its result."""
     ended: dict[CallId, float] = {}
     async with asyncio.timeout(ARRIVAL_TIMEOUT_SECONDS):
         for call in calls:

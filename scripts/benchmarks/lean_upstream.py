@@ -1,7 +1,7 @@
-"""The leanest MCP server that both sides of a comparison can call: `python -m scripts.benchmarks.lean_upstream PORT`.
+"""A minimal MCP server for both sides of a comparison: `python -m scripts.benchmarks.lean_upstream PORT`.
 
-It speaks 2025-11-25 over streamable HTTP without sessions, has the one tool `echo`, and answers each request with one JSON
-body. An SDK's server would take more CPU than what is measured in front of it.
+It implements 2025-11-25 over streamable HTTP without sessions, has the tool `echo`, and responds to each request with one JSON
+body. An SDK's server would take more CPU than the measured service.
 """
 
 import json

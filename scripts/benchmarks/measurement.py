@@ -1,4 +1,4 @@
-"""Stopwatches, percentiles, ratios, and what machine this is."""
+"""Stopwatches, percentiles, ratios, and facts about the machine."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from typing import Any, Final
 import aiohttp
 
 FSYNC_BYTES: Final = 4096
-"""A page of the write-ahead log, which is about what a commit of one small transaction adds."""
+"""A page of the write-ahead log: about the size of a small transaction's commit."""
 FSYNC_COUNT: Final = 200
 
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """So many operations took so long, and so much CPU of this process, its threads included."""
+    """A number of operations, their duration, and this process's CPU time, threads included."""
 
     count: int
     wall_seconds: float = 0.0
@@ -42,7 +42,7 @@ class Measured:
 
 @contextmanager
 def measuring(count: int) -> Generator[Measured]:
-    """Garbage of earlier variants is collected before, so that nobody pays for another."""
+    """Collects the garbage of earlier variants first, so that it does not count for this one."""
     gc.collect()
     measured = Measured(count=count)
     began, began_cpu = time.perf_counter(), time.process_time()
@@ -52,7 +52,7 @@ def measuring(count: int) -> Generator[Measured]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of the others does not exceed (nearest rank)."""
+    """The percentile by nearest rank."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -67,7 +67,7 @@ def summary(values: Sequence[float], digits: int = 3) -> Json:
 
 
 def latency_ms(rounds: Sequence[Sequence[float]]) -> Json:
-    """Of each round's latencies in seconds, the percentiles in ms; of these, median and spread."""
+    """Median and spread, over the rounds, of the percentiles in ms; latencies are in seconds."""
     return {
         "of_each_round": min(map(len, rounds)),
         "p50_ms": summary([percentile(seconds, 0.50) * 1000 for seconds in rounds], 2),
@@ -76,12 +76,12 @@ def latency_ms(rounds: Sequence[Sequence[float]]) -> Json:
 
 
 def paired_ratios(rounds: Sequence[Mapping[str, Measured]], above: str, below: str) -> list[float]:
-    """The ratio of rates of each round: what the machine did at that minute cancels out."""
+    """The ratio of rates in each round, which cancels the drift of the machine."""
     return [measured[above].rate / measured[below].rate for measured in rounds]
 
 
 def print_progress(text: str) -> None:
-    """Progress, for people; standard output belongs to the result."""
+    """Print progress to standard error; standard output has only the result."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -99,7 +99,7 @@ def machine_facts() -> Json:
 
 
 def fsync_seconds(folder: Path) -> list[float]:
-    """What the disk takes to make a page durable: part of every commit, and nothing that software can save."""
+    """The time of an fsync of one page, which is part of every commit."""
     taken: list[float] = []
     with (folder / "fsync").open("wb", buffering=0) as file:
         for _ in range(FSYNC_COUNT):

@@ -1,9 +1,9 @@
-"""What a developer writes in an afternoon in place of Ringback.
+"""A service that a developer writes in an afternoon instead of using Ringback.
 
     python -m scripts.benchmarks.naive_service PORT UPSTREAM_URL DATABASE
 
 It accepts a call, stores it, calls the tool in a task of the event loop, stores the result and sends one signed POST. It has no
-retries, no leases, no recovery, no limits, no principals: the least that does the same when nothing goes wrong.
+retries, leases, recovery, limits or principals: the minimum that works while nothing fails.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def create_app(upstream_url: str, database: str) -> FastAPI:
         body = json.dumps(
             {"call_id": call_id, "status": "completed", "correlation_id": request.correlation_id}
         ).encode()
-        now = str(int(time.time()))  # noqa: TID251 - this is how an afternoon's service tells the time
+        now = str(int(time.time()))  # noqa: TID251 - a naive service uses the wall clock
         signature = hmac.new(SECRET, f"{call_id}.{now}.".encode() + body, hashlib.sha256).hexdigest()
         headers = {"webhook-id": call_id, "webhook-timestamp": now, "webhook-signature": f"v1,{signature}"}
         (await app.state.http.post(request.callback["url"], content=body, headers=headers)).raise_for_status()

@@ -1,7 +1,7 @@
-"""A call through REST against the same call made directly with the SDK's client: latency one at a time, and calls per second.
+"""A call through REST, compared with a direct call of the SDK's client: latency of single calls, and calls per second.
 
-Through Ringback a call is committed before it is accepted, before it is sent and when it has ended; its end is an event and a
-resume token, too. The direct call has none of that, so the ratio is the price of all of it together.
+Ringback commits a call when it is accepted, dispatched and ended, and writes an event and a resume token. The direct call does
+none of that, so the ratio is the cost of all of it.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""What runs in a receiver's process: many origins, each the least HTTP/1.1 server that a POST can be answered by.
+"""A process of receivers: many origins, each a minimal HTTP/1.1 server.
 
     python -m scripts.benchmarks.receiver_process ORIGINS answering|hung
 
-Prints its ports as one line of JSON, and ends when its standard input does, so that it never outlives who started it. Paths
-under `/timed` are noted with the moment of their arrival; `GET /arrivals` tells these and forgets them.
+Prints its ports as one line of JSON, and exits when its standard input ends, so that it never outlives its parent. Arrivals at
+paths under `/timed` are recorded with their time; `GET /arrivals` returns and clears them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 _MESSAGE_ID: Final = re.compile(rb"\r\nwebhook-id: *([^\r]+)", re.IGNORECASE)
 
 Arrivals = dict[str, float]
-"""By webhook-id, the first time each was seen. `time.monotonic` is one clock for all processes of a machine."""
+"""The first arrival of each webhook-id. All processes of a machine share the clock of `time.monotonic`."""
 
 
 class RespondingProtocol(asyncio.Protocol):

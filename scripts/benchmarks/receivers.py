@@ -1,4 +1,4 @@
-"""Receivers in processes of their own, so that they take no CPU time of what is measured."""
+"""Receivers in their own processes, so that they take no CPU time of the measured process."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import aiohttp
 from scripts.benchmarks.receiver_process import NO_CONTENT, Arrivals
 
 ORIGINS: Final = 16
-"""What design §12 asks for at least: a sender must not profit from one receiver that happens to be quick."""
+"""The minimum of design §12, so that a single fast receiver does not favour a sender."""
 PROCESSES: Final = 2
 CEILING_CONNECTIONS: Final = 64
 
@@ -22,15 +22,15 @@ CEILING_CONNECTIONS: Final = 64
 @dataclass(frozen=True, slots=True)
 class Receivers:
     origins: Sequence[str]
-    """`http://127.0.0.1:port`, each a receiver of its own to limits and pools."""
+    """`http://127.0.0.1:port`; limits and pools treat each as a separate receiver."""
     processes: Sequence[str]
-    """One origin of each process."""
+    """One origin for each process."""
 
     def urls(self, path: str) -> list[str]:
         return [f"{origin}{path}" for origin in self.origins]
 
     async def arrivals(self) -> Arrivals:
-        """When each webhook-id came to a path under /timed, since the last time this was asked."""
+        """The arrival time of each webhook-id at a path under /timed since the last call of this method."""
         found: Arrivals = {}
         async with aiohttp.ClientSession() as session:
             for origin in self.processes:
@@ -41,7 +41,7 @@ class Receivers:
 
 @asynccontextmanager
 async def receivers(origins: int = ORIGINS, processes: int = PROCESSES) -> AsyncGenerator[Receivers]:
-    """Receivers that answer 204 at once."""
+    """Receivers that respond with 204 at once."""
     async with AsyncExitStack() as stack:
         shares = [
             await stack.enter_async_context(_process(origins // processes, "answering")) for _ in range(processes)
@@ -51,13 +51,13 @@ async def receivers(origins: int = ORIGINS, processes: int = PROCESSES) -> Async
 
 @asynccontextmanager
 async def hung_receivers(origins: int) -> AsyncGenerator[list[str]]:
-    """Origins that accept every connection and never answer."""
+    """Origins that accept every connection and never respond."""
     async with _process(origins, "hung") as found:
         yield found
 
 
 async def measure_ceiling(receivers: Receivers, *, body: bytes, seconds: float) -> float:
-    """Requests per second that the receivers answer to a sender that does nothing but write the same bytes again."""
+    """The receivers' maximum of requests per second, from a sender that only repeats the same bytes."""
     request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds

@@ -1,4 +1,4 @@
-"""A Ringback in a process of its own, and an upstream in another, as an operator would start them."""
+"""Ringback in its own process, and an upstream in another, as an operator starts them."""
 
 import asyncio
 import json
@@ -26,13 +26,13 @@ class Service:
     pid: int
 
     def rss_mb(self) -> float:
-        """What the kernel counts as resident, in megabytes of 1,000,000 bytes."""
+        """The resident memory, as the kernel counts it, in megabytes of 1,000,000 bytes."""
         lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
         kilobytes = next(line.split()[1] for line in lines if line.startswith("VmRSS:"))
         return int(kilobytes) * 1024 / 1e6
 
     def cpu_seconds(self) -> float:
-        """Used so far, in user mode and in the kernel."""
+        """The CPU time used so far, in user mode and in the kernel."""
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         user, system = fields[11:13]
         return (int(user) + int(system)) / _TICKS
@@ -40,7 +40,7 @@ class Service:
 
 @asynccontextmanager
 async def service(*, max_concurrent: int) -> AsyncGenerator[Service]:
-    """Ringback with one silent upstream, `stage`, which takes so many calls at once."""
+    """Ringback with one silent upstream, `stage`, with this limit on concurrent calls."""
     with TemporaryDirectory(prefix="ringback-bench-") as name:
         folder, upstream_port = Path(name), free_port()
         upstream_url = f"http://127.0.0.1:{upstream_port}/mcp"
@@ -53,7 +53,7 @@ async def service(*, max_concurrent: int) -> AsyncGenerator[Service]:
 
 @asynccontextmanager
 async def ringback(folder: Path, *, upstreams: Mapping[str, Any], upstream_url: str) -> AsyncGenerator[Service]:
-    """Ringback as an operator starts it, with callbacks to this machine allowed and no bound on starts."""
+    """Ringback as an operator starts it, with callbacks to this machine and without a limit on starts."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": upstreams}), encoding="utf-8")
@@ -88,7 +88,7 @@ async def python_process(
 
 
 async def wait_until_responding(url: str) -> None:
-    """Return when there is a success at `url`."""
+    """Return when `url` responds with success."""
     async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as http:
         while True:
             try:

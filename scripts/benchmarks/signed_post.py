@@ -1,4 +1,4 @@
-"""The callback that every variant sends, and the least that sends it: a loop of aiohttp that forgets everything."""
+"""The callback that every variant sends, and a minimal sender: a loop of aiohttp without a record."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def make_payload_builder() -> PayloadBuilder:
 
 
 def running_call(ids: IdGenerator, clock: Clock, *, session: str, principal: Principal = PRINCIPAL) -> Call:
-    """A call that was dispatched and is about to end."""
+    """A dispatched call."""
     now = clock.now()
     return Call(
         id=ids.new_call_id(),
@@ -82,7 +82,7 @@ def new_webhook(
 
 
 def sample_body() -> bytes:
-    """As the engine makes it, about half a kilobyte."""
+    """The engine's body, about half a kilobyte."""
     clock = SystemClock()
     ids = IdGenerator(clock)
     running = running_call(ids, clock, session="session-7")
@@ -98,7 +98,7 @@ def sample_body() -> bytes:
 
 
 async def post_signed(session: aiohttp.ClientSession, clock: Clock, url: str, message_id: str, body: bytes) -> None:
-    """One signed callback, by nothing but aiohttp; raises for any answer but 2xx."""
+    """Send one signed callback with aiohttp; raises for any status except 2xx."""
     headers = build_callback_headers(
         webhook_id="wh_benchmark", message_id=message_id, body=body, secrets=[SECRET], now=clock.now()
     )
@@ -114,7 +114,7 @@ def bare_session() -> aiohttp.ClientSession:
 
 
 async def bare_loop(urls: Sequence[str], body: bytes, deliveries: int) -> Measured:
-    """Sign and POST, `IN_FLIGHT` at a time: the limit that aiohttp sets, and the measure of everything above it."""
+    """Sign and POST, `IN_FLIGHT` at a time: the baseline of the other variants."""
     clock = SystemClock()
     ids = IdGenerator(clock)
     left = iter(range(deliveries))

@@ -1,7 +1,6 @@
-"""An MCP server that keeps whoever calls it: `python -m scripts.benchmarks.silent_upstream PORT`.
+"""An MCP server whose tools do not end: `python -m scripts.benchmarks.silent_upstream PORT`.
 
-`hold` never answers, `work` is a task that never ends, `echo` answers at once. `GET /polls` tells how often tasks were asked
-for.
+`hold` never responds, `work` is a task that never ends, `echo` responds at once. `GET /polls` returns the number of polls.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from tests.support.task_upstream import TaskUpstream, UpstreamTask, text_result
 from tests.support.upstreams import Context, Receive, Scope, Send, send_response
 
 POLL_MS: Final = 60_000
-"""What its tasks ask for: once a minute each, as a server with thousands of long tasks would."""
+"""The poll interval of its tasks: a minute, as for a server with thousands of long tasks."""
 
 
 class SilentUpstream(TaskUpstream):
@@ -39,7 +38,7 @@ class SilentUpstream(TaskUpstream):
 
 def main(port: int) -> None:
     silent = SilentUpstream(poll_ms=POLL_MS)
-    inner = silent.app(json_response=True)  # an event stream would not be silent: the SDK's server pings it
+    inner = silent.app(json_response=True)  # the SDK's server pings event streams
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/polls":

@@ -1,6 +1,6 @@
-"""What people build instead: a task queue on PostgreSQL whose task signs and sends. procrastinate keeps its jobs as rows, too.
+"""The usual alternative: a task queue on PostgreSQL (procrastinate) whose task signs and sends.
 
-It does less than the engine: no event log, no seal, no attempt log, no fairness; a job's end is its only record.
+It does less than the engine: no event log, encryption, attempt log or fairness. A job's end is its only record.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from scripts.benchmarks.measurement import Measured, measuring
 from scripts.benchmarks.signed_post import IN_FLIGHT, bare_session, post_signed
 
 POOL_CONNECTIONS: Final = 16
-"""Its default of 4 keeps a worker of 64 waiting for connections."""
+"""With the default of 4, a worker of 64 waits for connections."""
 DEFERRED_AT_ONCE: Final = 500
 
 
@@ -31,7 +31,7 @@ class TaskQueue:
     """The task; procrastinate's own type for it is generic over the signature of a local function."""
 
     async def drain(self, urls: Sequence[str], body: bytes, deliveries: int) -> Measured:
-        """A backlog of jobs is stored; measured until the worker has run them all."""
+        """Run a stored backlog of jobs; measured until the worker has run them all."""
         await self.app.connector.execute_query_async("TRUNCATE procrastinate_jobs CASCADE")
         ids = IdGenerator(SystemClock())
         jobs = [
@@ -46,7 +46,7 @@ class TaskQueue:
         return measured
 
     async def _check(self, deliveries: int) -> None:
-        """A queue whose jobs fail at once would look quick."""
+        """Check the jobs' success: a queue whose jobs fail would look fast."""
         row = await self.app.connector.execute_query_one_async(
             "SELECT count(*) AS done FROM procrastinate_jobs WHERE status = 'succeeded'"
         )
@@ -56,7 +56,7 @@ class TaskQueue:
 
 @asynccontextmanager
 async def task_queue() -> AsyncGenerator[TaskQueue]:
-    """A procrastinate with its schema on a new PostgreSQL, durable as it ships (fsync and synchronous_commit on)."""
+    """Procrastinate with its schema on a new PostgreSQL with default durability (fsync and synchronous_commit on)."""
     with TemporaryDirectory(prefix="ringback-bench-pg-") as folder:
         server = await asyncio.to_thread(get_server, folder, cleanup_mode="stop")
         try:

@@ -1,4 +1,4 @@
-"""Deliveries per second: everything that is compared takes its turn in every round."""
+"""Deliveries per second: every variant runs in every round."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from scripts.benchmarks.signed_post import bare_loop
 from scripts.benchmarks.task_queue import TaskQueue
 
 WARM_UP: Final = 300
-"""Deliveries of each variant before the first round: code paths are warm, and the size of a round is known."""
+"""Warm-up deliveries of each variant before the first round, which also determine the size of a round."""
 BARE, SUSTAINED, DRAIN, PROCRASTINATE = "bare_loop", "engine_sustained", "engine_drain", "procrastinate"
 
 Run = Callable[[int], Awaitable[Measured]]
@@ -28,7 +28,7 @@ def variants(receivers: Receivers, queue: TaskQueue, body: bytes) -> dict[str, R
 
 
 async def interleaved(runs: Mapping[str, Run], *, rounds: int, seconds: float) -> Rounds:
-    """So many rounds, in each of which every variant runs for about so long; every other round goes backwards."""
+    """Run the rounds. Each runs every variant for about `seconds`; every other round in reverse order."""
     sizes = {name: max(WARM_UP, round((await run(WARM_UP)).rate * seconds)) for name, run in runs.items()}
     done: list[Mapping[str, Measured]] = []
     for number in range(rounds):
@@ -40,7 +40,7 @@ async def interleaved(runs: Mapping[str, Run], *, rounds: int, seconds: float) -
 
 
 def report(rounds: Rounds) -> Json:
-    """Ratios first; rates and CPU for whoever wants to know the machine."""
+    """The ratios, then rates and CPU."""
     return {
         "engine_sustained_ratio": summary(paired_ratios(rounds, SUSTAINED, BARE)),
         "engine_drain_ratio": summary(paired_ratios(rounds, DRAIN, BARE)),

@@ -1,6 +1,6 @@
-"""An MCP server whose tool answers with the moment at which it ended, on the clock that all processes share.
+"""An MCP server whose tool returns the time of its end, on the clock that all processes share.
 
-On stdio, or with a port as its argument over HTTP.
+It serves stdio, or HTTP if its argument is a port.
 """
 
 import sys
@@ -13,7 +13,7 @@ server = MCPServer("benchmark", log_level="WARNING")
 
 @server.tool()
 async def stamp() -> str:
-    """End at once, and say when."""
+    """End at once, and return the time."""
     return repr(time.monotonic())
 
 

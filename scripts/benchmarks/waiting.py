@@ -1,4 +1,4 @@
-"""Ten thousand calls that wait for a silent upstream: what they take of one process, and how soon they are accepted."""
+"""Ten thousand calls that wait for a silent upstream: memory and CPU of the process, and the time until acceptance."""
 
 import asyncio
 import time
@@ -17,9 +17,9 @@ ACCEPT_TIMEOUT_SECONDS: Final = 300.0
 
 
 async def measure_waiting_calls(tool: str, *, calls: int, at_once: int, idle_seconds: float) -> Json:
-    """`hold` waits in one HTTP request each, `work` is a task and is polled. More than `at_once` are queued."""
+    """Each `hold` waits in an HTTP request; each `work` is a polled task. Calls beyond `at_once` are queued."""
     async with service(max_concurrent=at_once) as running, aiohttp.ClientSession(running.url) as http:
-        await _start(http, "echo", 1)  # what is imported and opened by the first call is no part of the others'
+        await _start(http, "echo", 1)  # warm-up: connections and imports
         empty_mb = running.rss_mb()
         began = time.perf_counter()
         await _start(http, tool, calls)
@@ -57,7 +57,7 @@ async def _start(http: aiohttp.ClientSession, tool: str, calls: int) -> None:
 
 async def _all_dispatched(http: aiohttp.ClientSession, calls: int) -> None:
     async with asyncio.timeout(ACCEPT_TIMEOUT_SECONDS):
-        while await _in_flight(http) < calls:  # noqa: ASYNC110 - another process rings no bell
+        while await _in_flight(http) < calls:  # noqa: ASYNC110 - another process cannot set an event
             await asyncio.sleep(POLL_SECONDS)
 
 
@@ -68,8 +68,8 @@ async def _in_flight(http: aiohttp.ClientSession) -> int:
 
 
 async def _idle(running: Service, idle_seconds: float) -> Json:
-    """CPU of the process and polls of its tasks while nothing happens."""
-    await asyncio.sleep(idle_seconds)  # the last requests are still being written for ten seconds
+    """CPU of the process and polls of its tasks while idle."""
+    await asyncio.sleep(idle_seconds)  # the last requests are written for ten more seconds
     cpu, polls, began = running.cpu_seconds(), await count_polls(running), time.perf_counter()
     await asyncio.sleep(idle_seconds)
     seconds = time.perf_counter() - began

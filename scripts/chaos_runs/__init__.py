@@ -9,6 +9,6 @@
                                       └─▶ observations ─▶ checker    everything observed ─▶ violations
 
 Upstreams and receiver write each tool start and each callback to a file (`journal`) and sync it before they respond, so the
-checker sees everything that happened, even if the process was killed afterwards. The seed determines the calls, their times, and
-the step or moment at which each process dies. The interleaving of the processes differs from run to run.
+checker sees everything that happened, even if the process was killed afterwards. The seed determines the calls, their times,
+and the step or moment at which each process dies. The interleaving of the processes differs from run to run.
 """

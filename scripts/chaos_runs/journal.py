@@ -1,5 +1,6 @@
-"""A file of JSON lines that survives the death of its writer. Uses only the standard library, so that the stdio upstream starts
-quickly.
+"""A file of JSON lines that survives the death of its writer.
+
+It imports only the standard library, so that the stdio upstream starts quickly.
 """
 
 import json

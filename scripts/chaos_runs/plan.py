@@ -68,10 +68,10 @@ class KillPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRun:
-    """One process of the service. It ends at its step, or after `downtime_seconds` if it has none."""
+    """One process of the service. It ends at its step, or after `lifetime_seconds` if it has none."""
 
     step: KillPoint | None
-    downtime_seconds: float
+    lifetime_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +141,8 @@ def make_service_run(chance: random.Random) -> ServiceRun:
         stops=chance.random() < 0.2,  # noqa: PLR2004 - seldom: kills find most faults
     )
     if chance.random() < 0.25:  # noqa: PLR2004 - a quarter of the service runs end at no step
-        return ServiceRun(step=None, downtime_seconds=chance.uniform(0.4, 1.6))
-    return ServiceRun(step=step, downtime_seconds=STEP_SECONDS)
+        return ServiceRun(step=None, lifetime_seconds=chance.uniform(0.4, 1.6))
+    return ServiceRun(step=step, lifetime_seconds=STEP_SECONDS)
 
 
 def make_fault(chance: random.Random) -> FaultInjection:

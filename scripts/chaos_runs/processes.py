@@ -30,7 +30,7 @@ FREEZE_SECONDS: Final = 0.3
 _FORK_SERVER: Final = multiprocessing.get_context("forkserver")
 _FORK_SERVER.set_forkserver_preload(["scripts.chaos_runs.service", "scripts.chaos_runs.receiver"])
 
-LAST_LOG_LINES: Final = 2000
+LOG_CHARACTERS_QUOTED: Final = 2000
 """Characters of a log that an error message quotes."""
 
 Spec = dict[str, Any]
@@ -97,7 +97,7 @@ class ManagedProcess:
             process.kill()
             process.join()
         if process.exitcode != -signal.SIGKILL:
-            last_words = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_LOG_LINES:]
+            last_words = self.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS_QUOTED:]
             raise UnexpectedExit(
                 f"{self.name} ended with exit code {process.exitcode}. Its log ends with: {last_words}"
             )
@@ -108,7 +108,7 @@ class ManagedProcess:
         if life is None:
             await gone.wait()
             return
-        ends_at = asyncio.get_running_loop().time() + life.downtime_seconds
+        ends_at = asyncio.get_running_loop().time() + life.lifetime_seconds
         while not gone.is_set() and (left := ends_at - asyncio.get_running_loop().time()) > 0:
             await wait_first(gone.wait(), timeout_seconds=min(left, FREEZE_SECONDS))
             if life.step is not None and life.step.stops:

@@ -19,8 +19,8 @@ from scripts.chaos_runs.processes import ManagedChild, ManagedProcess, free_port
 from scripts.chaos_runs.service import KILLED, STOPPED
 
 SETTLE_SECONDS: Final = 60.0
-"""From the last fault until every call has ended and all callbacks have arrived: usually one or two seconds. A failed callback is
-repeated after six; the lease of a dead process expires after thirty."""
+"""From the last fault until every call has ended and all callbacks have arrived: usually one or two seconds. A failed callback
+is repeated after six; the lease of a dead process expires after thirty."""
 POLL_SECONDS: Final = 0.05
 STDIO_SCRIPT: Final = Path(__file__).with_name("stdio_upstream.py")
 
@@ -90,27 +90,27 @@ class ChaosEnvironment:
 
     async def _carry_out(self, agent: Agent, settle_seconds: float) -> None:
         """Run the calls and inject the faults."""
-        seeing = [agent.run_call(*pair) for pair in zip(self._plan.calls, self._calls, strict=True)]
-        last_blow = max((blow.at_seconds + blow.freeze_seconds for blow in self._plan.faults), default=0.0)
+        call_runs = [agent.run_call(*pair) for pair in zip(self._plan.calls, self._calls, strict=True)]
+        last_fault_at = max((fault.at_seconds + fault.freeze_seconds for fault in self._plan.faults), default=0.0)
         async with asyncio.TaskGroup() as group:
-            blows = [group.create_task(self.inject_fault(blow)) for blow in self._plan.faults]
-            calls = [group.create_task(each) for each in seeing]
-            await asyncio.wait([*calls, *blows], timeout=last_blow + settle_seconds)
+            faults = [group.create_task(self.inject_fault(fault)) for fault in self._plan.faults]
+            calls = [group.create_task(each) for each in call_runs]
+            await asyncio.wait([*calls, *faults], timeout=last_fault_at + settle_seconds)
             for task in calls:
                 task.cancel()
 
-    async def inject_fault(self, blow: FaultInjection) -> None:
-        await asyncio.sleep(blow.at_seconds)
-        actor = self._by_target.get(blow.target)
+    async def inject_fault(self, fault: FaultInjection) -> None:
+        await asyncio.sleep(fault.at_seconds)
+        actor = self._by_target.get(fault.target)
         victim = actor or self._child
-        if blow.kills:
+        if fault.kills:
             if actor is not None:
-                actor.downtime_seconds = blow.freeze_seconds
+                actor.downtime_seconds = fault.freeze_seconds
             self._child_kills += bool(victim.send_signal(signal.SIGKILL)) and actor is None
             return
         self._stops += 1
         victim.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(blow.freeze_seconds)
+        await asyncio.sleep(fault.freeze_seconds)
         victim.send_signal(signal.SIGCONT)
 
     async def collect_observations(self, agent: Agent, settle_seconds: float) -> Observations:

@@ -1,4 +1,4 @@
-"""The HTTP upstreams, as processes: the upstreams of the tests, whose tools end by themselves and record every start durably."""
+"""The HTTP upstreams, as processes: those of the tests, with tools that end by themselves and record every start durably."""
 
 import asyncio
 import json

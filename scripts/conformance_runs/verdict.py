@@ -7,8 +7,8 @@ from typing import Any, Final
 from scripts.conformance_runs.suite import Check
 
 _SAMPLES: Final = (
-    "The fixture has no tool that samples or lists roots: Ringback never declares these capabilities to an upstream, because the "
-    "client may have disconnected."
+    "The fixture has no tool that samples or lists roots: Ringback never declares these capabilities to an upstream, "
+    "because the client may have disconnected."
 )
 
 Key = tuple[str, str, str]

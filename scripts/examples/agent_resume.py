@@ -1,8 +1,8 @@
-"""Another process of the same agent: knows one callback and its own API key, and pulls the result.
+"""Another process of the same agent: reads the result with one callback and its own API key.
 
 python agent_resume.py --url http://127.0.0.1:8090 < callback.json
 
-It first tries without its key, to show that a resume token does not replace one. Prints one JSON object.
+It first tries without its key, to show that a resume token does not replace the key. Prints one JSON object.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""An agent that starts work and may vanish: registers a webhook, starts the calls it is told to, and waits for ever.
+"""An agent that starts work and may be killed: registers a webhook, starts the given calls, and waits for ever.
 
 python agent_start.py --url http://127.0.0.1:8090 --callback http://127.0.0.1:9000/ --secret-file secret.txt \
     --session inference-1 '{"upstream": "git", "tool": "git_log", "arguments": {…}, "correlation_id": "c1"}' …
 
-RINGBACK_API_KEY holds its key. Each answer of Ringback is printed as a line of JSON as soon as it arrives.
+RINGBACK_API_KEY is its key. It prints each response of Ringback as a line of JSON at once.
 """
 
 import argparse
@@ -20,7 +20,7 @@ async def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--callback", required=True)
     parser.add_argument("--secret-file", type=Path, required=True)
-    parser.add_argument("--session", required=True, help="the client_session_id of everything this agent starts")
+    parser.add_argument("--session", required=True, help="the client_session_id of all its calls")
     parser.add_argument("calls", nargs="+", type=json.loads)
     options = parser.parse_args()
 

@@ -1,9 +1,9 @@
-"""An MCP server whose tool really works for several seconds: it reads and measures every file below a folder.
+"""An MCP server whose tool takes several seconds: it reads and measures every file below a folder.
 
 python measure_files.py --port 9001            # streamable HTTP on http://127.0.0.1:9001/mcp
 python measure_files.py --stdio                # the same over standard input and output
 
-It knows nothing of Ringback. Only files below `--root` (the current folder unless said otherwise) are read.
+It uses nothing of Ringback. It reads only files below `--root` (default: the current folder).
 """
 
 import argparse
@@ -49,11 +49,11 @@ def measure_server(root: Path) -> MCPServer:
         context: Context,
         rounds: Annotated[int, Field(ge=1, le=1_000_000, description="How often each file is read through")] = 400,
     ) -> FolderMeasure:
-        """Read every file below a folder `rounds` times; sizes, lines and digests. Tells its progress after each file."""
+        """Read every file below a folder `rounds` times; sizes, lines and digests. Reports progress after each file."""
         paths = await anyio.to_thread.run_sync(_files_below, root, folder)
         measures: list[FileMeasure] = []
         for path in paths:
-            # In a thread, so that the server answers others meanwhile; it looks out for a cancellation itself.
+            # In a thread, so that the server responds to other requests; the function checks for cancellation.
             measures.append(await anyio.to_thread.run_sync(_measure, root, path, rounds))
             await context.report_progress(len(measures), len(paths), f"measured {measures[-1].path}")
         return _sum_up(folder, rounds, measures)
@@ -64,14 +64,12 @@ def measure_server(root: Path) -> MCPServer:
 def _files_below(root: Path, folder: str) -> list[Path]:
     base = (root / folder).resolve()
     if not base.is_relative_to(root):
-        raise ToolError(f"'{folder}' is outside of the folder that this server was started for.")
+        raise ToolError(f"'{folder}' is outside of this server's root folder.")
     if not base.is_dir():
         raise ToolError(f"'{folder}' is not a folder.")
     paths = sorted(path for path in base.rglob("*") if path.is_file() and not path.is_symlink())
     if len(paths) > FILES_MAX:
-        raise ToolError(
-            f"'{folder}' holds {len(paths)} files; at most {FILES_MAX} are measured. Choose a smaller folder."
-        )
+        raise ToolError(f"'{folder}' has {len(paths)} files; the limit is {FILES_MAX}. Choose a smaller folder.")
     return paths
 
 

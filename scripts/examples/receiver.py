@@ -1,4 +1,4 @@
-"""A callback receiver: verifies every callback and writes the good ones down, one JSON object a line.
+"""A callback receiver: verifies every callback and appends the valid ones to a file, one JSON object a line.
 
 python receiver.py --port 9000 --secret-file secret.txt --out callbacks.jsonl
 """

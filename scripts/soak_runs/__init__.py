@@ -1,14 +1,14 @@
-"""Soak runs: what hostile neighbours do to one quiet principal of the same service.
+"""Soak runs: the effect of hostile clients on one ordinary principal of the same service.
 
-    scripts/soak ─▶ __main__ ─▶ run ─┬─▶ history      10⁵ calls of one principal, 10,000 held deliveries of another
-                                     ├─▶ service      Ringback in a process of its own, with name servers that never answer
-                                     ├─▶ quiet        the measured principal: calls, callbacks, /healthz, memory of the service
-                                     ├─▶ crowd        the neighbours, in a process of their own
-                                     │     ├─▶ connections   slow headers, headers without end, answers that nobody reads
-                                     │     ├─▶ callers       hung names, held deliveries, filters, cursors, 1,000 webhooks
-                                     │     └─▶ upstream      garbage and floods, over stdio
-                                     └─▶ verdict      what was measured, judged
+    scripts/soak ─▶ __main__ ─▶ run ─┬─▶ stored_data       10⁵ calls of one principal, 10,000 held deliveries of another
+                                     ├─▶ service           Ringback in its own process, with name servers that never respond
+                                     ├─▶ measured_client   the measured principal: calls, callbacks, /healthz, service memory
+                                     ├─▶ hostile_clients   the hostile clients, in their own process
+                                     │     ├─▶ hostile_connections   slow or endless headers, unread responses
+                                     │     ├─▶ hostile_callers       hanging names, held deliveries, filters, 1,000 webhooks
+                                     │     └─▶ upstream              malformed responses and floods, over stdio
+                                     └─▶ verdict           compares the measurements with the limits
 
-The quiet principal calls alone first, then beside its neighbours, at the same even pace. What is lost, refused or stuck is
-counted; latencies are compared between the two phases of one run and never with a number of another machine.
+The measured principal calls alone first, then beside the hostile clients, at the same constant rate. Lost, rejected and stuck
+calls are counted. Latencies are compared between the two phases of one run, never with numbers of another machine.
 """

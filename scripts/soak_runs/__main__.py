@@ -11,7 +11,7 @@ from scripts.soak_runs.verdict import judge_run
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/soak")
-    parser.add_argument("--minutes", type=float, default=0.5, help="of the whole run, about (0.5)")
+    parser.add_argument("--minutes", type=float, default=0.5, help="approximate duration of the run (0.5)")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     options = parser.parse_args()
     told = judge_run(asyncio.run(run_soak(make_plan(options.minutes))))

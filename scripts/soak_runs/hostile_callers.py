@@ -1,4 +1,4 @@
-"""Neighbours with a key of their own: each stores, asks for, or calls what costs most, at an even pace, until cancelled."""
+"""Hostile clients with API keys: each sends the most expensive requests of one kind at a constant rate until cancelled."""
 
 import asyncio
 import itertools
@@ -27,11 +27,11 @@ UNMATCHED_FILTER: Final = (
     "/v1/events?name=call.progress",
     "/v1/events?correlation_id=none",
 )
-"""Filters without a match over all that the principal has stored."""
+"""Filters that match nothing of the principal's stored data."""
 
 
 class Caller:
-    """One neighbour's client; counts what it is answered."""
+    """The client of one hostile principal; counts the responses."""
 
     def __init__(self, http: httpx.AsyncClient, receiver_url: str, done: Counter[str]) -> None:
         self._http = http
@@ -54,14 +54,14 @@ class Caller:
         body = {"upstream": HOSTILE, "tool": tool, "arguments": arguments, "timeout_seconds": 30, **more}
         await self.request("POST", "/v1/calls", body)
 
-    # -- what each kind does, once --
+    # -- one request of each kind --
 
     async def call_back_to_hung_name(self) -> None:
         url = f"https://hung-{next(self._numbers)}.example/callback"
         await self.start_call("echo", {}, callback={"url": url})
 
     async def finish_call(self) -> None:
-        """Each end is held for the suspended webhook, or compared with the correlated ones."""
+        """Start a call whose end is held for the suspended webhook, or matched against the correlated ones."""
         await self.start_call("echo", {}, correlation_id=f"correlation-{next(self._numbers) % WEBHOOKS}")
 
     async def call_malformed_tool(self) -> None:
@@ -75,7 +75,7 @@ class Caller:
         await self.request("GET", UNMATCHED_FILTER[next(self._numbers) % len(UNMATCHED_FILTER)])
 
     async def register_with_an_old_cursor(self) -> None:
-        """And remove the webhook some turns later, in the middle of what it catches up with."""
+        """Register a webhook with an old cursor, and remove it some turns later, while it catches up."""
         page = await self.request("GET", "/v1/events?limit=1")
         cursor = page.json().get("next_cursor") if page is not None else None
         body = {"url": self._receiver_url, "cursor": cursor, "client_session_id": "archive"}
@@ -85,7 +85,7 @@ class Caller:
             await self.request("DELETE", f"/v1/webhooks/{registered.json()['id']}")
 
     async def register_correlated(self) -> None:
-        """All of them, a few at a time."""
+        """Register all webhooks, a few at a time."""
         left = iter(range(WEBHOOKS))
         await asyncio.gather(*(self._register_each(left) for _ in range(REGISTERING_AT_ONCE)))
 
@@ -109,11 +109,11 @@ KINDS: Final[dict[str, tuple[OneRequest, float]]] = {
     FILTERS: (Caller.filter_without_matches, 3.0),
     CURSORS: (Caller.register_with_an_old_cursor, 0.25),
 }
-"""What each does, and how often in a second: what two cores bear beside the quiet principal, and far more than honest use."""
+"""The request of each kind, and how often a second: far more than honest use, and not more than two cores can serve."""
 
 
 async def run_hostile_caller(kind: str, caller: Caller) -> None:
-    """At an even pace until cancelled; what is not answered yet does not hold up the next."""
+    """Repeat at a constant rate until cancelled, without waiting for responses."""
     once, per_second = KINDS[kind]
     async with asyncio.TaskGroup() as group:
         while True:

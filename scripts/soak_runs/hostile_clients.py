@@ -1,6 +1,6 @@
-"""All neighbours at once, in a process of their own: `python -m scripts.soak_runs.hostile_clients SPEC`.
+"""All hostile clients at once, in their own process: `python -m scripts.soak_runs.hostile_clients SPEC`.
 
-Prints `ready` when everything is registered, works until its standard input ends, and prints what it did as one JSON object.
+Prints `ready` when everything is registered, runs until its standard input ends, and prints its counts as one JSON object.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from scripts.soak_runs import hostile_callers as callers
 from scripts.soak_runs import hostile_connections as connections
 
 NICENESS: Final = 10
-"""What is measured is what the neighbours do to the service, and not what they take from it of two cores."""
+"""The hostile clients run at low priority, so that they affect the service by their requests and not by their CPU."""
 REQUEST_SECONDS: Final = 60.0
 PRINCIPAL_BY_KIND: Final = {
     callers.NAMES: "names",
@@ -50,7 +50,7 @@ async def main(spec: HostileSpec) -> None:
             kind: callers.Caller(await stack.enter_async_context(_client(spec, kind)), receiver_url, done[kind])
             for kind in callers.KINDS
         }
-        await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the first one is made; that is paid once
+        await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the service creates the document once
         await crowd[callers.CORRELATED].register_correlated()
         print("ready", flush=True)
         work = [
@@ -78,7 +78,7 @@ def _client(spec: HostileSpec, kind: str) -> httpx.AsyncClient:
 
 
 class _RespondingProtocol(asyncio.Protocol):
-    """Says 204 whenever something has come: callbacks of neighbours are small, and nobody reads them."""
+    """Responds with 204 whenever data arrives: the hostile clients' callbacks are small and not read."""
 
     def __init__(self) -> None:
         self._transport: Any = None

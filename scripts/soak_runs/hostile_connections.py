@@ -1,6 +1,6 @@
-"""Neighbours at the door, without a key: slow headers, headers without end, requests whose answers nobody reads.
+"""Hostile clients without a key: slow headers, endless headers, unread responses.
 
-Each kind comes from a loopback address of its own, as hostile clients come from addresses of theirs.
+Each kind has its own loopback address, as hostile clients have their own addresses.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from typing import Final, cast
 SLOW, FLOODING, UNREAD = "slow_connections", "flooding_connections", "unread_answers"
 SOURCES: Final = {SLOW: "127.0.0.2", FLOODING: "127.0.0.3", UNREAD: "127.0.0.4"}
 SLOW_CONNECTIONS: Final = 300
-"""More than one peer may have, so that some are refused."""
+"""More than the limit of a peer, so that some are rejected."""
 FLOODING_CONNECTIONS: Final = 10
 UNREAD_CONNECTIONS: Final = 20
 PAUSE_SECONDS: Final = 1.0
 CHUNK: Final = b"x-header: " + b"y" * 8000 + b"\r\n"
 FLOOD_BYTES_PER_SECOND: Final = 500_000
-"""Of each flooding connection: what is measured is the service, and not how fast the crowd can write."""
+"""Of each flooding connection, so that the run does not measure how fast the clients can write."""
 RECEIVE_BYTES: Final = 4096
 PIPELINED_REQUESTS: Final = 8
 PIPELINED: Final = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * PIPELINED_REQUESTS
@@ -27,7 +27,7 @@ ConnectionScript = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Counter
 
 
 async def run_hostile_connections(kind: str, port: int, done: Counter[str]) -> None:
-    """Keep all connections of this kind up until cancelled; one that is closed by the service is opened again."""
+    """Keep all connections of this kind open until cancelled; reopen one that the service closes."""
     talk, count = KINDS[kind]
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
@@ -54,7 +54,7 @@ async def repeat_connections(source: str, port: int, talk: ConnectionScript, don
 
 
 async def send_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]) -> None:
-    """One byte of a header a second."""
+    """Send one byte of a header a second."""
     writer.write(b"GET /v1/calls HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ")
     while not (reader.at_eof() or writer.is_closing()):
         writer.write(b"s")
@@ -75,7 +75,7 @@ async def send_endlessly(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 async def request_without_reading(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]
 ) -> None:
-    """Ask for large answers many times over, and read nothing."""
+    """Request large responses repeatedly, and read nothing."""
     connected: socket.socket = writer.get_extra_info("socket")
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     cast("asyncio.Transport", writer.transport).pause_reading()

@@ -1,4 +1,4 @@
-"""The quiet principal: calls at an even pace, each with a callback, and what became of them; /healthz and memory beside it."""
+"""The measured principal: calls at a constant rate, each with a callback; meanwhile probes of /healthz and of memory."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from scripts.soak_runs.service import CALM_TOOL_UPSTREAM, Service
 
 CALLS_PER_SECOND: Final = 10.0
 CALLBACK_SECONDS: Final = 60.0
-"""After which a callback counts as lost. It only bounds a hang: the slowest retry of a callback comes after six seconds."""
+"""A callback counts as lost after this time. The slowest retry of a callback comes after six seconds."""
 PROBES_PER_SECOND: Final = 10.0
 HEALTHZ_SECONDS_MAX: Final = 60.0
 CLOCK: Final = SystemClock()
@@ -26,7 +26,7 @@ ACCEPTED: Final = 202
 
 @dataclass(slots=True)
 class MeasuredPhase:
-    """What one phase of a run showed; times in seconds."""
+    """The measurements of one phase; times in seconds."""
 
     accepts: list[float] = field(default_factory=list[float])
     callbacks: list[float] = field(default_factory=list[float])
@@ -35,17 +35,17 @@ class MeasuredPhase:
     rss_mib: list[float] = field(default_factory=list[float])
     started: int = 0
     refused: int = 0
-    """Requests that got no 202, or no answer."""
+    """Requests without a response, or with another status than 202."""
     lost: int = 0
-    """Calls whose callback did not come."""
+    """Calls without a callback."""
     wrong: int = 0
-    """Callbacks that say anything else than that the tool's result is there, or whose signature is not right."""
+    """Callbacks with another outcome than the tool's result, or with an invalid signature."""
     unhealthy: int = 0
-    """Probes of /healthz that were not answered with 200."""
+    """Probes of /healthz without a 200."""
 
 
 class Callbacks:
-    """The quiet principal's receiver: a future for each callback, by correlation id."""
+    """The measured principal's receiver: a future for each callback, by correlation id."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -53,7 +53,7 @@ class Callbacks:
         self._awaited: dict[str, asyncio.Future[bool]] = {}
 
     def expect(self, correlation_id: str) -> asyncio.Future[bool]:
-        """Whether the callback that came was right."""
+        """Whether the callback was correct."""
         self._awaited[correlation_id] = asyncio.get_running_loop().create_future()
         return self._awaited[correlation_id]
 
@@ -85,7 +85,7 @@ class MeasuredClient:
         self._callbacks.secret = response.json()["secret"]
 
     async def run_phase(self, seconds: float) -> MeasuredPhase:
-        """Calls for so many seconds; returns when the last callback has come or is lost."""
+        """Call for the given seconds; return when the last callback has arrived or is lost."""
         phase = MeasuredPhase()
         watching = asyncio.create_task(self.probe_health(phase))
         began = time.monotonic()

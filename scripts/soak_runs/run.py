@@ -1,4 +1,4 @@
-"""One soak run: prepare, serve, live alone, let the neighbours in, live beside them, and gather what everybody saw."""
+"""One soak run: stores data, serves, measures alone, starts the hostile clients, measures beside them, collects the results."""
 
 import asyncio
 import json
@@ -25,10 +25,10 @@ from tests.support.name_servers import HANG_BEHAVIOUR, name_server
 MEASURED_PRINCIPAL: Final = "quiet"
 PRINCIPALS: Final = (MEASURED_PRINCIPAL, *dict.fromkeys(crowd.PRINCIPAL_BY_KIND.values()))
 FULL_SIZE_MINUTES: Final = 2.0
-"""Shorter runs do with fewer rows: storing all of them takes longer than such a run."""
+"""Shorter runs store fewer rows, because storing all of them takes longer than such a run."""
 READY_SECONDS: Final = 300.0
 SETTLE_SECONDS: Final = 60.0
-"""For calls of neighbours to end: they are given 30 s, and the janitor its turn."""
+"""For the hostile clients' calls to end: their timeout is 30 s, plus one round of the janitor."""
 POLL_SECONDS: Final = 0.5
 OPEN: Final = ("working", "input_required")
 CROWD_KINDS_THAT_CALL: Final = ("names", "suspended", "correlated", "garbling", "flooding")
@@ -42,7 +42,7 @@ class SoakPlan:
 
 
 def make_plan(minutes: float) -> SoakPlan:
-    """A fifth of the time alone; at least ten seconds, so that a p99 has a hundred calls under it."""
+    """The time alone is a fifth of the run and at least ten seconds, so that a p99 has a hundred calls."""
     seconds = minutes * 60
     alone = max(10.0, seconds / 5)
     size = (
@@ -58,7 +58,7 @@ async def run_soak(plan: SoakPlan) -> SoakMeasurements:
         async with name_server({}, others=HANG_BEHAVIOUR) as names:
             spec = ServiceSpec(folder=name, port=free_port(), name_servers=[names.address])
             keys = await _keys(spec)
-            print_progress("storing what neighbours have stored before")
+            print_progress("storing the hostile clients' data")
             await history.store_data(make_settings(spec), plan.size)
             async with running_service(spec) as service:
                 return await run_phases(plan, service, spec, keys)
@@ -73,11 +73,11 @@ async def run_phases(plan: SoakPlan, service: Service, spec: ServiceSpec, keys: 
     ):
         quiet = MeasuredClient(service, http, callbacks)
         await quiet.register()
-        await quiet.run_phase(1)  # what the first calls open and import is no part of what is measured
+        await quiet.run_phase(1)  # warm-up: connections and imports
         print_progress(f"alone for {plan.alone_seconds:.0f} s")
         alone = await quiet.run_phase(plan.alone_seconds)
         async with running_hostile_clients(service, spec, keys) as neighbours:
-            print_progress(f"beside the neighbours for {plan.beside_seconds:.0f} s")
+            print_progress(f"beside the hostile clients for {plan.beside_seconds:.0f} s")
             beside = await quiet.run_phase(plan.beside_seconds)
             done = await neighbours.stop()
     return SoakMeasurements(alone=alone, beside=beside, crowd=done, stuck=await count_stuck_calls(service, keys))
@@ -100,7 +100,7 @@ class HostileProcess:
             self._process.stdin.close()
         output, _ = await asyncio.wait_for(self._process.communicate(), READY_SECONDS)
         if self._process.returncode:
-            raise RuntimeError("the crowd failed; its traceback is above")
+            raise RuntimeError("the hostile clients failed; the traceback is above")
         return json.loads(output)
 
 
@@ -124,7 +124,7 @@ async def running_hostile_clients(
 
 
 async def count_stuck_calls(service: Service, keys: Mapping[str, str]) -> int:
-    """How many calls of neighbours are still open when all of them have had their time."""
+    """The number of the hostile clients' calls that are open after their timeout."""
     async with httpx.AsyncClient(base_url=service.url, trust_env=False, timeout=60) as http:
         for _ in range(round(SETTLE_SECONDS / POLL_SECONDS)):
             if not await _open_calls(http, keys):
@@ -145,5 +145,5 @@ async def _open_calls(http: httpx.AsyncClient, keys: Mapping[str, str]) -> int:
 
 
 def print_progress(text: str) -> None:
-    """Progress, for people; standard output belongs to the result."""
+    """Print progress to standard error; standard output has only the result."""
     print(text, file=sys.stderr, flush=True)

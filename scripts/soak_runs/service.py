@@ -1,4 +1,4 @@
-"""Ringback in a process of its own, whose callback hosts are looked up at the name servers of the run."""
+"""Ringback in its own process, which resolves callback hosts at the name servers of the run."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ STOP_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 UPSTREAM: Final = Path(__file__).with_name("upstream.py")
 CALM_TOOL_UPSTREAM, HOSTILE = "calm", "hostile"
-"""Two processes of the same server; only the neighbours call the second one."""
+"""Two processes of the same server. Only the hostile clients call the second one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Service:
     log: Path
 
     def rss_mib(self) -> float:
-        """What the kernel counts as resident."""
+        """The resident memory, as the kernel counts it."""
         lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("VmRSS:"))) / 1024
 
@@ -62,7 +62,7 @@ def make_settings(spec: ServiceSpec) -> Settings:
 
 @asynccontextmanager
 async def running_service(spec: ServiceSpec) -> AsyncGenerator[Service]:
-    """Started, and ended with SIGTERM; raises `TimeoutError` if it does not end by itself."""
+    """Start the service, and end it with SIGTERM; raises `TimeoutError` if it does not end."""
     log = Path(spec.folder) / "service.log"
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(

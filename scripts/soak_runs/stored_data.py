@@ -1,4 +1,4 @@
-"""What some neighbours have stored before the service starts: a long log, and a suspended webhook with many held deliveries."""
+"""Data that hostile clients have before the service starts: a long log, and a suspended webhook with many held deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class StoredDataSize:
 
 
 async def store_data(settings: Settings, size: StoredDataSize) -> None:
-    """Store all of it; the service must not run yet."""
+    """Store all data. The service must not run yet."""
     clock = SystemClock()
     ids = IdGenerator(clock, random_bytes=Environment().random_bytes)
     async with open_shared_store(settings) as store:

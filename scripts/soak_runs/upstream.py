@@ -1,7 +1,7 @@
-"""An MCP server over stdio, without an SDK, whose tools answer well, or as no server should: `python upstream.py`.
+"""An MCP server over stdio, without an SDK, with correct and malformed responses: `python upstream.py`.
 
-`echo` answers at once. `garble` answers in the way that its argument `how` names: see `GARBLED`. `flood` sends thousands of
-notifications before it answers.
+`echo` responds at once. `garble` sends the malformed response that its argument `how` names: see `GARBLED`. `flood` sends
+thousands of notifications before its response.
 """
 
 import json

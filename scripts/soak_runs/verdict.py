@@ -1,4 +1,4 @@
-"""What a run showed, judged: one pure function."""
+"""Compares the measurements of a run with the limits. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from scripts.soak_runs.measured_client import MeasuredPhase
 
 RATIO_MAX: Final = 2.0
 SLACK_SECONDS: Final = 0.020
-"""A p99 may be twice the quiet one, or so much above it: whichever is more (design §12)."""
+"""A p99 may be twice that of the time alone, or this much above it, whichever is more (design §12)."""
 HEALTHZ_SECONDS_MAX: Final = 0.100
 GROWTH_MIB_MAX: Final = 32.0
-"""What counts as flat. Caches fill in the first fifth of the time beside the neighbours, which is left out."""
+"""Memory growth that counts as flat. The first fifth of the time beside the hostile clients fills caches and is left out."""
 SETTLING: Final = 0.2
 
 Json = dict[str, Any]
@@ -23,11 +23,11 @@ class SoakMeasurements:
     beside: MeasuredPhase
     crowd: Mapping[str, Mapping[str, int]]
     stuck: int
-    """Calls of neighbours that had not ended within their time."""
+    """Calls of hostile clients that did not end within their timeout."""
 
 
 def count_failures(shown: SoakMeasurements) -> dict[str, int]:
-    """What must be zero whatever the machine."""
+    """The counts that must be zero on every machine."""
     return {
         "lost": shown.alone.lost + shown.beside.lost,
         "refused": shown.alone.refused + shown.beside.refused,
@@ -65,7 +65,7 @@ def p99(values: Sequence[float]) -> float:
 
 
 def rss_growth_mib(samples: Sequence[float]) -> float:
-    """From the end of the settling to the end of the run, each as the median of a tenth of the samples."""
+    """Growth after the cache-filling time: the difference of the medians of the first and the last tenth of the samples."""
     tenth = max(1, len(samples) // 10)
     settled = samples[int(len(samples) * SETTLING) :]
     return _median(settled[-tenth:]) - _median(settled[:tenth])

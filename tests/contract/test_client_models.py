@@ -70,7 +70,7 @@ REQUEST_METHODS: dict[str, AbstractSet[str]] = {
 
 
 @pytest.mark.parametrize("model", RESPONSE_TYPES, ids=lambda model: model.__name__)
-def test_a_model_of_the_client_has_every_member_of_the_answer(model: type[BaseModel]) -> None:
+def test_a_model_of_the_client_has_every_member_of_the_response(model: type[BaseModel]) -> None:
     names = {field.alias or name for name, field in model.model_fields.items()}
 
     assert names == set(SCHEMAS[RESPONSE_TYPES[model]]["properties"])
@@ -81,7 +81,7 @@ def test_the_client_can_send_every_member_of_a_request(body: str) -> None:
     assert REQUEST_METHODS[body] == set(SCHEMAS[body]["properties"])
 
 
-def test_every_request_and_answer_of_the_client_s_routes_is_compared() -> None:
+def test_every_request_and_response_of_the_clients_routes_is_compared() -> None:
     compared = {*RESPONSE_TYPES.values(), *REQUEST_METHODS, "JoinCallsBody"}
     others = {"HealthView", "ReadinessView", "JwkView", "JwkSetView", "ProblemTypeView", "ErrorBody"}
 

@@ -85,7 +85,7 @@ def test_the_database_lies_on_the_volume(last_stage: dict[str, str]) -> None:
     assert "RINGBACK_DATABASE_URL=sqlite:////data/" in last_stage["ENV"]
 
 
-def test_only_what_is_copied_is_sent_to_the_build(dockerfile: list[tuple[str, str]]) -> None:
+def test_only_copied_files_are_sent_to_the_build(dockerfile: list[tuple[str, str]]) -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     copied = {
         name for head, rest in dockerfile if head == "COPY" and "--from" not in rest for name in rest.split()[:-1]

@@ -19,11 +19,11 @@ HEADER = """\
 WIDTH = 120
 
 
-def test_every_setting_says_what_it_means() -> None:
+def test_every_setting_has_a_description() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
 
 
-def test_env_example_is_what_settings_say() -> None:
+def test_env_example_equals_the_settings() -> None:
     expected = HEADER + "".join(_paragraph(name, field) for name, field in Settings.model_fields.items())
 
     actual = ENV_EXAMPLE.read_text(encoding="utf-8") if ENV_EXAMPLE.exists() else ""

@@ -1,4 +1,4 @@
-"""The OpenAPI document: it is what the code says, it is complete, and what it shows is true."""
+"""The OpenAPI document matches the code, is complete, and matches the service's responses."""
 
 import json
 import os
@@ -39,7 +39,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, run
 ROOT = Path(__file__).parents[2]
 COMMITTED = (ROOT / "openapi" / "ringback.json").read_text(encoding="utf-8")
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED)
-"""What is committed. That the code says the same is one test of its own; saying it takes a second, in each worker."""
+"""The committed document. One test compares it with the code, because building it takes a second in each worker."""
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -73,7 +73,7 @@ def list_schema_errors(schema: str, value: Any) -> list[str]:
 # -- the document ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_committed_document_is_what_the_code_says() -> None:
+def test_the_committed_document_is_up_to_date() -> None:
     assert render_document() == COMMITTED, "Run scripts/openapi and commit the change."
 
 
@@ -101,9 +101,7 @@ def test_operations_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "operation"), SERVED_OPERATIONS, ids=parameter_name)
-def test_an_operation_says_what_it_does_and_what_can_go_wrong(
-    method: str, path: str, operation: dict[str, Any]
-) -> None:
+def test_every_operation_describes_itself_and_its_errors(method: str, path: str, operation: dict[str, Any]) -> None:
     assert operation["summary"]
     assert operation["description"]
     problems = {
@@ -147,7 +145,7 @@ async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> No
         alice = await service.create_client("alice")
         ids = await _create_one_of_each(service, alice)
         for method, path, operation in SERVED_OPERATIONS:
-            if method != "GET" or path == "/v1/events/stream":  # which does not end
+            if method != "GET" or path == "/v1/events/stream":  # the stream does not end
                 continue
             answer = await alice.get(path.format(**ids))
             described = operation["responses"][str(answer.status_code)]
@@ -215,13 +213,13 @@ def test_webhook_and_gap_envelopes_match_the_document() -> None:
             )
         )
         assert list_schema_errors(describe_schema(name), body) == []
-    told = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
-    assert list_schema_errors(describe_schema("gap"), orjson.loads(told.body)) == []
+    gap = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
+    assert list_schema_errors(describe_schema("gap"), orjson.loads(gap.body)) == []
     assert list_schema_errors(describe_schema("verification"), orjson.loads(build_verification_body("challenge"))) == []
 
 
 def describe_schema(name: str) -> str:
-    """The schema of what receivers are sent under this name."""
+    """The schema of the callback with this name."""
     (schema,) = [
         content_schema(operation["requestBody"]["content"]) for _, path, operation in SENT_OPERATIONS if path == name
     ]
@@ -242,7 +240,7 @@ def test_the_headers_of_a_callback_are_described() -> None:
 
 
 async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClient) -> dict[str, str]:
-    """An id for every name that a path of the document has."""
+    """An id for every path parameter of the document."""
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.mark_dispatched(call)

@@ -129,7 +129,9 @@ async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
 
 @pytest.mark.requirement("R23")
 @pytest.mark.parametrize("language", ["python", "node"])
-async def test_the_verifying_snippets_accept_our_signature_and_refuse_another(language: str, tmp_path: Path) -> None:
+async def test_the_verifying_snippets_accept_ringbacks_signature_and_reject_another(
+    language: str, tmp_path: Path
+) -> None:
     (code,) = snippets(f"{language}-verify")
     body = '{"eventId":"evt_1"}'
     timestamp = int(SystemClock().now().timestamp())

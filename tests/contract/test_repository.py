@@ -47,7 +47,7 @@ def test_nothing_else_lies_at_the_top() -> None:
     assert {path.split("/")[0] for path in listed.stdout.split("\0") if path} - TOP_LEVEL_ENTRIES == set()
 
 
-def test_every_dependency_says_why_it_is_here() -> None:
+def test_every_dependency_has_a_reason() -> None:
     lines = _pyproject().splitlines()
     silent = [
         wanted

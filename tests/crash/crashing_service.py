@@ -1,7 +1,7 @@
 """The whole service as a process that kills itself at a chosen step.
 
-The step is a unit of work of the store, by the name of the function that it is, and whether to die just before it begins or
-just after it was committed. That is every place "between two steps": nothing else of a call's way is durable.
+The step is a unit of work of the store, named by its function, and whether the process dies just before it or just after its
+commit. These are all the points between two steps, because nothing else about a call is durable.
 """
 
 import os
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashStep:
-    """Where to die; `unit` is the beginning of a qualified name."""
+    """The step at which the process dies. `unit` is a prefix of a qualified name."""
 
     unit: str
     after: bool
 
 
 class CrashingStore(StoreWrapper):
-    """A store whose process dies at a step: that of the first unit of this name, or that which first had something to do."""
+    """A store whose process dies at a step: the first unit of work with this name; for leases, the first that is not empty."""
 
     def __init__(self, store: Store, step: CrashStep) -> None:
         super().__init__(store)
@@ -42,7 +42,7 @@ class CrashingStore(StoreWrapper):
         if here and not self._step.after:
             os.kill(os.getpid(), signal.SIGKILL)
         value = await super().write(work)
-        if here and value != [] and getattr(value, "leased", True) != []:  # an empty lease is no step
+        if here and value != [] and getattr(value, "leased", True) != []:  # an empty lease does not count
             os.kill(os.getpid(), signal.SIGKILL)
         return value
 
@@ -59,11 +59,11 @@ def main(spec: dict[str, str | bool | float]) -> None:
     )
     clock = OffsetClock()
     clock.advance(float(spec.get("ahead_seconds", 0.0)))
-    world = Environment(clock=clock)
+    environment = Environment(clock=clock)
     if unit := spec.get("unit"):
         step = CrashStep(unit=str(unit), after=bool(spec["after"]))
-        world = Environment(clock=clock, wrap_store=lambda store: CrashingStore(store, step))
-    stage = parse_upstream_option(f"stage={spec['upstream']}")
-    if at_once := spec.get("max_concurrent"):
-        stage = replace(stage, max_concurrent=int(at_once))
-    serve(settings, [stage], environment=world)
+        environment = Environment(clock=clock, wrap_store=lambda store: CrashingStore(store, step))
+    upstream = parse_upstream_option(f"stage={spec['upstream']}")
+    if max_concurrent := spec.get("max_concurrent"):
+        upstream = replace(upstream, max_concurrent=int(max_concurrent))
+    serve(settings, [upstream], environment=environment)

@@ -1,4 +1,4 @@
-"""An MCP server with a Ringback inside, as a process."""
+"""An MCP server with an embedded Ringback, as a process."""
 
 import socket
 import sys

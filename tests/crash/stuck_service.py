@@ -1,4 +1,4 @@
-"""The whole service as a process whose store answers no write from the moment that a file named `stuck` is there."""
+"""The whole service as a process whose store completes no write once a file named `stuck` exists."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

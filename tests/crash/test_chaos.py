@@ -1,4 +1,4 @@
-"""Whole runs of scripts/chaos: everything at once, and a checker that complains when there is reason to."""
+"""Whole runs of scripts/chaos, and a checker that finds forged violations."""
 
 from dataclasses import replace
 

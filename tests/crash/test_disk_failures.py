@@ -1,4 +1,4 @@
-"""Bad days of a real process: a full disk, a damaged page, a database file that is gone. It says so, and it can be stopped."""
+"""A real process with a full disk, a damaged page, or a removed database file reports the fault and can be stopped."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ async def wait_until_ready(client: httpx.AsyncClient, status: int) -> str:
     """Readiness, once it has this status; what it says."""
     async with asyncio.timeout(WAIT_SECONDS):
         while (answer := await client.get("/readyz")).status_code != status:
-            pass  # an answer is a second old at most, and asking costs the service nothing
+            pass  # a response is cached for a second, so polling is cheap
     return str(answer.json().get("detail", ""))
 
 

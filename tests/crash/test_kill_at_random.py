@@ -29,7 +29,7 @@ async def test_kills_at_random_moments_lose_no_acknowledged_call_and_repeat_none
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
         for number in range(100 if deep else 3):
             async with running_process(**spec) as doomed:
-                if number % 20 == 0:  # each hears every call from then on, so five of them are enough
+                if number % 20 == 0:  # each receives all later calls, so five are enough
                     await post_unless_killed(doomed.url, "/v1/webhooks", {"url": receiver.url(f"/{number}")})
                 starting = asyncio.create_task(start_calls_in_sequence(doomed.url, f"{number}", acknowledged_calls))
                 if number == 0:  # on a slow machine every other kill may come before the first acknowledgement

@@ -1,4 +1,4 @@
-"""`kill -9` between the end of a call and the answer to the client that waits for it: now the callback must ring."""
+"""`kill -9` between the end of a call and the response to its waiting client: the callback must be sent."""
 
 from pathlib import Path
 from typing import Any

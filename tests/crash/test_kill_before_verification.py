@@ -1,4 +1,4 @@
-"""`kill -9` of the service after it has stored a webhook, before its URL was asked for a proof."""
+"""`kill -9` of the service after it has stored a webhook, before the challenge is sent to its URL."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """`kill -9` of the service between any two steps of the loop, each with real processes and sockets.
 
-register │ start, born leased │ dispatch │ …the tool runs… │ finish, born leased │ …POST… │ settle
-         │ start, no room: lease ┘                         │ finish, ordered: claim ┘
+register │ start and lease │ dispatch │ …the tool runs… │ finish and lease │ …POST… │ record the attempt
+         │ start, then lease (no room) ┘                │ finish, then lease (ordered) ┘
 """
 
 import asyncio
@@ -37,7 +37,7 @@ STEPS = [
     (SETTLE, True),
 ]
 STEPS_AFTER_DISPATCH = {(DISPATCH, True), (FINISH, False)}
-"""Dispatched, and no end written down: the only truth left is that nobody knows."""
+"""The call was dispatched and its end was not recorded, so its outcome is unknown."""
 
 CALL = {"upstream": "stage", "tool": "echo", "arguments": {"say": "hello"}, "correlation_id": "c1"}
 KEY = {"Idempotency-Key": "one-and-only"}

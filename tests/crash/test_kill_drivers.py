@@ -1,9 +1,9 @@
-"""`kill -9` around every step of a call that can be found again upstream, each with real processes and sockets.
+"""`kill -9` around every step of a call with a handle, each with real processes and sockets.
 
-task   start │ dispatch │ …the upstream makes a task… │ keep the handle │ …polling… │ finish
-rounds dispatch │ …the upstream asks… │ park │ …hours… │ answer │ drop the handle │ …the next round… │ finish
+task   start │ dispatch │ …the upstream creates a task… │ store the handle │ …polling… │ finish
+rounds dispatch │ …the upstream requests input… │ park │ …hours… │ answer │ drop the handle │ …the next round… │ finish
 
-Between sending and keeping what came back lies the one window in which nobody can know; everywhere else the call goes on.
+Only between dispatch and the stored handle does a kill make the outcome unknown; at every other step the call continues.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.support.upstreams import HttpServer, serving
 
 DISPATCH = "LeasedCall._write_dispatched"
 KEEP = "LeasedCall._update_call.<locals>"
-"""Of a task: the first change is its handle. Of rounds: the handle is dropped before the next one is sent."""
+"""For a task, the first update stores its handle. For rounds, the handle is dropped before the next round is sent."""
 PARK = "LeasedCall.park_call.<locals>"
 ANSWER = "InputAnswers.answer_input.<locals>"
 FINISH = "CompletionBatcher._record_completions"
@@ -91,7 +91,7 @@ ROUND_STEPS = [
 @pytest.mark.requirement("R32")
 @pytest.mark.requirement("R35")
 @pytest.mark.parametrize(("unit", "after", "outcome", "effects"), ROUND_STEPS, ids=name_steps(ROUND_STEPS))
-async def test_a_question_outlives_a_kill_and_its_answer_is_never_used_twice(
+async def test_a_request_for_input_survives_a_kill_and_its_answer_is_used_once(
     *, unit: str, after: bool, outcome: str, effects: int, tmp_path: Path
 ) -> None:
     stage = TaskUpstream()
@@ -121,7 +121,7 @@ async def test_a_question_outlives_a_kill_and_its_answer_is_never_used_twice(
 
 
 @pytest.mark.requirement("R35")
-async def test_a_call_that_may_run_twice_is_run_again_and_says_so(tmp_path: Path) -> None:
+async def test_a_call_that_may_run_twice_runs_again_and_counts_its_runs(tmp_path: Path) -> None:
     stage = TaskUpstream()
     async with serving(stage.app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
         spec = make_spec(tmp_path, upstream)

@@ -1,4 +1,4 @@
-"""`kill -9` between two steps of a webhook that catches up with a long log: it hears every event all the same, each once."""
+"""`kill -9` between two steps of a webhook's catch-up with a long log: it still receives every event, each once."""
 
 import asyncio
 from pathlib import Path

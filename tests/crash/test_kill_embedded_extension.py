@@ -1,4 +1,4 @@
-"""`kill -9` of an MCP server with a Ringback inside: what its clients were answered is rung, and what nobody knows is said."""
+"""`kill -9` of an MCP server with an embedded Ringback: acknowledged ends get callbacks, lost calls end as `unknown`."""
 
 import asyncio
 import signal
@@ -55,7 +55,7 @@ async def test_a_call_that_ran_when_its_server_was_killed_ends_as_unknown(tmp_pa
     awake.set()
     async with serving_receiver(respond_after(awake)) as receiver:
         async with running_process(module=SERVER, folder=str(tmp_path)) as doomed:
-            with suppress(ExceptionGroup):  # the SDK's client falls with its server
+            with suppress(ExceptionGroup):  # the SDK's client fails with its server
                 async with Client(doomed.url) as client:
                     calling = asyncio.create_task(client.call_tool("build_slowly", {}, meta=callback_meta(receiver)))
                     await client.call_tool("until_held", {})

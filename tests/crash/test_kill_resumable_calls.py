@@ -1,8 +1,8 @@
-"""`kill -9` of the service while a tool runs that can be found again: the upstream notices nothing, and the result arrives.
+"""`kill -9` of the service during a resumable call: the upstream is not affected, and the result arrives.
 
-dispatch │ …sent… │ handle kept │ …the tool runs… │ result
+dispatch │ …sent… │ handle stored │ …the tool runs… │ result
 
-Only between sending and keeping can nobody know: then the call is `unknown`, and is not started again.
+Between dispatch and the stored handle the outcome is unknown: the call ends as `unknown`, and does not run again.
 """
 
 import asyncio

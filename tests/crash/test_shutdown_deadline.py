@@ -1,4 +1,4 @@
-"""SIGTERM ends the process, whatever the disk and the upstreams do; what was acknowledged is there at the next start."""
+"""SIGTERM ends the process even if disk and upstreams hang; acknowledged calls are present at the next start."""
 
 import asyncio
 import resource
@@ -14,7 +14,7 @@ from tests.support.processes import ServiceProcess, running_process
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, serving
 
 END_SECONDS = 60.0
-"""It takes a second or two; on a busy machine a few more."""
+"""It takes one or two seconds; on a busy machine a few more."""
 
 
 @asynccontextmanager
@@ -63,7 +63,7 @@ async def test_a_service_with_a_full_disk_ends_on_sigterm(tmp_path: Path) -> Non
             assert call["outcome"] == "unknown"
 
 
-async def test_a_service_whose_disk_answers_nothing_ends_at_its_deadline_and_says_what_held_it(tmp_path: Path) -> None:
+async def test_a_service_with_a_hanging_disk_exits_at_its_deadline_and_names_the_worker(tmp_path: Path) -> None:
     async with serving_blocked_upstream() as (stage, upstream):
         async with running_process(
             module="tests.crash.stuck_service", folder=str(tmp_path), upstream=upstream

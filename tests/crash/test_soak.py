@@ -1,4 +1,4 @@
-"""Hostile neighbours of every kind at once, for half a minute: what is counted is zero. Latencies are shown, not judged."""
+"""All kinds of hostile clients at once, for half a minute: the counts must be zero. Latencies are printed, not compared."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The service of a test behind a real HTTP server, for what a request and its answer alone cannot show: streams."""
+"""A test's service behind a real HTTP server, for tests of streams."""
 
 import asyncio
 import socket
@@ -13,12 +13,12 @@ from ringback.http_server import HttpLimits
 from ringback.server import build_http_server
 
 LOOPBACK_LIMITS: Final = HttpLimits(connections_max=20_000, trusted_proxies=(ip_network("127.0.0.0/8"),))
-"""Every client of a test has the same address, as behind a proxy; some tests have ten thousand."""
+"""All clients of a test have one address, and some tests have ten thousand."""
 
 
 @asynccontextmanager
 async def serving_api(api: FastAPI, *, limits: HttpLimits = LOOPBACK_LIMITS) -> AsyncGenerator[str]:
-    """The URL at which it listens; at the end it is stopped as the command stops it."""
+    """Serve the service and return its URL; at the end of the context it stops as the command does."""
     # asyncio sends at once (TCP_NODELAY) only on sockets that were made for TCP by name: create_server's wait 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))

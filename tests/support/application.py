@@ -1,10 +1,10 @@
-"""The whole service in this process, made by bootstrap as the command makes it: nothing in it is a stand-in.
+"""The whole service in this process, built by bootstrap as the command builds it, without fakes.
 
     async with running_application(tmp_path, http_config(server.url)) as ringback, listening() as phone:
         alice = await ringback.agent("alice")
         await alice.register_webhook(phone.url, secret=SECRET)
 
-The API is spoken to without a socket; upstreams and receivers are on real ones.
+Requests to the API use no socket; upstreams and receivers use real ones.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class RunningApplication:
     _stack: AsyncExitStack
 
     async def create_agent_client(self, principal: str, *, scopes: frozenset[Scope] = DEFAULT_SCOPES) -> RingbackClient:
-        """A client with an API key of this principal's."""
+        """A client with an API key of this principal."""
         _, key = await self.app.services.api_keys.create_key(principal, name="test", scopes=scopes, upstreams=None)
         return await self.client(api_key=key)
 
@@ -45,7 +45,7 @@ class RunningApplication:
         return await self._stack.enter_async_context(RingbackClient(PUBLIC_URL, api_key=api_key, transport=transport))
 
     async def get(self, path: str) -> httpx.Response:
-        """An answer as it comes, without a key."""
+        """The raw response to a request without a key."""
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=self.app.api), base_url=PUBLIC_URL) as http:
             return await http.get(path)
 
@@ -58,7 +58,7 @@ async def running_application(
     environment: Environment | None = None,
     **settings: Any,
 ) -> AsyncGenerator[RunningApplication]:
-    """A service at work whose files are in `folder`; drained and closed at the end."""
+    """A running service with its files in `folder`; drained and closed at the end of the context."""
     configured = Settings.model_validate(
         {
             "database_url": f"sqlite:///{folder / 'ringback.db'}",
@@ -85,20 +85,20 @@ async def running_application(
 
 @dataclass(slots=True)
 class CallbackReceiver:
-    """Where an agent is rung: verified callbacks, in the order of their arrival."""
+    """An agent's receiver: the verified callbacks in the order of their arrival."""
 
     url: str
     receiver: ReceiverApp
     callbacks: list[Callback] = field(default_factory=list[Callback])
 
     async def wait_for_callback(self, correlation_id: str) -> Callback:
-        """The next callback about this piece of work, also if it came before."""
+        """The next callback with this correlation id, or one that arrived earlier."""
         return await self.receiver.wait_for(correlation_id=correlation_id, timeout_seconds=WAIT_SECONDS)
 
 
 @asynccontextmanager
 async def serving_callbacks(*secrets: str) -> AsyncGenerator[CallbackReceiver]:
-    """A receiver on a real socket that accepts what was signed with these secrets, or with `SECRET`."""
+    """A receiver on a real socket that accepts signatures of these secrets, or of `SECRET`."""
     callbacks: list[Callback] = []
 
     async def take(callback: Callback) -> None:
@@ -113,7 +113,7 @@ async def serving_callbacks(*secrets: str) -> AsyncGenerator[CallbackReceiver]:
 async def running_with_upstream(
     folder: Path, stage: ControlledUpstream, **options: Any
 ) -> AsyncGenerator[tuple[RunningApplication, CallbackReceiver]]:
-    """A service whose upstream is this stage, and somewhere to be rung."""
+    """A service with this upstream, and a receiver."""
     async with (
         serving(stage.app()) as server,
         serving_callbacks() as phone,
@@ -123,7 +123,7 @@ async def running_with_upstream(
 
 
 async def start_upstream_call(agent: RingbackClient, tool: str, phone: CallbackReceiver, **options: Any) -> Call:
-    """Start a call that rings `phone`; its own name is the tool's."""
+    """Start a call with a callback to `phone`. Its correlation id is the tool's name."""
     named: dict[str, Any] = {"correlation_id": tool} | options
     started = await agent.start_call(
         "stage", tool, {"text": "hello"}, callback={"url": phone.url, "secret": SECRET}, **named
@@ -132,5 +132,5 @@ async def start_upstream_call(agent: RingbackClient, tool: str, phone: CallbackR
 
 
 async def wait_until_ended(agent: RingbackClient, call: Call) -> Call:
-    """The call at its end."""
+    """Wait until the call ends, and return it."""
     return await asyncio.wait_for(agent.wait(call.id), WAIT_SECONDS)

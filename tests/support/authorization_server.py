@@ -1,4 +1,4 @@
-"""A little authorization server, and an MCP server that takes nothing but its tokens; both on real sockets.
+"""A minimal authorization server, and an MCP server that accepts only its tokens; both on real sockets.
 
 door = Door()
 async with serving(door) as issuer, serving(door.guarding(stage.app())) as server: …
@@ -17,19 +17,19 @@ CLIENT_SECRET: Final = "s3cret: with/odd characters"
 
 
 class AuthorizationServer:
-    """Gives numbered tokens to one client, and lets in whoever shows one that was not revoked."""
+    """Issues numbered tokens to one client, and accepts each until it is revoked."""
 
     def __init__(self) -> None:
         self.forms: list[dict[str, str]] = []
-        """What token requests said, with how the client proved itself."""
+        """The parameters of token requests, with the client's authentication method."""
         self.good: set[str] = set()
         self.shown: list[str] = []
         """The tokens of requests to the MCP server."""
         self.expires_in: Any = 3600
         self.spoiled: tuple[int, bytes] | None = None
-        """What is answered instead of a token."""
+        """The response instead of a token."""
         self.open = asyncio.Event()
-        """Cleared, it keeps whoever wants a token waiting."""
+        """While cleared, token requests wait."""
         self.open.set()
 
     def revoke_tokens(self) -> None:
@@ -57,8 +57,8 @@ class AuthorizationServer:
             return
         token = f"token-{len(self.forms)}"
         self.good.add(token)
-        told = {"access_token": token, "token_type": "bearer", "expires_in": self.expires_in}
-        await send_response(send, 200, "application/json", json.dumps(told).encode())
+        issued = {"access_token": token, "token_type": "bearer", "expires_in": self.expires_in}
+        await send_response(send, 200, "application/json", json.dumps(issued).encode())
 
     def require_token(self, app: App) -> App:
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""New domain values, each with an id of its own: `a_call(upstream="time")`. Ids sort in the order of their making."""
+"""Builds domain values, each with its own id: `a_call(upstream="time")`. Ids sort in the order of creation."""
 
 from dataclasses import replace
 from itertools import count
@@ -31,12 +31,12 @@ def make_webhook(**over: Any) -> Webhook:
 
 
 def make_verified_webhook(**over: Any) -> Webhook:
-    """One that has answered its last attempt, and so may have more than one in flight."""
+    """A webhook whose last attempt succeeded, so that it may have more than one in flight."""
     return make_webhook(**({"last_delivery_at": START} | over))
 
 
 def make_delivery(**over: Any) -> Delivery:
-    """Of an event of its own, so that several may go to one webhook."""
+    """A delivery of its own event, so that one webhook may have several."""
     return replace(DELIVERY, **({"id": DeliveryId(_next_id("dlv")), "event_id": EventId(_next_id("evt"))} | over))
 
 

@@ -1,4 +1,4 @@
-"""A call's life as its client and its runner see it, over an engine."""
+"""Calls on an engine, as client and runner see them."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ from tests.support.upstreams import App, HttpServer, make_http_config, open_upst
 def make_call_to(
     engine: Engine, tool: str, *, upstream: str = "stage", deadline_in: float = 3600.0, **over: Any
 ) -> Call:
-    """A call whose starter can answer, with a deadline by the engine's clock."""
+    """A call whose client accepts input, with a deadline by the engine's clock."""
     deadline = engine.clock.now() + seconds(deadline_in)
     return make_call(
         **({"upstream": upstream, "tool": tool, "arguments": {}, "accepts_input": True} | over), deadline_at=deadline
@@ -35,20 +35,20 @@ def make_calls(engine: Engine, count: int, **over: Any) -> list[Call]:
 
 @asynccontextmanager
 async def running_runner(engine: Engine, upstream: UpstreamConfig, **runner: Any) -> AsyncGenerator[None]:
-    """One life of a process: it connects to this upstream and runs calls, until it leaves both in order."""
+    """One run of a process: it connects to this upstream and runs calls until the context ends."""
     async with open_upstreams(upstream) as upstreams, engine.running_runner(upstreams, **runner):
         yield
 
 
 @asynccontextmanager
 async def running_with_app(engine: Engine, app: App, **runner: Any) -> AsyncGenerator[HttpServer]:
-    """A server of this app's, and a process that runs calls on it."""
+    """A server of this app, and a process that runs calls on it."""
     async with serving(app) as server, running_runner(engine, make_http_config(server.url), **runner):
         yield server
 
 
 async def wait_for_call(engine: Engine, call: Call, reached: Callable[[Call], bool]) -> Call:
-    """The call as soon as it is so; some of what happens to it rings no bell."""
+    """Poll until the condition holds, and return the call: some changes send no notification."""
 
     async def is_reached() -> bool:
         found = await engine.read_call(call)
@@ -60,7 +60,7 @@ async def wait_for_call(engine: Engine, call: Call, reached: Callable[[Call], bo
 
 
 async def wait_for_handle(engine: Engine, call: Call) -> Call:
-    """What finds the call again upstream is stored."""
+    """Whether the call's handle is stored."""
     return await wait_for_call(engine, call, lambda found: found.handle is not None)
 
 
@@ -69,13 +69,13 @@ async def wait_for_input_request(engine: Engine, call: Call) -> Call:
 
 
 async def answer_call(engine: Engine, call: Call, responses: Mapping[str, Any]) -> InputAnswer:
-    """Answer as the call's owner does, through the service."""
+    """Answer as the call's principal, through the service."""
     owner = Caller(principal=call.principal, scopes=DEFAULT_SCOPES)
     return await InputAnswers(engine.store, engine.recorder).answer_input(owner, call.id, responses)
 
 
 async def request_cancel(engine: Engine, call: Call) -> None:
-    """As the service does with a call that was dispatched."""
+    """Request cancellation of a dispatched call, as the service does."""
 
     async def mark_cancel_requested(tx: Transaction) -> None:
         running = await tx.calls.get(call.id)
@@ -89,7 +89,7 @@ async def request_cancel(engine: Engine, call: Call) -> None:
 
 
 async def notify_execution(engine: Engine, call: Call) -> None:
-    """Have whoever drives the call look at the world."""
+    """Notify the call's execution of a change."""
 
     async def notify(tx: Transaction) -> None:
         tx.notify(call_cancel_topic(call.id))

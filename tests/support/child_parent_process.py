@@ -1,4 +1,7 @@
-"""A process that holds one stubborn child with a grandchild, says their ids, and waits to be killed: `child_holder FOLDER`."""
+"""A process that starts a child which ignores SIGTERM, with a grandchild, prints their PIDs, and waits to be killed.
+
+Usage: `child_parent_process.py FOLDER`
+"""
 
 import asyncio
 import json

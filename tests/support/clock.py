@@ -1,4 +1,4 @@
-"""Clocks that a test moves: one that stands still until then, and one that goes with the machine's meanwhile."""
+"""Clocks that a test moves: one that stands still otherwise, and one that also follows the machine's clock."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -11,10 +11,10 @@ START = datetime(2026, 11, 20, 17, tzinfo=UTC)
 
 
 class FakeClock:
-    """Stands in for `domain.clock.Clock`. Both its times move together, in whole milliseconds.
+    """Implements `domain.clock.Clock`. Wall time and monotonic time move together, in whole milliseconds.
 
-    Sleeping takes no time of the test's: the clock jumps to the end of the sleep and every other task gets a turn, so a loop
-    that backs off for hours is walked through at once. A test that must stay in control of time calls `advance` alone.
+    A sleep takes no real time: the clock jumps to the end of the sleep and every other task gets a turn, so hours of backoff
+    pass at once. A test that controls the time itself uses a clock whose sleeps wait for `advance`.
     """
 
     def __init__(self, now: datetime = START) -> None:
@@ -43,7 +43,7 @@ class FakeClock:
         await asyncio.sleep(0)
 
     def advance(self, by_seconds: float) -> datetime:
-        """Let time pass; the instant it is then."""
+        """Let time pass, and return the new instant."""
         self._now += seconds(max(0.0, by_seconds))
         return self._now
 
@@ -56,7 +56,7 @@ class ManualClock(FakeClock):
         self._advanced = asyncio.Event()
 
     def sleep(self, seconds: float) -> "CoroutineType[Any, Any, None]":
-        """The end is fixed when this is called. A task that runs the sleep begins later, and the test may advance before."""
+        """The end is fixed by this call, because the test may advance the clock before the task of the sleep begins."""
         return self._sleep_until(self.monotonic() + seconds)
 
     async def _sleep_until(self, ends_at_seconds: float) -> None:
@@ -71,7 +71,7 @@ class ManualClock(FakeClock):
 
 
 class OffsetClock(SystemClock):
-    """The machine's clock, some way ahead: waits take their own time, and a test can still let days pass."""
+    """The machine's clock with an offset: waits take real time, and a test can let days pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class OffsetClock(SystemClock):
         return (self._stopped_at or super().now()) + self._ahead
 
     def stop(self) -> None:
-        """Stand still, so that a deadline cannot pass before the test has got to where it should."""
+        """Stop the clock, so that no deadline passes before the test reaches its point."""
         self._stopped_at = super().now()
 
     def resume(self) -> None:
@@ -100,7 +100,7 @@ class OffsetClock(SystemClock):
 
 
 class WallClockSteps(SystemClock):
-    """A machine's clock in a test's hands: time passes when the test says so, and the wall clock is set as it says."""
+    """A machine's clock under the test's control: the test lets time pass and sets the wall clock."""
 
     def __init__(self, wall: datetime = START, *, elapsed_seconds: float = 1000.0) -> None:
         self._wall_milliseconds = epoch_milliseconds(wall)
@@ -113,7 +113,7 @@ class WallClockSteps(SystemClock):
         self._elapsed_milliseconds += round(by_seconds * 1000)
 
     def step(self, by_seconds: float) -> None:
-        """Somebody sets the clock; no time passes. A service reads the clock all the time, so also just before that."""
+        """Set the wall clock without letting time pass. Reads the clock first, as a service does continually."""
         self.now()
         self._wall_milliseconds += round(by_seconds * 1000)
 
@@ -137,7 +137,7 @@ class WallClockSteps(SystemClock):
 
 
 class FastForwardClock(SystemClock):
-    """A sleep takes a moment of the machine's time, and all of this clock's."""
+    """A sleep takes a moment of real time, and its full time on this clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,4 +148,4 @@ class FastForwardClock(SystemClock):
 
     async def sleep(self, seconds: float) -> None:
         self._ahead_seconds += seconds
-        await asyncio.sleep(0.02)  # for processes that are to answer meanwhile
+        await asyncio.sleep(0.02)  # lets other processes respond

@@ -1,4 +1,4 @@
-"""What a store is asked to write: each unit of work is a commit."""
+"""A store that records its writes: each unit of work is a commit."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class CommitCountingStore(StoreWrapper):
-    """Keeps the names of the functions that were units of work to write, in their order."""
+    """Records the qualified names of units of work in their order."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

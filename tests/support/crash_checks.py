@@ -1,4 +1,4 @@
-"""What a crash test looks at after the service was started again."""
+"""Checks of a crash test after the service's restart."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def wait_for_finished_events(
                 if listed and all(delivery["state"] == "delivered" for delivery in listed):
                     break
                 await wait_first(receiver.arrived.wait(), timeout_seconds=0.1)
-    # Parsed only where the call is named: a deep run has thousands of calls, and each looks through all that was received.
+    # Parses only bodies that contain the call id: in a deep run, each of thousands of calls searches all received bodies.
     about = (request for request in receiver.requests if call_id.encode() in request.body)
     bodies = [(request.headers["webhook-id"], json.loads(request.body)) for request in about]
     return {message_id: body for message_id, body in bodies if body["data"]["call_id"] == call_id}

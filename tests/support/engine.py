@@ -1,12 +1,10 @@
-"""The parts behind the API over a real store, and their two edges in a test's hands.
+"""Runner, notifier and janitor over a real store, with scripted tools and receivers.
 
-Tools do as they are told, and callbacks are answered as a test says:
-
-    engine = Engine(store, clock)
-    tool = Holding()
-    await engine.queue(a_call())
-    async with engine.running(ScriptedUpstreams(tool)):
-        await tool.until_inside(1)
+engine = Engine(store, clock)
+tool = Holding()
+await engine.queue(a_call())
+async with engine.running(ScriptedUpstreams(tool)):
+    await tool.until_inside(1)
 """
 
 import asyncio
@@ -66,10 +64,10 @@ def bind_drivers(sessions: Sessions) -> CallSessionProvider:
 
 
 async def wait_until(reached: Callable[[], Awaitable[bool]]) -> None:
-    """Look again and again, for what nobody rings a bell for."""
+    """Poll until the condition holds, for changes without a notification."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not await reached():  # noqa: ASYNC110 - the store's rows ring no bell
-            await asyncio.sleep(0.002)  # leaves the core to whoever is waited for
+        while not await reached():  # noqa: ASYNC110 - rows of the store set no event
+            await asyncio.sleep(0.002)  # leaves the core to the awaited tasks
 
 
 # -- upstreams --------------------------------------------------------------------------------------------------------------
@@ -79,12 +77,12 @@ Tool = Callable[[Call, OnProgress], Awaitable[CallCompletion]]
 
 
 async def complete_at_once(call: Call, on_progress: OnProgress) -> CallCompletion:
-    """A tool that answers at once."""
+    """A tool that returns at once."""
     return COMPLETED_RESULT
 
 
 class BlockingTool:
-    """A tool that keeps its callers until it is let go, and knows who was called off."""
+    """A tool that waits until the test releases it, and records cancelled calls."""
 
     def __init__(self) -> None:
         self.inside: list[Call] = []
@@ -160,12 +158,12 @@ class ScriptedUpstreams:
         return CANCELLED_COMPLETION
 
 
-# -- the parts --------------------------------------------------------------------------------------------------------------
+# -- the components ---------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def running_dispatcher(dispatcher: Dispatcher) -> AsyncGenerator[asyncio.Event]:
-    """A dispatcher at work, which takes what is born from now on; the event stops it, and so does the end."""
+    """A running dispatcher, which accepts new deliveries after their commit. The event or the end of the context stops it."""
     stop = asyncio.Event()
     work = asyncio.create_task(dispatcher.run(stop))
     await asyncio.sleep(0)  # its first step
@@ -219,7 +217,7 @@ class Engine:
 
     @asynccontextmanager
     async def running_runner(self, sessions: Sessions, **config: Any) -> AsyncGenerator[asyncio.Event]:
-        """A runner at work; the event stops it, and so does the end."""
+        """A running runner. The event or the end of the context stops it."""
         stop = asyncio.Event()
         work = asyncio.create_task(self.make_runner(sessions, **config).run(stop))
         try:
@@ -236,7 +234,7 @@ class Engine:
         admission: AdmissionGate | None = None,
         **config: Any,
     ) -> Dispatcher:
-        """A dispatcher whose POSTs are answered by a function of a test's. There is no jitter."""
+        """A dispatcher whose POSTs are answered by the test's function, without jitter."""
         return Dispatcher(
             store=self.store,
             clock=self.clock,
@@ -253,7 +251,7 @@ class Engine:
         return Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=JanitorConfig(**config))
 
     async def run_recovery(self, janitor: Janitor | None = None) -> None:
-        """As the next process does that serves the store: whatever was leased is void, and all chores are done to their end."""
+        """Do what the next process of the service does: void all leases and run all maintenance tasks to their end."""
         janitor = janitor or self.make_janitor(exclusive_owner="the next process")
         while await janitor.run_once():
             pass
@@ -261,7 +259,7 @@ class Engine:
     def make_catch_up_worker(self) -> CatchUpWorker:
         return CatchUpWorker(store=self.store, catch_ups=self.recorder.catch_ups, clock=self.clock)
 
-    # -- what is there --
+    # -- stored data --
 
     async def insert_calls(self, *calls: Call) -> None:
         async def insert(tx: Transaction) -> None:
@@ -294,14 +292,14 @@ class Engine:
         return leased[0]
 
     async def finish_call(self, call: Call, ending: CallCompletion = COMPLETED_RESULT) -> Call:
-        """Store a call that has just ended, with its event and the deliveries of it."""
+        """Store a call that has just ended, with its event and deliveries."""
         await self.insert_calls(call)
         ended = await self.store.write(lambda tx: self.recorder.finish_call(tx, call, ending, lease_token=None))
         assert ended is not None
         return ended
 
     async def cancel_call(self, call: Call) -> None:
-        """End a call that was not dispatched, as whoever asks for its cancellation does."""
+        """End a queued call, as a cancellation does."""
         await self.store.write(lambda tx: self.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None))
 
     async def insert_deliveries(self, *deliveries: Delivery) -> None:
@@ -344,7 +342,7 @@ class Engine:
         return await self.store.read(lambda tx: tx.deliveries.list_attempts(delivery.id))
 
     async def wait_until_final(self, *calls: Call) -> list[Call]:
-        """The calls at their end."""
+        """Wait until the calls end, and return them."""
         async with asyncio.timeout(WAIT_SECONDS):
             return [await self._wait_until_final(call) for call in calls]
 

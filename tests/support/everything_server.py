@@ -18,11 +18,11 @@ from tests.support.upstreams import free_port
 PACKAGE: Final = "@modelcontextprotocol/server-everything"
 VERSION: Final = "2026.8.31"
 RESEARCH_TOOL: Final = "simulate-research-query"
-"""A tool that must be called as a task; it takes four seconds, and has a question if it is told that its topic is ambiguous."""
+"""A task-only tool of four seconds, with an elicitation if its argument says that the topic is ambiguous."""
 
 
 async def install_everything_server() -> Path:
-    """The server's script."""
+    """The path of the server's script."""
     return await npm.install_npm_package(PACKAGE, VERSION) / "node_modules" / PACKAGE / "dist" / "index.js"
 
 
@@ -40,7 +40,7 @@ async def make_stdio_config(*, isolation: Isolation = Isolation.SHARED) -> Upstr
 
 @asynccontextmanager
 async def serving_over_http() -> AsyncGenerator[str]:
-    """The URL of a server of its own, in a process of its own."""
+    """Start the server in its own process; its URL."""
     script, port = await install_everything_server(), free_port()
     process = await asyncio.create_subprocess_exec(
         "node",

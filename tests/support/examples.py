@@ -1,4 +1,4 @@
-"""One plain example of each domain value. A test says what matters to it: `replace(CALL, status=Status.FAILED)`."""
+"""One example of each domain value. A test replaces the fields that it is about: `replace(CALL, status=CallStatus.FAILED)`."""
 
 from datetime import timedelta
 from typing import Final

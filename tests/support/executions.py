@@ -1,4 +1,4 @@
-"""One leased call, and the drive that takes it to its end."""
+"""One leased call and its execution."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ from tests.support.builders import make_call
 from tests.support.engine import WAIT_SECONDS, Engine
 
 SHORT_DEADLINE_SECONDS: Final = 0.05
-"""A time to be up soon, where a test waits for that."""
+"""A short deadline, for tests that wait for it."""
 
 
 async def lease_new_call(engine: Engine, *, deadline_in: float = 3600.0, **over: Any) -> Call:
@@ -23,7 +23,7 @@ async def lease_new_call(engine: Engine, *, deadline_in: float = 3600.0, **over:
 
 
 async def lease_call_with_handle(engine: Engine, driver: str, *, deadline_in: float = -1) -> Call:
-    """A call that left its upstream a name to come back to, and whose time is up unless the test says otherwise."""
+    """A call with a handle, and by default past its deadline."""
     handle = Handle(driver=driver, data={"task_id": "1"})
     return await lease_new_call(
         engine, deadline_in=deadline_in, handle=handle, dispatched_at=engine.clock.now(), runs=1
@@ -31,7 +31,7 @@ async def lease_call_with_handle(engine: Engine, driver: str, *, deadline_in: fl
 
 
 async def replace_lease(engine: Engine, call: Call) -> Call:
-    """Somebody else has the call from now on, as after a pause that was longer than the lease."""
+    """Lease the call to another runner, as after a pause longer than the lease."""
 
     async def write_lease(tx: Transaction) -> Call:
         found = await tx.calls.get(call.id)
@@ -45,7 +45,7 @@ async def replace_lease(engine: Engine, call: Call) -> Call:
 
 @asynccontextmanager
 async def executing(drive: CallExecution) -> AsyncGenerator[None]:
-    """The drive under way; left when it has ended."""
+    """The running execution; the context ends with it."""
     running = asyncio.create_task(drive.run())
     yield
     await asyncio.wait_for(running, WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""An MCP server of a user's own with `ringback.extension.Callbacks`, and what its clients and receivers see of it.
+"""A user's MCP server with `ringback.extension.Callbacks`, and helpers for its clients and receivers.
 
 held = HeldTool()
 async with callbacks, serving(a_server(callbacks, held).streamable_http_app()) as http, Client(http.url) as client:
@@ -29,21 +29,21 @@ ELICITATION_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {"y
 
 
 class FastClock(SystemClock):
-    """Pauses that take no time worth mentioning."""
+    """A clock with very short pauses."""
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(min(seconds, 0.01))
 
 
 class HeldTool:
-    """A tool in its test's hands."""
+    """A tool that waits until the test releases it."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
         self.release = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.called_off = asyncio.Event()
-        """Whether its request was called off, whatever became of the tool."""
+        """Whether the request was cancelled, whether the tool ended or not."""
 
     async def __call__(self) -> None:
         self.entered.set()
@@ -55,7 +55,7 @@ class HeldTool:
 
 
 class CancellationObserver(Extension):
-    """Around the callbacks: notices when the SDK calls a request off."""
+    """Wraps the callbacks and records when the SDK cancels a request."""
 
     identifier = "tests/hang-ups"
 
@@ -100,7 +100,7 @@ def make_extension_server(callbacks: Callbacks, held: HeldTool | None = None, **
         raise MCPError(-32042, "not today", {"retry": False})
 
     async def peek(ctx: Context) -> str:
-        """What a tool sees of its request."""
+        """Return the tool's view of its request."""
         return json.dumps([ctx.request_context.meta, ctx.request_context.params], default=str)
 
     async def ask(ctx: Context) -> str | InputRequiredResult:
@@ -117,7 +117,7 @@ def make_extension_server(callbacks: Callbacks, held: HeldTool | None = None, **
 
 
 def callback_meta(receiver: Receiver, **callback: Any) -> Any:
-    """`_meta` that asks for a callback."""
+    """`_meta` with a callback."""
     return {
         "ringback/callback": {"url": receiver.url(), "secret": SECRET, **callback},
         "ringback/correlationId": "c1",
@@ -126,6 +126,6 @@ def callback_meta(receiver: Receiver, **callback: Any) -> Any:
 
 
 def verify_callback(request: ReceivedRequest, secret: str = SECRET) -> dict[str, Any]:
-    """The `data` of a callback that was signed with this secret."""
+    """The `data` of a callback, whose signature must be valid."""
     verify(request.headers, request.body, [secret], now=datetime.now(UTC))  # noqa: TID251 - signed by the machine's clock
     return dict(json.loads(request.body)["data"])

@@ -1,6 +1,6 @@
 """A FastMCP server whose tools run as tasks: `python tests/support/fastmcp_upstream.py PORT LEDGER`.
 
-Every tool writes a line to the ledger when it begins its work, so that a test sees how often it did.
+Every tool appends a line to the ledger when it starts, so that a test can count the starts.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def append_to_ledger(tool: str) -> None:
 
 @server.tool(task=True)
 async def build_report(seconds: float) -> str:
-    """Takes its time."""
+    """Work for some time."""
     append_to_ledger("build_report")
     await asyncio.sleep(seconds)
     return "built"
@@ -43,7 +43,7 @@ async def build_report(seconds: float) -> str:
 
 @server.tool(task=True)
 async def paint(context: Context) -> Any:
-    """Asks before it works."""
+    """Request input, then work."""
     if not context.input_responses:
         asked: types.InputRequests = {"colour": types.ElicitRequest.model_validate(QUESTION)}
         return types.InputRequiredResult(input_requests=asked)
@@ -54,7 +54,7 @@ async def paint(context: Context) -> Any:
 
 @server.tool
 async def add(first: int, second: int) -> int:
-    """At once."""
+    """Return at once."""
     return first + second
 
 

@@ -1,7 +1,7 @@
-"""Databases with many rows that no question of a test matches, filled by SQL: a hundred thousand rows take seconds.
+"""Databases with many rows that no query of a test matches, filled by SQL: a hundred thousand rows take seconds.
 
-The crowd belongs to ALICE, who asks, and a tenth of it to BOB. It is in every state that a row can be in, and nothing of it is
-due: what has a time is due at `FUTURE`, while a test asks at `NOW`. Beside it stand a few rows of every kind that a test finds.
+The filler rows belong to ALICE, who queries, and a tenth of them to BOB. They have every state that a row can have, and none is
+due: their times are at `FUTURE`, and a test queries at `NOW`. A few further rows of every kind match the queries.
 """
 
 import sqlite3
@@ -18,18 +18,18 @@ NOW: Final = 1_000_000
 FUTURE: Final = 9_000_000_000_000
 """Milliseconds since 1970, as every instant of the store."""
 LARGE_TABLES: Final = {"calls", "events", "deliveries"}
-"""Tables that get the whole crowd. The others get a fifth of it."""
+"""Tables with all filler rows. The others have a fifth."""
 
 _SQL: Final = parse_statements(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 
 
 def fill_database(path: Path, *, rows: int) -> sqlite3.Connection:
-    """A database with a crowd of so many calls, events and deliveries, and a fifth of it of everything else."""
+    """A database with this number of calls, events and deliveries, and a fifth of it of everything else."""
     connection = connect(path, lock_wait_seconds=0)
     enable_wal(connection)
     apply_migrations(connection, load_migrations(), now=datetime.fromtimestamp(0, UTC))
-    connection.execute("PRAGMA foreign_keys = OFF")  # what is filled here refers to what it should
-    connection.execute("PRAGMA synchronous = OFF")  # and need not outlive the machine
+    connection.execute("PRAGMA foreign_keys = OFF")  # the filled rows are consistent
+    connection.execute("PRAGMA synchronous = OFF")  # the file is temporary
     connection.execute("BEGIN")
     made = _drop_indexes_and_triggers(connection)
     for name, statement in _SQL.items():
@@ -43,7 +43,7 @@ def fill_database(path: Path, *, rows: int) -> sqlite3.Connection:
 
 
 def _drop_indexes_and_triggers(connection: sqlite3.Connection) -> list[str]:
-    """What makes them again: filling an index at once costs a fifth of filling it row by row."""
+    """Drop indexes and triggers, and return the statements that create them: building an index at once costs a fifth."""
     made = connection.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"
     ).fetchall()

@@ -1,4 +1,4 @@
-"""Upstreams that nobody calls: they have listed their tools, their configuration stays, and they know no task."""
+"""Fake upstreams with fixed tools and configuration, and without tasks, for tests without calls."""
 
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -24,7 +24,7 @@ TOOLS: Final = {
 
 
 class FakeUpstreamConnection:
-    """What the catalog sees of a connection whose upstream has listed its tools."""
+    """A connection whose upstream has listed its tools, as the catalog needs it."""
 
     state = ConnectionState.READY
     trusted = False
@@ -42,7 +42,7 @@ class FakeUpstreamConnection:
         )
 
     def get_inline_wait_seconds(self, tool: str) -> float | None:
-        """As it is without any configuration."""
+        """The default for an upstream without configuration."""
 
     def is_task_only(self, tool: str) -> bool:
         del tool
@@ -73,7 +73,7 @@ class FixedUpstreamConfiguration:
 
 
 class NoUpstreamTasks:
-    """Upstreams that know no task of any name."""
+    """Upstreams that have no tasks."""
 
     async def find_task(self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None) -> None:
         """Implements `services.adoption.TaskLookup`."""

@@ -1,10 +1,10 @@
-"""The command `ringback` as a process of its own, without the four seconds of CPU that Python takes to import the service.
+"""The command `ringback` in its own process, without the four seconds of CPU for importing the service.
 
     async with forked_command("serve", "--dev", folder=tmp_path) as process:
         async for line in process.stderr: ...
 
-The process is forked from the server of `tests.support.processes`. It has its own memory, sockets, signals, standard streams
-and exit code, and is used like `asyncio.subprocess.Process`. That `python -m ringback` starts the command is shown by test_mcp.
+The process is forked from the server of `tests.support.processes`, with its own memory, sockets, signals, standard streams and
+exit code. It has the interface of `asyncio.subprocess.Process`. test_stdio_bridge tests that `python -m ringback` starts it.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ class ForkedCommand:
         self.process.terminate()
 
     async def wait(self) -> int:
-        """The exit code, once the process has ended. Callers bound how long they wait."""
+        """Wait for the end of the process, and return its exit code. Callers limit the wait."""
         while self.process.exitcode is None:
             await asyncio.to_thread(self.process.join, WAIT_SECONDS)
         return self.process.exitcode
 
     async def communicate(self) -> tuple[bytes, bytes]:
-        """What is left of standard output and of standard error, once the process has ended."""
+        """Wait for the end of the process, and return the rest of standard output and standard error."""
         out, err, _ = await asyncio.gather(self.stdout.read(), self.stderr.read(), self.wait())
         return out, err
 
@@ -62,7 +62,7 @@ class ForkedCommand:
 async def running_forked_command(
     *arguments: str, folder: Path, environment: Mapping[str, str]
 ) -> AsyncGenerator[ForkedCommand]:
-    """`ringback …` in this folder with exactly this environment; killed at the end unless it has ended by then."""
+    """Run `ringback …` in this folder with exactly this environment; the end of the context kills it."""
     async with AsyncExitStack() as stack:
         readers, writers = zip(*(multiprocessing.Pipe(duplex=False) for _ in range(2)), strict=True)
         process = FORK_SERVER.Process(target=_run, args=(arguments, str(folder), dict(environment), *writers))

@@ -1,9 +1,9 @@
-"""Peers that mean no good, each a connection of its own: a script, so that the service's process has only its own ends of them.
+"""Hostile peers, each with its own connection. A separate process, so that the service's process holds only one end of each.
 
-hostile_peers.py HOST PORT
+hostile_peers_process.py HOST PORT
     stdin     a line of JSON for each group: {"count": 1000, "kind": "trickle"}
-    stdout    a line for each group, once all of it was sent that could be: how many connections there are
-They go on until it ends; `flood` sends until it is cut.
+    stdout    a line for each group, once it is sent: the number of connections
+They continue until the process ends; `flood` sends until its connection is closed.
 """
 
 import json
@@ -29,7 +29,7 @@ SLOW_REQUEST: Final = {
 }
 PIPELINED_REQUESTS: Final = b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" * 2_000
 CHUNKS_MAX: Final = 64
-"""Of a flood: 4 MiB, 64 times what is allowed."""
+"""Of a flood: 4 MiB, 64 times the limit."""
 
 
 def send_flood(connection: socket.socket, start: bytes, piece: bytes) -> None:
@@ -51,7 +51,7 @@ def send_request(connection: socket.socket, kind: str) -> None:
         connection.sendall(SLOW_REQUEST[kind])
     else:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")  # and reads nothing of its answer
+        connection.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")  # and does not read the response
 
 
 def main(host: str, port: str) -> None:

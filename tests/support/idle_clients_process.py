@@ -1,9 +1,9 @@
-"""Clients that open a stream each and then do nothing: a script, so that the service's process has only its own ends of them.
+"""Clients that each open a stream and then idle. A separate process, so that the service's process holds only one end of each.
 
-idle_clients.py HOST PORT
-    stdin     a line of JSON for each: {"request": "GET / HTTP/1.1…", "until": "what its stream begins with"}
-    stdout    a line for each once it is there: the head of its answer as JSON, or as much as came
-All of them vanish with it.
+idle_clients_process.py HOST PORT
+    stdin     a line of JSON for each client: {"request": "GET / HTTP/1.1…", "until": "the beginning of its stream"}
+    stdout    a line for each client once it is connected: the head of its response as JSON, or the part that arrived
+The clients disconnect when the process ends.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 from typing import Final
 
 WAIT_SECONDS: Final = 120.0
-"""As `tests.support.limits`, which a script that runs by itself cannot import."""
+"""The value of `tests.support.limits`, which this script cannot import."""
 
 
 def open_stream(connection: socket.socket, request: str, until: str) -> str:

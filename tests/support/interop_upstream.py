@@ -1,10 +1,10 @@
-"""An MCP server with the tools that gateways get wrong: a schema kept, a schema broken, a widget, a question, a long wait.
+"""An MCP server with tools that test a gateway: a valid and an invalid outputSchema, a widget, an elicitation, a long wait.
 
 stage = InteropStage()
 async with serving(stage.app()) as server:
-    …                                   somebody calls `hold`
+    …                                   a client calls `hold`
     await stage.until_held()
-    stage.release.set()                 and it answers; or they give up, and `stage.let_go` is set
+    stage.release.set()                 `hold` returns; if the client cancels instead, `stage.let_go` is set
 """
 
 import asyncio
@@ -44,10 +44,10 @@ class InteropUpstream:
     def __init__(self) -> None:
         self.release = asyncio.Event()
         self.let_go = asyncio.Event()
-        """Set when whoever called `hold` or `wait` gave it up."""
+        """Set when the client of `hold` or `wait` has cancelled it."""
         self._held = asyncio.Event()
         self.seen_meta: list[dict[str, Any]] = []
-        """The `_meta` of every tools/call that came in."""
+        """The `_meta` of every received tools/call."""
 
     def app(self, **options: Any) -> App:
         server = Server(
@@ -62,7 +62,7 @@ class InteropUpstream:
         return server.streamable_http_app(**options)
 
     async def wait_until_held(self) -> None:
-        """Wait until somebody calls `hold` or `wait`, and begin anew."""
+        """Wait for the next call of `hold` or `wait`."""
         await asyncio.wait_for(self._held.wait(), WAIT_SECONDS)
         self._held.clear()
 

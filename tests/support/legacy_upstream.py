@@ -1,14 +1,14 @@
-"""A real MCP server of before 2026-07-28, with sessions, kept events and the tasks of 2025-11-25, in a test's hands.
+"""A real legacy MCP server under the test's control, with sessions, an event store and the tasks of 2025-11-25.
 
     stage = LegacyStage()
     async with serving(stage.app()) as server:
-        …                                   somebody calls `work`
+        …                                   a client calls `work`
         await stage.until(lambda: stage.effects)
-        server.drop()                       every connection breaks; the server and its sessions stay
-        stage.release.set()                 and `work` answers
+        server.drop_connections()           every connection breaks; the server and its sessions stay
+        stage.release.set()                 `work` returns
 
-Tools: `work` tells its progress, waits for its release and tells it again; `ask` has a question before that. `long` must be
-called as a task, `either` may be. Each notes its side effect in `stage.effects` when it begins; none must ever be there twice.
+Tools: `work` reports progress, waits for its release and reports again; `ask` requests input before that. `long` must be called
+as a task, `either` may be. Each records its side effect in `stage.effects` when it starts; none may occur twice.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ DONE_RESULT: Final[dict[str, Any]] = {"content": [{"type": "text", "text": "done
 
 
 class RecordedEventStore(EventStore):
-    """Keeps every event; their ids are numbers."""
+    """Stores every event with a number as its id."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[str, types.JSONRPCMessage | None]] = []
@@ -87,12 +87,12 @@ class _Server(Server[Any]):
 
 class LegacyUpstream:
     def __init__(self, *, bound: bool = True) -> None:
-        """Tasks belong to their session if `bound`, else to everybody."""
+        """If true, tasks belong to their session, else to all sessions."""
         self.effects: list[str] = []
         self.seen: list[tuple[str, str | None]] = []
         """Each HTTP request: its method and its Last-Event-ID."""
         self.sessions: list[str] = []
-        """In the order in which they came in with a request."""
+        """In the order of their first requests."""
         self.tasks: dict[str, LegacyTask] = {}
         self.answers: list[types.ElicitResult] = []
         self.release = asyncio.Event()
@@ -132,12 +132,12 @@ class LegacyUpstream:
         return next(iter(self.tasks.values()))
 
     async def end_session(self, url: str) -> None:
-        """End the session that was opened last, as an upstream that forgets it."""
+        """End the session that was opened last, as an upstream does that restarts."""
         async with httpx.AsyncClient(timeout=WAIT_SECONDS) as client:
             headers = {"mcp-session-id": self.sessions[-1], "mcp-protocol-version": "2025-11-25"}
             assert (await client.delete(url, headers=headers)).is_success
 
-    # -- what goes on inside --
+    # -- observation --
 
     def _record_request(self, method: str, headers: dict[str, str]) -> None:
         self.seen.append((method, headers.get("last-event-id")))
@@ -170,7 +170,7 @@ class LegacyUpstream:
         return types.CallToolResult(content=[types.TextContent(type="text", text=json.dumps(params.arguments))])
 
     async def _tasks(self, ctx: Context, call_next: Callable[[Context], Awaitable[Any]]) -> Any:
-        """The SDK's server has no tasks of 2025-11-25; what is answered here goes out as it is."""
+        """The SDK's server has no tasks of 2025-11-25, so this returns raw results."""
         context = ctx
         params = dict(context.params or {})
         if context.method == "tools/call" and params["name"] in {"long", "either"}:

@@ -1,4 +1,4 @@
-"""An MCP server with all that is passed on besides tools: books to read and to watch, prompts, completions, log messages.
+"""An MCP server with everything that the gateway proxies besides tools: resources, prompts, completions, log messages.
 
 library = Library()
 async with serving(library.app("legacy")) as server, opened(http_config(server.url, name="library")) as upstreams:
@@ -31,7 +31,7 @@ INSTRUCTIONS: Final = "Read quietly."
 
 
 class LibraryUpstream:
-    """`talk` tells a message of each level that it is given; with `aside` not on the stream of its call."""
+    """`talk` logs a message of each given level; with `aside`, not on the stream of its call."""
 
     def __init__(self, *, books: int = 3) -> None:
         self.books = [f"book://{number}" for number in range(1, books + 1)]
@@ -40,7 +40,7 @@ class LibraryUpstream:
         self.unsubscribed: list[str] = []
         self.levels: list[str] = []
         self.list_requests: list[str] = []
-        """The methods of lists, in the order of asking."""
+        """The methods of list requests, in their order."""
         self._bus = InMemorySubscriptionBus()
         self._listen_handler = ListenHandler(self._bus)
         self._sessions: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class LibraryUpstream:
         return server
 
     async def wait_until_subscribed(self, uri: str) -> None:
-        """Until a client has asked to be told of this book, in the way of its era."""
+        """Wait until a client has subscribed to this book, in the way of its era."""
         while uri not in self.subscribed:
             self._subscription_changed.clear()
             await self._subscription_changed.wait()
@@ -84,7 +84,7 @@ class LibraryUpstream:
             )
 
     def close_listen_streams(self) -> None:
-        """End what was asked for with `subscriptions/listen`, in order."""
+        """End the streams of `subscriptions/listen` regularly."""
         self._listen_handler.close()
 
     async def publish_list_changes(self) -> None:
@@ -105,7 +105,7 @@ class LibraryUpstream:
             if context.protocol_version in MODERN_PROTOCOL_VERSIONS and types.LOG_LEVEL_META_KEY not in (
                 context.meta or {}
             ):
-                continue  # it must not send what was not asked for
+                continue  # it may send only what was requested
             message = types.LoggingMessageNotification(
                 params=types.LoggingMessageNotificationParams(level=level, data=f"a {level} message")
             )
@@ -167,7 +167,7 @@ class LibraryUpstream:
 
 
 async def main() -> None:
-    """The library as a child, on a pipe."""
+    """The library as a stdio child process."""
     server = LibraryUpstream().server()
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())

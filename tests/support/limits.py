@@ -1,6 +1,6 @@
-"""How long a test waits for what must happen: the bound of every wait. It ends a hang, and never judges a speed."""
+"""The limit of every wait in tests. It ends a hang, and does not measure speed."""
 
 from typing import Final
 
 WAIT_SECONDS: Final = 120.0
-"""Far longer than anything here takes beside four busy processes on two cores; only a broken test waits that long."""
+"""Far longer than any step takes beside four busy processes on two cores; only a broken test waits that long."""

@@ -1,4 +1,4 @@
-"""Answers that no client should be sent, `@ID@` in the place of the request's id; shared by pipes and HTTP."""
+"""Malformed responses, with `@ID@` in place of the request's id; for stdio and HTTP."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""MCP clients by hand, over httpx: every byte of a request and every frame of an answer is the test's to see.
+"""MCP clients on httpx that show a test every byte of a request and every frame of a response.
 
 modern = Modern(http, url)                      2026-07-28: each request says what it declares
 task = await modern.result("tasks/get", {"taskId": task_id})
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 
 class JsonRpcErrorResponse(Exception):
-    """The JSON-RPC error that was answered."""
+    """The response was a JSON-RPC error."""
 
     def __init__(self, error: Json, status: int) -> None:
         super().__init__(f"{error.get('code')} {error.get('message')}")
@@ -53,7 +53,7 @@ class JsonRpcMessages:
     async def read_message(
         self, method: str | None = None, *, where: Callable[[Json], bool] = lambda _params: True
     ) -> Json:
-        """The next message; with `method`, the next one of it for whose params this is so. The others are passed over."""
+        """The next message; with `method`, the next one of this method whose params match. Others are skipped."""
         async with asyncio.timeout(WAIT_SECONDS):
             async for message in self._messages:
                 if method is None or (message.get("method") == method and where(message.get("params", {}))):
@@ -61,7 +61,7 @@ class JsonRpcMessages:
         raise AssertionError("The stream has ended.")
 
     async def read_response(self, heard: list[Json] | None = None) -> Json:
-        """The response to the request, and on the way there what came before it."""
+        """The response to the request; also collects the messages before it."""
         while "method" in (message := await self.read_message()):
             if heard is not None:
                 heard.append(message)
@@ -138,14 +138,14 @@ class ModernClient:
 
 @dataclass(slots=True)
 class LegacyClientSession:
-    """A session of before 2026-07-28."""
+    """A legacy session."""
 
     http: httpx.AsyncClient
     url: str
     headers: dict[str, str]
     initialize_result: Json
     last_id: int = 0
-    """Of the request that was sent last."""
+    """The id of the last request."""
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
@@ -161,7 +161,7 @@ class LegacyClientSession:
 
     @asynccontextmanager
     async def open_event_stream(self) -> AsyncGenerator[JsonRpcMessages]:
-        """The session's own, which a client may open once."""
+        """The session's own stream, which a client may open once."""
         async with self.http.stream("GET", self.url, headers=self.headers) as response:
             assert response.status_code == 200, response.status_code
             yield JsonRpcMessages(response)
@@ -170,16 +170,16 @@ class LegacyClientSession:
         await self._send({"jsonrpc": "2.0", "method": method})
 
     async def cancel_request(self, request_id: int) -> None:
-        """What Esc does in a client of this era."""
+        """Cancel a request, as Esc does in a client of this era."""
         params = {"requestId": request_id, "reason": "Esc"}
         await self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     async def send_response(self, request: Json, result: Json) -> None:
-        """Answer a request of the server's."""
+        """Answer a request of the server."""
         await self._send({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
     async def send_error(self, request: Json) -> None:
-        """The same with an error: it cannot be done here."""
+        """Answer a request of the server with an error."""
         await self._send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Not here"}})
 
     async def _send(self, message: Json) -> None:
@@ -196,7 +196,7 @@ async def legacy_session(
     version: str = LEGACY,
     capabilities: Json | None = None,
 ) -> AsyncGenerator[LegacyClientSession]:
-    """Opened with the handshake, and ended as a client ends it."""
+    """Open a session with the handshake, and end it as a client does."""
     declared: Json = {"elicitation": {}} if capabilities is None else capabilities
     greeting: Json = {
         "protocolVersion": version,

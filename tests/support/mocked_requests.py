@@ -1,4 +1,4 @@
-"""What a mocked route was asked, with types: respx hands out untyped lists."""
+"""The requests of a mocked route, with types: respx's lists are untyped."""
 
 import json
 from typing import Any, cast
@@ -9,7 +9,7 @@ from respx.models import Call
 
 
 def list_requests(route: respx.Route) -> list[httpx.Request]:
-    """Every request that the route answered, oldest first."""
+    """All requests to the route, oldest first."""
     return [call.request for call in cast("list[Call]", list(route.calls))]
 
 

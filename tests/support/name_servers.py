@@ -1,4 +1,4 @@
-"""A name server on loopback: real UDP, and for each name the answer that a test writes down.
+"""A name server on loopback, over real UDP, with the test's answers.
 
 async with name_server({"healthy.test": Records("127.0.0.1"), "hung.test": HANG}) as server:
     resolver = AresResolver([server.address])
@@ -24,7 +24,7 @@ _POINTER_TO_QUESTION: Final = b"\xc0\x0c"
 
 
 class Behaviour(Enum):
-    """What a name server does instead of answering with records."""
+    """Behaviours of a name server other than records."""
 
     HANG = -1
     MALFORMED = -2
@@ -55,9 +55,9 @@ class NameServer(asyncio.DatagramProtocol):
     def __init__(self, names: Mapping[str, ScriptedRecords], *, others: ScriptedRecords) -> None:
         self.names = dict(names)
         self.others = others
-        """What is said of every name that is not in `names`."""
+        """The answer for every name that is not in `names`."""
         self.queries: Counter[str] = Counter()
-        """How many of each name have come, of both families together, with retransmissions."""
+        """Received queries by name, of both families, with retransmissions."""
         self._transport: asyncio.DatagramTransport | None = None
         self._moved = asyncio.Event()
 
@@ -69,7 +69,7 @@ class NameServer(asyncio.DatagramProtocol):
         return f"{host}:{port}"
 
     async def wait_for_query(self, *names: str) -> None:
-        """Return when a query of each name has come."""
+        """Wait until each name has been queried."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not all(self.queries[name] for name in names):
                 self._moved.clear()

@@ -9,7 +9,7 @@ INSTALL_SECONDS: Final = 120.0
 
 
 async def install_npm_package(package: str, version: str) -> Path:
-    """The folder in which the package is installed. Two that install it at once do not see each other's half."""
+    """The folder of the installed package. Concurrent installations do not see each other's incomplete state."""
     folder = Path(tempfile.gettempdir()) / f"ringback-{package.rpartition('/')[2]}-{version}"
     if not folder.exists():
         fresh = Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
@@ -22,7 +22,7 @@ def _move(fresh: Path, folder: Path) -> None:
     try:
         fresh.rename(folder)
     except OSError:
-        assert folder.exists(), "somebody else was first, or nothing was installed"
+        assert folder.exists(), "another process was first, or nothing was installed"
 
 
 async def _npm_install(folder: Path, wanted: str) -> None:

@@ -1,4 +1,4 @@
-"""A whole service that knows an issuer on loopback, before two upstreams that write down whatever reaches them."""
+"""A whole service with an issuer on loopback, and two upstreams that record all received requests."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ TASKS: Final = "io.modelcontextprotocol/tasks"
 
 @dataclass(slots=True)
 class RecordingApp:
-    """An upstream with everything that was sent to it."""
+    """An upstream with its received requests."""
 
     app: App
     received: list[bytes] = field(default_factory=list[bytes])
@@ -75,7 +75,7 @@ class OAuthService:
         return await self._post(path, method, {**(params or {}), "_meta": meta}, bearer=bearer, headers=sent)
 
     async def open_legacy_session(self, path: str, *, bearer: str | None) -> str:
-        """Open a session as clients before 2026-07-28 do; its id."""
+        """Open a legacy session; its id."""
         params = {
             "protocolVersion": LATEST_HANDSHAKE_VERSION,
             "capabilities": {},
@@ -88,7 +88,7 @@ class OAuthService:
     async def post_legacy(
         self, path: str, method: str, params: dict[str, Any], *, bearer: str | None, session_id: str | None = None
     ) -> httpx.Response:
-        """One request of before 2026-07-28."""
+        """One legacy request."""
         headers = {"mcp-session-id": session_id} if session_id else {}
         return await self._post(path, method, params, bearer=bearer, headers=headers)
 

@@ -1,7 +1,7 @@
 """Ringback as a real process, for tests that kill it.
 
-Each is forked from a server that has imported everything once (`multiprocessing`'s forkserver): a second saved for every
-process, and there are hundreds. It is a process like any other: its own memory, sockets, locks and death.
+Each process is forked from `multiprocessing`'s forkserver, which has imported everything once. That saves a second for each of
+hundreds of processes.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class ServiceProcess:
         await self.wait_until_dead()
 
     async def wait_until_dead(self) -> int:
-        """Wait until the process is gone; its exit code, -9 after SIGKILL."""
+        """Wait for the end of the process, and return its exit code, -9 after SIGKILL."""
         await asyncio.to_thread(self.process.join, WAIT_SECONDS)
         assert self.process.exitcode is not None
         return self.process.exitcode
@@ -57,7 +57,7 @@ class ServiceProcess:
 async def running_process(
     *, module: str = "tests.crash.crashing_service", **spec: Any
 ) -> AsyncGenerator[ServiceProcess]:
-    """`module.main(spec)` as a process, listening; killed at the end unless it has died by then."""
+    """Run `module.main(spec)` as a listening process; the end of the context kills it."""
     reader, writer = multiprocessing.Pipe(duplex=False)
     process = FORK_SERVER.Process(target=_run_module, args=(module, spec, writer))
     await asyncio.to_thread(process.start)
@@ -84,7 +84,7 @@ def _run_module(module: str, spec: dict[str, Any], writer: Connection) -> None:
 
 
 async def open_stream_reader(reader: Connection) -> asyncio.StreamReader:
-    """What is written into the other end of the pipe."""
+    """A stream reader on the pipe."""
     said = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(said)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(reader.fileno()), "rb"))
@@ -106,7 +106,7 @@ async def _read_output(said: asyncio.StreamReader, output: list[str]) -> None:
 
 
 async def post_unless_killed(url: str, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any] | None:
-    """The answer to a POST, or None when the service died before it answered."""
+    """The response to a POST, or None if the service died before it."""
     try:
         async with httpx.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
             response = await client.post(path, json=body, headers=headers)

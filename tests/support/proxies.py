@@ -1,4 +1,4 @@
-"""The passage to an upstream of either era, as a gateway has it, and the patience that it takes."""
+"""The proxy to an upstream of either era, as the gateway uses it, with longer timeouts."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ async def serving_proxy(library: LibraryUpstream, era: str) -> AsyncGenerator[tu
 async def list_when_connected(
     passage: UpstreamProxyPort, upstream: str, listing: Listing
 ) -> Sequence[Mapping[str, Any]]:
-    """The list, once the upstream was reached; it may need longer than anybody here is patient."""
+    """The list, once the upstream is connected, which may take longer than the proxy's own timeout."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             with contextlib.suppress(Unavailable):

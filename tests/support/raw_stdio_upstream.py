@@ -1,9 +1,9 @@
-"""A stdio server without an SDK: it answers a call with exactly the bytes that its test hands it, or not at all.
+"""A stdio server without an SDK that responds with exactly the bytes of its test, or not at all.
 
-`say` writes the argument `raw` (base64), in which `@ID@` becomes the request's id. `hold` answers nothing, `freeze` stops its
-own process, `deaf` reads nothing until the file `until` is there. `pour` writes `bytes` without a newline and answers then;
-`flood` tells `count` times of progress first, `spill` writes `count` lines of errors. `whoami` tells its process id, and that
-of the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its input, and SIGTERM.
+`say` writes the argument `raw` (base64) with the request's id in place of `@ID@`. `hold` never responds, `freeze` stops its own
+process, `deaf` reads nothing until the file `until` exists. `pour` writes `bytes` without a newline before its response,
+`flood` `count` progress notifications, `spill` `count` lines on standard error. `whoami` returns its PID, and that of the
+grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its input and SIGTERM.
 """
 
 import base64

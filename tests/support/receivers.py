@@ -1,4 +1,4 @@
-"""Receivers of callbacks on real sockets: friendly, hostile, and over TLS.
+"""Receivers of callbacks on real sockets: correct, hostile, and over TLS.
 
     async with serve(answering(NO_CONTENT)) as receiver:
         ... POST to receiver.url("/hook") ...
@@ -23,7 +23,7 @@ from tests.support.limits import WAIT_SECONDS
 
 NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 BYTE_INTERVAL_SECONDS: Final = 0.01
-"""Between two bytes of a receiver that drips: far below any read timeout, so only a deadline for the whole ends it."""
+"""Between two bytes of a slow receiver: far below any read timeout, so that only the deadline of the attempt ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Receiver:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait_for_requests(self, count: int, *, within_seconds: float = WAIT_SECONDS) -> list[ReceivedRequest]:
-        """The requests, as soon as there are `count` of them."""
+        """Wait for `count` requests, and return them."""
         async with asyncio.timeout(within_seconds):
             while len(self.requests) < count:
                 self.arrived.clear()
@@ -65,7 +65,7 @@ class AcceptedConnection:
     writer: asyncio.StreamWriter
 
     async def request(self) -> ReceivedRequest | None:
-        """The next request, noted in `receiver.requests`; None when the client has hung up."""
+        """Read the next request and record it in `receiver.requests`; None if the client has disconnected."""
         try:
             head = await self.reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
@@ -125,7 +125,7 @@ async def serving_receiver(behaviour: Behaviour, *, tls: ssl.SSLContext | None =
 
 async def _run(behaviour: Behaviour, connection: AcceptedConnection) -> None:
     try:
-        with suppress(ConnectionError, ssl.SSLError):  # clients hang up whenever they like
+        with suppress(ConnectionError, ssl.SSLError):  # clients may disconnect at any time
             await behaviour(connection)
     finally:
         connection.writer.transport.abort()
@@ -138,7 +138,7 @@ def response(status: str, body: bytes = b"", **headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-# -- friendly ---------------------------------------------------------------------------------------------------------------
+# -- correct ----------------------------------------------------------------------------------------------------------------
 
 
 def respond_with(*responses: bytes) -> Behaviour:

@@ -1,4 +1,4 @@
-"""Receivers of a test by host: each answers as it is told to, and every POST is taken down.
+"""Receivers by host: each responds as the test says, and every POST is recorded.
 
 board = Switchboard()
 board.says("agent.example", 500)
@@ -15,7 +15,7 @@ import orjson
 from tests.support.engine import WAIT_SECONDS
 
 CONNECTION_REFUSED: Final = "no answer"
-"""Instead of a status: the connection is refused."""
+"""In place of a status: the connection is refused."""
 TIMEOUT: Final = "timeout"
 
 
@@ -30,11 +30,11 @@ class ReceiversByHost:
         self._post_arrived = asyncio.Event()
 
     def set_response(self, host: str, answer: int | str) -> None:
-        """From now on this host answers with a status, or not at all."""
+        """Set the host's status, or a failure, for POSTs from now on."""
         self._responses[host] = answer
 
     def hold_responses(self, host: str) -> None:
-        """From now on this host keeps every POST until it is let go."""
+        """Make the host hold every POST from now on until it is released."""
         self._held[host] = asyncio.Event()
 
     def release_responses(self, host: str) -> None:
@@ -47,7 +47,7 @@ class ReceiversByHost:
                 await self._post_arrived.wait()
 
     def bodies(self, host: str | None = None) -> list[dict[str, Any]]:
-        """What was sent, in order."""
+        """The sent POSTs, in order."""
         return [orjson.loads(post.content) for post in self.posts if host in {None, post.url.host}]
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""A desk without a store: what a driver does to its call is written down here, for a test to read."""
+"""A call context without a store, which records a driver's changes for the test."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -25,7 +25,7 @@ class RecordingCallContext:
         self._on_progress = on_progress
         self._waits_for_answers = patient
         self.input_requested = asyncio.Event()
-        """Set when something was asked."""
+        """Set when input was requested."""
         self._answered = asyncio.Event()
 
     async def report_progress(self, progress: Progress) -> None:
@@ -52,9 +52,9 @@ class RecordingCallContext:
     async def mark_answers_sent(self, keys: Collection[str]) -> None:
         self.call = inputs.remove_sent_responses(self.call, keys)
 
-    # -- what a test does --
+    # -- for the test --
 
     def answer_input(self, responses: Mapping[str, Any]) -> None:
-        """Answer by the keys of ours, as a client does."""
+        """Answer by Ringback's keys, as a client does."""
         self.call = inputs.answer_input(self.call, responses, now=self.call.updated_at).call
         self._answered.set()

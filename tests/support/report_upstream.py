@@ -1,4 +1,4 @@
-"""An ordinary MCP server with one slow tool, which a test lets finish. It knows nothing of Ringback."""
+"""An ordinary MCP server with one slow tool, which the test releases. It uses nothing of Ringback."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,7 +10,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from tests.support.upstreams import WAIT_SECONDS, serving
 
 IMPOSSIBLE_TOPIC = "squaring the circle"
-"""The one topic that there is no report about."""
+"""The topic for which the tool fails."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the guard is made of in tests: answers of name servers that a test writes down, and sockets that are only counted."""
+"""Fakes for the guard: a resolver with the test's answers, and sockets that are only counted."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from ringback.notifier.http.resolver import Resolution
 from ringback.notifier.http.target import Target, TargetPolicy, parse_target
 
 PUBLIC_POLICY: Final = TargetPolicy()
-"""As shipped: public https only."""
+"""The default: public https only."""
 LOOPBACK_POLICY: Final = TargetPolicy(
     private_cidrs=(ip_network("127.0.0.0/8"), ip_network("::1/128")), allows_private_http=True
 )
-"""What --dev sets, and what a receiver of a test needs."""
+"""The policy of --dev, which allows a test's receivers."""
 
 
 class FakeResolver:

@@ -1,8 +1,8 @@
-"""A real MCP server of 2026-07-28 with one resource and one tool, of which it tells when they change.
+"""A real MCP server of 2026-07-28 with one resource and one tool, which sends notifications when they change.
 
 stage = ResourceStage()
 async with serving(stage.app()) as server:
-    …                                   somebody watches `NOTE`
+    …                                   a client subscribes to `NOTE`
     await stage.until(lambda: stage.watched)
     await stage.change()
 """
@@ -29,9 +29,9 @@ NOTE_URI: Final = "note://today"
 class ResourceUpstream:
     def __init__(self) -> None:
         self.subscribed: list[str] = []
-        """Resources that somebody asked to hear of, one entry for each stream."""
+        """Subscribed resources, one entry for each stream."""
         self.listed = 0
-        """Streams that are to hear of lists."""
+        """Streams that are subscribed to lists."""
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._moved = asyncio.Event()

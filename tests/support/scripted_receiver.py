@@ -1,4 +1,4 @@
-"""Callbacks that leave by a transport in the test's hands: who takes them, what is due, and when it is due again."""
+"""A transport for callbacks that records POSTs and responds as the test says."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.engine import Engine
 
 
 class ScriptedReceiver:
-    """Takes every POST down and answers it as told: the last answer repeats."""
+    """Records every POST, and responds with the given responses in turn; the last one repeats."""
 
     def __init__(self, *answers: int | httpx.Response) -> None:
         self.posts: list[httpx.Request] = []
@@ -20,8 +20,8 @@ class ScriptedReceiver:
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         self.posts.append(request)
-        told = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return httpx.Response(told.status_code, headers=told.headers, content=told.content)
+        response = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return httpx.Response(response.status_code, headers=response.headers, content=response.content)
 
 
 async def make_due_delivery(engine: Engine, **webhook: Any) -> Delivery:

@@ -1,4 +1,4 @@
-"""Sessions that answer what a test wants, for drivers."""
+"""Sessions with scripted responses, for tests of drivers."""
 
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
@@ -39,7 +39,7 @@ class ScriptedSession:
         self.declared_capabilities: list[Mapping[str, Any] | None] = []
         self.scripted_legacy_session = ScriptedLegacySession(self)
         self.stream_positions: list[StreamPosition] = []
-        """Told with the next request that wants to hear of places."""
+        """The stream places reported to the next request that accepts them."""
 
     def get_tool(self, name: str) -> ToolInfo | None:  # noqa: ARG002 - a Session's name
         return None
@@ -64,9 +64,9 @@ class ScriptedSession:
     ) -> dict[str, Any]:
         self.requests.append((method, params))
         self.declared_capabilities.append(client_capabilities)
-        for told in self._progress:
+        for progress in self._progress:
             assert on_progress is not None
-            await on_progress(*told)
+            await on_progress(*progress)
         while on_position is not None and self.stream_positions:
             on_position(self.stream_positions.pop(0))
         reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]

@@ -1,11 +1,11 @@
-"""The whole service in this process, behind its own HTTP interface: real store, real services, real API, and no runner.
+"""The service in this process behind its HTTP interface: real store, services and API, but no runner.
 
     async with running_service(tmp_path) as service:
         alice = await service.client("alice")
         started = await alice.post("/v1/calls", json=CALL_BODY)
         await service.finish(started.json()["call"]["id"])
 
-Nothing is called upstream: a test ends a call by itself, as the runner would, in a transaction of the store.
+No upstream is called: the test ends calls as the runner would, in a transaction of the store.
 """
 
 import os
@@ -106,7 +106,7 @@ class ServiceUnderTest:
     _stack: AsyncExitStack
 
     async def create_client(self, principal: str, **key: Any) -> httpx.AsyncClient:
-        """An HTTP client with an API key of this principal's; `scopes` and `upstreams` narrow the key."""
+        """An HTTP client with an API key of this principal; `scopes` and `upstreams` restrict the key."""
         return await self.create_anonymous_client(
             headers={"Authorization": f"Bearer {await self.create_api_key(principal, **key)}"}
         )
@@ -143,7 +143,7 @@ class ServiceUnderTest:
         return ended
 
     async def mark_dispatched(self, call_id: str) -> None:
-        """Mark a call as on its way to the upstream, as the runner does."""
+        """Mark a call as dispatched, as the runner does."""
 
         async def dispatch(tx: Transaction) -> bool:
             call = await _read_call(tx, call_id)
@@ -160,7 +160,7 @@ class ServiceUnderTest:
         assert await self.store.write(dispatch)
 
     async def request_input(self, call_id: str, *names: str) -> Call:
-        """Have the upstream ask, and hold nothing until it is answered, as the runner does."""
+        """Record a request for input and park the call, as the runner does."""
         asked = {name: {"method": ELICITATION_METHOD, "params": {"message": f"{name}?"}} for name in names}
 
         async def park(tx: Transaction) -> Call:
@@ -174,11 +174,11 @@ class ServiceUnderTest:
         return await self.store.write(park)
 
     async def read_call(self, call_id: str) -> Call:
-        """The call as it is stored."""
+        """The stored call."""
         return await self.store.read(lambda tx: _read_call(tx, call_id))
 
     async def record_progress(self, call_id: str, progress: Progress) -> None:
-        """Tell progress of a call that was dispatched."""
+        """Record progress of a dispatched call."""
 
         async def record(tx: Transaction) -> bool:
             return await self.recorder.record_progress(
@@ -188,7 +188,7 @@ class ServiceUnderTest:
         assert await self.store.write(record)
 
     async def read_deliveries(self, principal: str) -> list[Delivery]:
-        """Everything that was or will be sent, newest first."""
+        """All deliveries, newest first."""
         return list(
             await self.store.read(
                 lambda tx: tx.deliveries.list_page(Principal(principal), DeliveryFilter(), position=None, limit=1000)
@@ -196,7 +196,7 @@ class ServiceUnderTest:
         )
 
     async def settle_deliveries(self, deliveries: Sequence[Delivery], state: DeliveryState) -> None:
-        """End these deliveries, as the dispatcher does; what else was due stays pending."""
+        """End these deliveries, as the dispatcher does; other due deliveries stay pending."""
         wanted = {delivery.id for delivery in deliveries}
 
         async def settle(tx: Transaction) -> None:
@@ -226,7 +226,7 @@ class ServiceUnderTest:
         await self.store.write(settle)
 
     async def set_webhook_state(self, webhook_id: str, state: WebhookState) -> None:
-        """Put a webhook into a state that only the service gives."""
+        """Put a webhook into a state that clients cannot set."""
 
         async def update(tx: Transaction) -> bool:
             webhook = await tx.webhooks.get(WebhookId(webhook_id))
@@ -236,12 +236,12 @@ class ServiceUnderTest:
         assert await self.store.write(update)
 
     async def run_janitor(self) -> None:
-        """One round of the janitor, which buries what has expired."""
+        """Run one round of the janitor, which archives what has expired."""
         config = JanitorConfig(retention=Retention())
         await Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=config).run_once()
 
     def count_rows(self) -> dict[str, int]:
-        """How many rows each table has, but for keys: what a refused request must not change."""
+        """The number of rows of each table except keys, which a rejected request must not change."""
         with closing(sqlite3.connect(f"file:{self.database_path}?mode=ro", uri=True)) as connection:
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             return {

@@ -1,4 +1,4 @@
-"""A server whose tool takes its time by the clock, as tools do: what is tested is that nobody on the way gives up."""
+"""A server whose tool takes real time, for tests that no component gives up early."""
 
 import asyncio
 from typing import Any, Final
@@ -12,7 +12,7 @@ RESULT_SCHEMA: Final = {"type": "object", "properties": {"worked": {"type": "num
 
 
 class SlowUpstream:
-    """A server whose tool takes so long, and on a slow machine until those who do not wait for it were told that it runs."""
+    """A server whose tool takes the given time, or longer, until the clients that do not wait have their responses."""
 
     def __init__(self, seconds: float, *, told_first: int) -> None:
         self.seconds = seconds

@@ -1,4 +1,4 @@
-"""Callback URLs that must never open a socket, and hosts that must never be refused.
+"""Callback URLs that must not open a socket, and hosts that must not be rejected.
 
 Sources: the IANA special-purpose registries, the URL Standard's host parser, OWASP's SSRF cheat sheet, and the providers'
 pages about their metadata services.
@@ -132,4 +132,4 @@ ALLOWED_URLS: Final[dict[str, tuple[str, str]]] = {
     "https://[64:ff9b::8.8.8.8]/": ("64:ff9b::808:808", "https://[64:ff9b::808:808]"),
     "https://[2001:200::1]/": ("2001:200::1", "https://[2001:200::1]"),
 }
-"""With the host that is judged and the origin that is connected to."""
+"""With the checked host and the connected origin."""

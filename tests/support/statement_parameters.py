@@ -6,7 +6,7 @@ from ringback.domain import jsontext
 from tests.support.filled_database import FUTURE, NOW, PAST
 
 FEW_ROWS, MANY_ROWS = 1_000, 100_000
-"""How many rows the two stores have that are compared."""
+"""The numbers of rows of the two compared stores."""
 
 COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "principal": "alice",
@@ -31,7 +31,7 @@ NO_CALLS: Final = jsontext.dumps(["call_-2", "call_none"]).decode()
 SEALING_KEYS: Final = jsontext.dumps(
     [["call.finished", 0, ""], ["call.finished", 25, "busy\x1fcrowd\x1fcrowd\x1f"], ["call.finished", 1, "none\x1f"]]
 ).decode()
-"""What a webhook may listen for: everything (wh_rare), what only the crowd does that has expired, and what nobody does."""
+"""Webhook filters: everything (wh_rare), only events of expired filler rows, and events that do not occur."""
 NO_DELIVERIES: Final = jsontext.dumps(["dlv_wh_rare-pending", "dlv_none"]).decode()
 A_CALL: Final = {
     "id": "call_new",
@@ -332,8 +332,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "file": [{}],
     },
 }
-"""With what each statement is asked: so that it finds at most a few rows, while the crowd stands beside them. A statement with
-`scan` looks at so many rows of the crowd, and no more."""
+"""Each statement's parameters, with which it finds a few rows among the filler rows. A statement with `scan` visits that many
+filler rows at most."""
 
 FULL_SCAN_STATEMENTS: Final = {
     "catalog.all": "a few rows an upstream, read at start",
@@ -345,4 +345,4 @@ FULL_SCAN_STATEMENTS: Final = {
     "usage.open_deliveries": "counts every row, for metrics, in a thread of the pool",
     "usage.count_events": "a row a principal, for metrics, in a thread of the pool",
 }
-"""Statements that find all that they read."""
+"""Statements that return all rows that they read."""

@@ -1,7 +1,7 @@
-"""An MCP server over stdio that tests start as a child: it says who it is, waits, makes a noise, or dies, as it is asked.
+"""An MCP server over stdio that tests start as a child: its tools return its PID, wait, write garbage, or exit.
 
-It uses no SDK, whose import takes two seconds of CPU in each of the many children. Servers that are made with SDKs are
-children in other tests: test_servers (from PyPI), test_everything (from npm), test_measure_files, test_processes (the demo).
+It uses no SDK, whose import takes two seconds of CPU in each child. Other tests start servers with SDKs: test_servers (from
+PyPI), test_everything_server (from npm), test_measure_files, test_command_processes (the demo).
 """
 
 import json
@@ -55,8 +55,8 @@ def call_tool(request: dict[str, Any]) -> None:
             os.write(sys.stderr.fileno(), b"a secret of the child\n")
         case _:
             pass
-    told = json.dumps({"pid": os.getpid(), "environment": dict(os.environ)})
-    send(id=request["id"], result={"content": [{"type": "text", "text": told}], "isError": False})
+    identity = json.dumps({"pid": os.getpid(), "environment": dict(os.environ)})
+    send(id=request["id"], result={"content": [{"type": "text", "text": identity}], "isError": False})
 
 
 def send(**message: Any) -> None:

@@ -1,4 +1,4 @@
-"""The stores that the conformance suite runs over (another one is one more entry of `STORES`), and one that refuses."""
+"""The stores of the conformance suite (a further one is an entry of `STORES`), and a store that fails."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from ringback.storage.open import open_store
 
 T = TypeVar("T")
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
-"""Opens an empty store that may keep files in the folder, and closes it at the end."""
+"""Opens an empty store with its files in the folder, and closes it at the end of the context."""
 
 
 def make_sealer() -> AesGcmSealer:
@@ -31,7 +31,7 @@ def open_sqlite_store(folder: Path, clock: Clock) -> AbstractAsyncContextManager
 STORES: Final[dict[str, OpenStore]] = {"sqlite": open_sqlite_store}
 
 FOREVER: Final = sys.maxsize
-"""Refusals of a disk that stays full until the test says otherwise."""
+"""The number of failures of a disk that stays full until the test changes it."""
 
 
 class StoreWrapper:

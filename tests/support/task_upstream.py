@@ -1,14 +1,14 @@
-"""A real MCP server of 2026-07-28 with tasks and input_required rounds, whose every move is in a test's hands.
+"""A real MCP server of 2026-07-28 with tasks and input_required rounds, under the test's control.
 
     stage = TaskStage()
     async with serving(stage.app()) as server:
-        …                                   somebody calls `work`
+        …                                   a client calls `work`
         task = await stage.task(1)
         task.complete("done")
 
-Tools: `work` becomes a task. `confirm` asks in rounds, until it was answered `rounds` times. `confirm_then_work` asks once and
-becomes a task then. `moment` wants to be asked again without asking anything. Each notes its side effect in `stage.effects`
-when it begins its work, which is what must never happen twice.
+Tools: `work` becomes a task. `confirm` requests input in `rounds` rounds. `confirm_then_work` requests input once and then
+becomes a task. `moment` asks for another round without a request for input. Each records its side effect in `stage.effects`
+when it starts its work; none may occur twice.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class ListenParams(RequestParams):
 
 @dataclass(slots=True, eq=False)
 class UpstreamTask:
-    """A task upstream; whatever is told of it reaches who listens."""
+    """An upstream's task; status changes are sent to subscribers."""
 
     id: str
     stage: "TaskUpstream"
@@ -83,17 +83,17 @@ class TaskUpstream:
     def __init__(self, *, listening: bool = False, poll_ms: int | None = 100, rounds: int = 1) -> None:
         self.tasks: dict[str, UpstreamTask] = {}
         self.requests: list[tuple[str, Any]] = []
-        """Every tools/call and tasks/… that came in, with its parameters."""
+        """Every received tools/call and tasks/… with its params."""
         self.side_effects: list[str] = []
-        """Tools that began their work."""
+        """Tools that have started their work."""
         self.declared: list[types.ClientCapabilities] = []
         self.honours_cancel = True
         """Whether tasks/cancel ends a working task."""
         self.tools_may_respond = asyncio.Event()
-        """Answers to tools/call are given only while it is set."""
+        """tools/call responds only while it is set."""
         self.tools_may_respond.set()
         self.on_retry: Callable[[], Any] = lambda: None
-        """Called in each round after the first; raise to refuse it."""
+        """Called in each round after the first; raises to reject it."""
         self._listening = listening
         self._poll_ms = poll_ms
         self._rounds = rounds
@@ -114,10 +114,10 @@ class TaskUpstream:
         server.add_request_handler("subscriptions/listen", ListenParams, self._listen)
         return server.streamable_http_app(**options)
 
-    # -- what a test sees and does --
+    # -- for the test --
 
     async def wait_for_task(self, number: int) -> UpstreamTask:
-        """The task that was made as the so-and-so-many-eth."""
+        """Wait for the task with this number, counted from 1."""
         await self.wait_until(lambda: len(self.tasks) >= number)
         return list(self.tasks.values())[number - 1]
 
@@ -214,7 +214,7 @@ class TaskUpstream:
 
     @property
     def listener_count(self) -> int:
-        """Streams that are to hear of tasks."""
+        """Streams that are subscribed to tasks."""
         return sum(bool(task_ids) for task_ids in self._listeners.values())
 
     def _find(self, context: Context, method: str, params: TaskParams) -> UpstreamTask:

@@ -1,4 +1,4 @@
-"""A token issuer of a test's own: real keys, a discovery document, a key set, and tokens as good or as bad as wanted.
+"""A test's token issuer: real keys, a discovery document, a key set, and valid or invalid tokens.
 
 issuer = FakeIssuer()
 async with serving(issuer) as server:
@@ -24,7 +24,7 @@ RSA_KEY: Final = RSAKey.generate_key(2048, {"kid": "rsa-1", "use": "sig"})
 EC_KEY: Final = ECKey.generate_key("P-256", {"kid": "ec-1"})
 ED_KEY: Final = OKPKey.generate_key("Ed25519", {"kid": "ed-1"})
 OTHER_KEY: Final = ECKey.generate_key("P-256", {"kid": "ec-2"})
-"""Published by nobody, until a test rotates to it."""
+"""Unpublished until a test rotates to it."""
 LIFETIME_SECONDS: Final = 300
 
 
@@ -72,7 +72,7 @@ class FakeTokenIssuer:
         await send_response(send, status, "application/json", body)
 
     def _respond(self, request: dict[str, str]) -> dict[str, Any]:
-        """To a client that asks with its own credentials: a token for the resource that it names, with the scopes it wants."""
+        """The token endpoint for client credentials: a token for the requested resource and scopes."""
         token = self.sign_token(aud=request["resource"], scope=request["scope"])
         return {
             "access_token": token,
@@ -96,7 +96,7 @@ class FakeTokenIssuer:
     def sign_token(
         self, *, key: Key = EC_KEY, algorithm: str | None = None, header: dict[str, Any] | None = None, **claims: Any
     ) -> str:
-        """A token of this issuer's. A claim that is None is left out, and so is a header's."""
+        """A token of this issuer. Claims and header members that are None are omitted."""
         now = int(self.clock.now().timestamp())
         said = {
             "iss": self.url,

@@ -1,11 +1,11 @@
-"""Real MCP servers for tests: the SDK's own, over real sockets, in this process, with a view of what goes on inside.
+"""Real MCP servers for tests: the SDK's, over real sockets, in this process, observable and controllable.
 
     stage = Stage()
     async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
         ending = await drive(upstreams, "echo", {"text": "hello"})
 
 `legacy_only` makes a server of before 2026-07-28 of it, `Spoiled` puts a test's own bytes in the place of answers, and
-`server.kill()` is what SIGKILL would be: every connection is reset, and nobody listens any more.
+`server.kill()` acts like SIGKILL: it resets every connection and stops listening.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class ControlledUpstream:
         return server.streamable_http_app(**options)
 
     async def wait_until_held(self, count: int) -> None:
-        """Wait until so many calls are being held at once."""
+        """Wait until this number of calls is held at once."""
         while self.held_count < count:
             self._held_changed.clear()
             await self._held_changed.wait()
@@ -157,9 +157,7 @@ class HttpServer(uvicorn.Server):
         for server in self.servers:
             for listening in server.sockets:
                 loop.remove_reader(listening.fileno())
-        for _ in range(
-            3
-        ):  # what asyncio has accepted becomes a connection first: on a closed server it would never be closed
+        for _ in range(3):  # lets accepted sockets become connections first: on a closed server they would stay open
             await asyncio.sleep(0)
         for server in self.servers:
             server.close()
@@ -169,10 +167,10 @@ class HttpServer(uvicorn.Server):
         self._stop.set()
         if self._serving is not None:
             await self._serving
-        self.drop_connections()  # what had been accepted, and became a connection only after the first time
+        self.drop_connections()  # sockets that became connections after the first reset
 
     def drop_connections(self) -> None:
-        """Reset every connection, as a network does that breaks; whoever comes again is served."""
+        """Reset every connection, as a failing network does; new connections are served."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
@@ -181,7 +179,7 @@ class HttpServer(uvicorn.Server):
         self._ready.set()
 
     async def main_loop(self) -> None:
-        await self._stop.wait()  # uvicorn's own looks ten times a second whether it should stop
+        await self._stop.wait()  # uvicorn's own loop checks ten times a second whether it should stop
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

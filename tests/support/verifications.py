@@ -1,4 +1,4 @@
-"""Receivers that are asked for proof, and everything on our side that asks them, over the store of an `Engine`.
+"""Receivers that get challenges, and the service's side of verification, over the store of an `Engine`.
 
 stage = Proving(engine, answers_challenges)
 webhook = await stage.register("https://agent.example/hook")
@@ -77,7 +77,7 @@ class VerificationHarness:
         )
 
     def make_verifier(self, asker: HttpRequester | None = None) -> Verifier:
-        """As of another process."""
+        """A verifier as of another process."""
         return Verifier(
             store=self.engine.store,
             clock=self.engine.clock,
@@ -108,7 +108,7 @@ class VerificationHarness:
         return await self.engine.store.write(change)
 
     async def send_due_challenges(self) -> int:
-        """Send what is due, once; how many challenges that were."""
+        """Send the due challenges once, and return their number."""
         return await self.verifier.run_once()
 
     async def request_challenge(self, webhook: Webhook) -> None:

@@ -1,4 +1,4 @@
-"""How much work SQLite does, counted in instructions of its virtual machine: the same on every machine, however busy it is."""
+"""Counts SQLite's work in instructions of its virtual machine, which are the same on every machine at any load."""
 
 import sqlite3
 from collections.abc import Generator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 INSTRUCTIONS_PER_STEP: Final = 10
-"""Instructions between two counts: rough enough to be cheap, and fine against the thousands that a test tells apart."""
+"""Instructions between two counts: coarse enough to be cheap, and fine enough for tests that compare thousands."""
 
 
 @dataclass(slots=True)

@@ -154,7 +154,7 @@ def test_an_issuer_is_kept_character_by_character(url: str) -> None:
     "url",
     ["http://issuer.example", "issuer.example", "https://", "https://issuer.example?x=1", "https://issuer.example#x"],
 )
-def test_an_issuer_that_could_be_anybody_is_refused(url: str) -> None:
+def test_an_invalid_issuer_url_is_rejected(url: str) -> None:
     with pytest.raises(SettingsError, match="RINGBACK_OIDC_ISSUER"):
         load_settings(oidc_issuer=url)
 

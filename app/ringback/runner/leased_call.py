@@ -10,7 +10,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from ringback.domain import inputs
@@ -31,7 +30,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.throttled_writer import ThrottledWriter
 from ringback.upstreams.notification_hub import NotificationHub
@@ -178,9 +177,13 @@ class LeasedCall:
         self.call = await self._store.write(self._write_dispatched)
 
     async def finish_call(self, completion: CallCompletion) -> None:
-        await self._write_with_retries(
-            lambda: self._completion_batcher.finish_call(partial(self._prepare_completion, completion=completion))
-        )
+        async def write() -> Call:
+            finished = await self._completion_batcher.finish_call(self._leased_completion(completion))
+            if finished is None:
+                raise LeaseLost
+            return finished
+
+        await self._write_with_retries(write)
 
     async def park_call(self, parked: ParkedCall) -> None:
         await self._write_with_retries(lambda: self._store.write(lambda tx: self._write_parked(tx, parked)))
@@ -205,27 +208,23 @@ class LeasedCall:
         await tx.calls.update(dispatched, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
-    async def _prepare_completion(self, tx: Transaction, *, completion: CallCompletion) -> CompletionRequest | None:
-        """The completion of the call as it is in the store, with the last progress; None without the lease."""
-        try:
-            call = await self._read_leased(tx)
-        except LeaseLost:
-            log.warning("call.lease_lost", extra={"call_id": self.call.id})
-            return None
-        return CompletionRequest(
-            call=self._with_latest_progress(call), completion=completion, lease_token=self._lease_token
+    def _leased_completion(self, completion: CallCompletion) -> LeasedCompletion:
+        return LeasedCompletion(
+            call_id=self.call.id,
+            lease_token=self._lease_token,
+            completion=completion,
+            progress=self._progress.latest,
         )
 
-    async def _write_completion(self, tx: Transaction, call: Call, completion: CallCompletion) -> Call | None:
-        return await self._recorder.finish_call(
-            tx, self._with_latest_progress(call), completion, lease_token=self._lease_token
-        )
+    async def _write_completion(self, tx: Transaction, completion: CallCompletion) -> Call | None:
+        (finished,) = await self._recorder.finish_leased_calls(tx, [self._leased_completion(completion)])
+        return finished
 
     async def _write_parked(self, tx: Transaction, parked: ParkedCall) -> Call | None:
         """Park the call until its questions are answered. A call whose cancellation was requested ends instead."""
         call = await self._read_leased(tx)
         if call.cancel_requested:
-            return await self._write_completion(tx, call, CANCELLED_COMPLETION)
+            return await self._write_completion(tx, CANCELLED_COMPLETION)
         with_handle = replace(self._with_latest_progress(call), handle=parked.handle, input_responses={})
         updated = enter_phase(
             inputs.request_input(with_handle, parked.input_requests, now=tx.now()), CallPhase.PARKED, now=tx.now()
@@ -244,7 +243,7 @@ class LeasedCall:
         )
         recovered = recover_call(known, now=tx.now())
         if isinstance(recovered, CallCompletion):
-            return await self._write_completion(tx, call, recovered)
+            return await self._write_completion(tx, recovered)
         await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=self._lease_token)
         tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
         return recovered

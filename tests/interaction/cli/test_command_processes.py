@@ -111,7 +111,7 @@ async def test_a_result_is_waited_for_and_printed(url: str, tmp_path: Path) -> N
 
 
 @pytest.mark.requirement("R33")
-async def test_an_upstream_that_dies_ends_the_command_with_1(url: str, tmp_path: Path) -> None:
+async def test_a_dying_upstream_ends_the_command_with_1(url: str, tmp_path: Path) -> None:
     async with ringback("call", "odd", "die", "--wait", "--url", url, folder=tmp_path) as caller:
         code, said, told = await caller.end_process()
 
@@ -124,11 +124,13 @@ async def test_an_unreachable_url_prints_one_line_with_the_next_step(tmp_path: P
         code, said, told = await caller.end_process()
 
     assert (code, said) == (2, "")
-    assert told == "Error: Nobody answers at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
+    assert (
+        told == "Error: No server responds at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
+    )
 
 
 @pytest.mark.requirement("R23")
-async def test_a_listener_refuses_what_its_secret_did_not_sign(tmp_path: Path) -> None:
+async def test_a_listener_rejects_callbacks_signed_with_another_secret(tmp_path: Path) -> None:
     async with ringback("listen", "--port", "0", "--secret", SECRET, folder=tmp_path) as listener:
         address = (await listener.wait_for_output(listener.err, r"Listening on (\S+)"))[1]
         headers = build_signed_headers(["whsec_" + "A" * 32], message_id="evt_1", timestamp=1_795_000_000, body=b"{}")
@@ -153,7 +155,7 @@ async def test_a_key_made_beside_a_running_service_opens_it(tmp_path: Path) -> N
     assert upstreams == ()
 
 
-async def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(url: str, tmp_path: Path) -> None:
+async def test_a_taken_port_is_one_line_that_says_what_to_do(url: str, tmp_path: Path) -> None:
     port = url.rsplit(":", 1)[1]
     async with (
         ringback("serve", "--port", port, folder=tmp_path) as service,

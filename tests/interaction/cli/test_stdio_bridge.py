@@ -94,9 +94,7 @@ async def test_clients_of_both_eras_call_through_standard_input_and_output(runni
     assert 2 in modern[1]
 
 
-async def test_a_line_in_a_pipe_is_answered_although_the_pipe_ends_with_it(
-    running: RunningBridge, tmp_path: Path
-) -> None:
+async def test_the_last_line_of_a_pipe_gets_its_response(running: RunningBridge, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ringback", "mcp", "--url", running.url),
         stdin=PIPE,
@@ -113,7 +111,7 @@ async def test_a_line_in_a_pipe_is_answered_although_the_pipe_ends_with_it(
     assert process.returncode == 0
 
 
-async def test_without_a_service_each_request_is_answered_with_what_to_do(tmp_path: Path) -> None:
+async def test_without_a_service_each_request_gets_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ringback", "mcp", "--url", url, "--upstream", "git"),

@@ -247,7 +247,7 @@ async def test_deliveries_show_what_will_be_sent(alice: RingbackClient, service:
     assert delivery.attempts == ()
 
 
-async def test_upstreams_and_tools_say_what_can_be_called(alice: RingbackClient) -> None:
+async def test_upstreams_and_tools_are_listed(alice: RingbackClient) -> None:
     upstreams = await alice.upstreams()
     tools = await alice.tools("git")
 

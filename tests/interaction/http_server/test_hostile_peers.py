@@ -139,7 +139,7 @@ async def wait_until(stage: ServerHarness, reached: Callable[[], bool]) -> None:
             await stage.assert_other_client_served()
 
 
-def test_slow_and_flooding_connections_are_refused_or_cut_and_others_are_served(*, deep: bool) -> None:
+def test_slow_and_flooding_connections_are_rejected_or_closed_and_others_are_served(*, deep: bool) -> None:
     each = EACH_DEEP if deep else PEERS_PER_KIND
 
     async def scenario() -> None:

@@ -34,7 +34,7 @@ async def test_without_a_token_each_endpoint_says_where_to_get_one(guarded: OAut
 @pytest.mark.parametrize(
     "claims", [{"aud": "https://other.example/mcp"}, {"aud": MCP, "exp": 1}, {"aud": f"{MCP}/time"}]
 )
-async def test_a_token_that_is_not_for_this_endpoint_is_refused(guarded: OAuthService, claims: dict[str, Any]) -> None:
+async def test_a_token_for_another_endpoint_is_rejected(guarded: OAuthService, claims: dict[str, Any]) -> None:
     refused = await guarded.post_modern(
         "/mcp/git", "tools/list", bearer=guarded.issuer.sign_token(scope=ALL_SCOPES, **claims)
     )
@@ -170,7 +170,7 @@ async def test_a_forbidden_upstream_gets_the_error_of_an_unknown_one(guarded: OA
     assert (await guarded.post_modern("/mcp/git", "tools/list", bearer=key)).status_code == 200
 
 
-async def test_the_joined_endpoint_shows_only_what_a_key_may_see(guarded: OAuthService) -> None:
+async def test_the_joined_endpoint_shows_only_the_upstreams_of_the_key(guarded: OAuthService) -> None:
     key = await guarded.create_api_key("alice", upstreams=frozenset({"git"}))
 
     listed = await guarded.post_modern("/mcp", "tools/list", bearer=key)
@@ -187,14 +187,14 @@ async def test_the_joined_endpoint_shows_only_what_a_key_may_see(guarded: OAuthS
 # -- hosts and origins -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_rebound_host_is_refused_before_authentication(guarded: OAuthService) -> None:
+async def test_a_rebound_host_is_rejected_before_authentication(guarded: OAuthService) -> None:
     for path in ("/mcp", "/mcp/git", "/.well-known/oauth-protected-resource/mcp"):
         refused = await guarded.post_modern(path, "tools/list", headers={"host": "evil.example"})
 
         assert (refused.status_code, refused.json()["type"]) == (421, "/problems/foreign-host")
 
 
-async def test_a_page_of_another_origin_is_refused(guarded: OAuthService) -> None:
+async def test_a_page_of_another_origin_is_rejected(guarded: OAuthService) -> None:
     key = await guarded.create_api_key("alice")
 
     for origin in ("https://evil.example", "null", PUBLIC_URL):
@@ -227,7 +227,7 @@ async def test_a_page_of_an_allowed_origin_may_speak_mcp_and_log_in(guarded: OAu
 # -- without an issuer, and without authentication -------------------------------------------------------------------------
 
 
-async def test_with_keys_alone_the_refusal_says_how_to_send_one(tmp_path: Path) -> None:
+async def test_with_keys_alone_the_401_says_how_to_send_one(tmp_path: Path) -> None:
     async with running_application(tmp_path) as service:
         for path in ("/mcp", "/mcp/git"):
             refused = await service.get(path)

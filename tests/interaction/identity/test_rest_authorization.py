@@ -42,7 +42,7 @@ async def test_no_key_can_be_made_for_the_owner_of_a_token(guarded: OAuthService
 
 
 @pytest.mark.parametrize("audience", [f"{PUBLIC_URL}/mcp", "https://other.example", "account", None])
-async def test_a_token_for_another_audience_is_refused(guarded: OAuthService, audience: str | None) -> None:
+async def test_a_token_for_another_audience_is_rejected(guarded: OAuthService, audience: str | None) -> None:
     token = guarded.issuer.sign_token(aud=audience, scope=ALL_SCOPES)
 
     refused = await get(guarded, "/v1/calls", token)
@@ -55,7 +55,7 @@ async def test_a_token_for_another_audience_is_refused(guarded: OAuthService, au
     assert token not in refused.text
 
 
-async def test_without_any_token_the_refusal_says_where_to_get_one_and_blames_none(guarded: OAuthService) -> None:
+async def test_without_any_token_the_401_names_the_issuer_and_has_no_error_code(guarded: OAuthService) -> None:
     refused = await get(guarded, "/v1/calls")
 
     assert refused.status_code == 401
@@ -153,7 +153,7 @@ async def test_without_an_issuer_nothing_speaks_of_oauth(tmp_path: Path) -> None
     assert "Authorization: Bearer rbk_" in refused.json()["detail"]
 
 
-async def test_doctor_says_whether_the_issuer_can_be_used(guarded: OAuthService) -> None:
+async def test_doctor_reports_whether_the_issuer_is_usable(guarded: OAuthService) -> None:
     (usable,) = await check_issuer(load_settings(oidc_issuer=guarded.issuer.url))
     (away,) = await check_issuer(load_settings(oidc_issuer=f"http://127.0.0.1:{free_port()}"))
     (other,) = await check_issuer(load_settings(oidc_issuer=f"{guarded.issuer.url}/"))

@@ -154,7 +154,7 @@ def test_a_history_in_which_a_call(forge: Callable[[Observations], None], rule: 
     assert rule in rules(history)
 
 
-def test_a_round_that_was_answered_is_no_second_start() -> None:
+def test_a_further_round_is_no_second_start() -> None:
     history = make_history()
     history.starts = [ToolStart("k1", 0), ToolStart("k1", 1)]
 
@@ -170,7 +170,7 @@ def test_a_safe_tool_may_be_run_again_when_that_is_counted() -> None:
     assert rules(history) == set()
 
 
-def test_a_callback_that_comes_again_under_its_own_id_is_a_duplicate_and_no_violation() -> None:
+def test_a_callback_repeated_with_its_id_is_a_duplicate_and_no_violation() -> None:
     history = make_history()
     history.callbacks = [*history.callbacks, history.callbacks[0]]
 

@@ -1,4 +1,4 @@
-"""The steps that a plan can name are steps that there are: a unit of work that was renamed would never be come to."""
+"""Every unit of work that a plan names exists: a renamed one would never be reached."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ SOURCES = [path.read_text(encoding="utf-8") for path in Path(ringback.__file__).
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_unit_of_work_that_a_plan_names_is_there(unit: str) -> None:
+def test_every_unit_of_work_of_a_plan_exists(unit: str) -> None:
     owner, method = unit.removesuffix(".<locals>").split(".")
     of_owner = re.compile(rf"^class {owner}\b.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
     bodies = [match.group() for source in SOURCES for match in of_owner.finditer(source)]

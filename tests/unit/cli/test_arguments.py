@@ -38,7 +38,7 @@ VALUES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("pair", "value"), VALUES)
-def test_a_value_is_json_unless_the_tool_wants_a_string(pair: str, value: Any) -> None:
+def test_a_value_is_json_unless_the_schema_requires_a_string(pair: str, value: Any) -> None:
     name = pair.partition("=")[0]
 
     assert parse_arguments([pair], json_arguments=None, input_schema=SCHEMA) == {name: value}
@@ -48,7 +48,7 @@ MUTE: list[dict[str, Any] | None] = [None, {}, {"properties": []}, {"properties"
 
 
 @pytest.mark.parametrize("schema", MUTE)
-def test_a_schema_that_says_nothing_leaves_json(schema: dict[str, Any] | None) -> None:
+def test_a_schema_without_a_type_accepts_json(schema: dict[str, Any] | None) -> None:
     assert parse_arguments(["x=3"], json_arguments=None, input_schema=schema) == {"x": 3}
 
 
@@ -59,12 +59,12 @@ def test_single_arguments_go_over_the_whole_object() -> None:
 
 
 @pytest.mark.parametrize("pair", ["count", "=3", ""])
-def test_an_argument_without_a_name_is_refused(pair: str) -> None:
+def test_an_argument_without_a_name_is_rejected(pair: str) -> None:
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         parse_arguments([pair], json_arguments=None, input_schema=None)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": NaN}', "[" * 100_000])
-def test_arguments_that_are_no_json_object_are_refused(text: str) -> None:
+def test_arguments_that_are_no_json_object_are_rejected(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="JSON object"):
         parse_arguments([], json_arguments=text, input_schema=None)

@@ -60,7 +60,7 @@ def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, ser
     }
 
 
-def test_a_hint_goes_beside_the_answer(run: Run, service: respx.MockRouter) -> None:
+def test_a_hint_goes_to_standard_error(run: Run, service: respx.MockRouter) -> None:
     service.post("/v1/calls").respond(202, json=started(hint="Nobody will be rung."))
 
     ran = run("call", "git", "git_log")
@@ -68,7 +68,7 @@ def test_a_hint_goes_beside_the_answer(run: Run, service: respx.MockRouter) -> N
     assert ran.stderr == "Nobody will be rung.\n"
 
 
-def test_arguments_are_read_as_the_tool_wants_them(run: Run, service: respx.MockRouter) -> None:
+def test_arguments_are_parsed_by_the_tools_schema(run: Run, service: respx.MockRouter) -> None:
     schema = {"type": "object", "properties": {"message": {"type": "string"}, "count": {"type": "integer"}}}
     service.get("/v1/upstreams/git/tools").respond(json={"tools": [{"name": "commit", "inputSchema": schema}]})
     route = service.post("/v1/calls").respond(202, json=started())

@@ -53,7 +53,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
 }
 
 
-def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant(run: Run) -> None:
+def test_a_mistyped_command_gets_a_suggestion(run: Run) -> None:
     refused = run("cal")
 
     assert refused.exit_code == 2
@@ -88,7 +88,7 @@ def test_version_is_the_package_s(run: Run) -> None:
         (("dial",), "dial"),
     ],
 )
-def test_an_invalid_command_line_is_refused_before_any_request(
+def test_an_invalid_command_line_is_rejected_before_any_request(
     run: Run, arguments: tuple[str, ...], words: str
 ) -> None:
     refused = run(*arguments)

@@ -88,7 +88,7 @@ def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRout
         assert f" {about} " in ran.stdout
 
 
-def test_before_the_first_start_only_what_is_missing_is_wrong(run: Run, tmp_path: Path) -> None:
+def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, tmp_path: Path) -> None:
     ran = list_checks(run)
 
     assert set(list_failed_checks(ran)) == {"upstreams", "service"}
@@ -178,7 +178,7 @@ def test_a_missing_configuration_is_reported(run: Run) -> None:
     assert "missing.json" in list_failed_checks(list_checks(run, "--config", "missing.json"))["upstreams"][1]
 
 
-def test_a_service_that_takes_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
+def test_a_service_that_accepts_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
     service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers={"date": "now"})
 
     found = list_failed_checks(list_checks(run))
@@ -300,7 +300,7 @@ async def test_unreachable_receivers_are_reported() -> None:
     assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
 
 
-async def test_a_receiver_that_accepts_and_stays_silent_does_not_hold_the_doctor_up(
+async def test_a_receiver_that_accepts_and_stays_silent_does_not_block_the_doctor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "CHECK_TIMEOUT_SECONDS", 0.1)

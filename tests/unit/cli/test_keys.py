@@ -89,7 +89,7 @@ def test_the_generated_text_is_a_valid_key_ring(run: Run) -> None:
     assert sealing.parse_key_ring(made).current_id
 
 
-def test_a_signing_key_is_printed_alone_with_its_public_half_beside_it(run: Run) -> None:
+def test_a_signing_key_is_printed_alone_and_its_public_key_on_standard_error(run: Run) -> None:
     made = run("keys", "signing")
 
     assert ed25519.parse_signing_key(made.stdout.strip()).public_key in made.stderr

@@ -75,7 +75,7 @@ def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, serve
     assert "ringback call demo count_primes --wait" in told.stderr
 
 
-def test_development_keeps_what_is_set_otherwise(
+def test_development_mode_keeps_other_settings(
     run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RINGBACK_CALLBACK_PRIVATE_CIDRS", "10.0.0.0/8")
@@ -116,7 +116,7 @@ def test_an_invalid_setting_is_reported_before_anything_runs(
         (AddressTaken("Cannot listen on 127.0.0.1:8090."), 75),
     ],
 )
-def test_the_exit_code_of_a_refused_start_shows_whether_a_restart_can_help(
+def test_the_exit_code_of_a_failed_start_shows_whether_a_restart_can_help(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

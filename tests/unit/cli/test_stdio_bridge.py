@@ -44,7 +44,7 @@ def answered(headers: RequestHeaders, result: dict[str, Any], *, id_: int = 1) -
         ("tools/call", {"name": 7}, None),
     ],
 )
-def test_a_request_of_2026_07_28_says_in_headers_what_it_is(
+def test_a_request_of_2026_07_28_names_its_method_in_headers(
     method: str, params: dict[str, Any], name: str | None
 ) -> None:
     headers = sent(RequestHeaders(), method, params | MODERN)
@@ -54,7 +54,7 @@ def test_a_request_of_2026_07_28_says_in_headers_what_it_is(
     assert headers.get("mcp-name") == name
 
 
-def test_arguments_that_a_tool_wants_in_headers_are_put_there_once_it_was_listed() -> None:
+def test_arguments_go_into_headers_once_the_tool_was_listed() -> None:
     headers = RequestHeaders()
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     call = {"name": "deploy", "arguments": {"region": "eu"}} | MODERN

@@ -34,7 +34,7 @@ def test_webhooks_are_listed_whole_or_as_json(run: Run, service: respx.MockRoute
     assert json.loads(listed.stdout)[0]["id"] == examples.WEBHOOK_ID
 
 
-def test_a_webhook_is_added_with_what_was_said_and_its_secret_is_printed(run: Run, service: respx.MockRouter) -> None:
+def test_a_webhook_is_added_with_its_options_and_its_secret_is_printed(run: Run, service: respx.MockRouter) -> None:
     route = service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
 
     ran = run(
@@ -58,7 +58,7 @@ def test_a_webhook_is_added_with_what_was_said_and_its_secret_is_printed(run: Ru
     }
 
 
-def test_a_webhook_that_brings_its_secret_is_not_shown_it(run: Run, service: respx.MockRouter) -> None:
+def test_a_webhook_with_its_own_secret_does_not_print_it(run: Run, service: respx.MockRouter) -> None:
     answer = {name: value for name, value in examples.REGISTERED_WEBHOOK.items() if name != "secret"}
     service.post("/v1/webhooks").respond(201, json=answer)
 
@@ -137,7 +137,7 @@ def test_a_replay_sends_the_given_filters(
 
 
 @pytest.mark.parametrize(("cursor", "words"), [("b", "--cursor b"), (None, "run the command again")])
-def test_a_replay_that_is_not_all_says_how_to_go_on(
+def test_an_incomplete_replay_says_how_to_continue(
     run: Run, service: respx.MockRouter, cursor: str | None, words: str
 ) -> None:
     answer = {"replayed": 10_000, "still_open": 0, "more": True, "cursor": cursor}

@@ -49,7 +49,7 @@ def list_cursors(route: respx.Route) -> list[str | None]:
     return [request.headers.get("last-event-id") for request in list_requests(route)]
 
 
-async def test_events_come_as_they_are_sent(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_events_arrive_as_they_are_sent(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.get(STREAM).mock(return_value=answer(frame("a") + frame("b")[:10], frame("b")[10:]))
 
     found = await first(client.stream_events(name="call.finished", client_session_id="s1"), 2)

@@ -57,7 +57,7 @@ def read(*chunks: bytes) -> tuple[list[ServerSentEvent], float]:
 
 
 @given(cuts=cuts)
-def test_events_are_the_same_in_whatever_pieces_they_come(cuts: list[int]) -> None:
+def test_events_do_not_depend_on_how_the_stream_is_chunked(cuts: list[int]) -> None:
     pieces = [STREAM[start:end] for start, end in pairwise(cuts)]
 
     assert read(*pieces) == (EVENTS, 1.5)
@@ -81,6 +81,6 @@ def test_a_line_as_long_as_allowed_is_read() -> None:
     assert len(event.data) == LINE_BYTES_MAX - 6
 
 
-def test_a_line_without_an_end_is_refused() -> None:
+def test_a_line_without_an_end_is_rejected() -> None:
     with pytest.raises(UnexpectedAnswer):
         read(b"data: " + b"x" * (LINE_BYTES_MAX - 6), b"x")

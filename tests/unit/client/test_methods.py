@@ -19,9 +19,7 @@ STARTED: dict[str, Any] = {"call": CALL, "resume_token": "token", "webhooks": []
 # -- webhooks --
 
 
-async def test_registering_sends_what_was_said_and_nothing_else(
-    client: RingbackClient, service: respx.MockRouter
-) -> None:
+async def test_registering_sends_only_the_given_options(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
 
     webhook = await client.register_webhook("https://agent.example/callback", events=["call.finished"], tool="git_log")
@@ -103,7 +101,7 @@ async def test_a_secret_is_rotated_to_the_given_or_a_generated_one(
 # -- calls --
 
 
-async def test_questions_are_read_with_the_call_and_answered_by_their_keys(
+async def test_requests_for_input_are_read_with_the_call_and_answered_by_their_keys(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     service.get("/v1/calls/call_1").respond(json=examples.INPUT_REQUIRED_CALL)
@@ -156,7 +154,7 @@ async def test_starting_takes_your_key_and_your_callback(client: RingbackClient,
     assert (started.callback_secret, started.hint) == ("whsec_x", "do this")
 
 
-async def test_a_start_that_waited_brings_the_result(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_a_start_with_a_wait_returns_the_result(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.post("/v1/calls").respond(200, json={**STARTED, "call": FINISHED, "result": {"content": []}})
 
     started = await client.start_call("git", "git_log", wait_seconds=10)
@@ -220,7 +218,7 @@ async def test_calls_are_found_by_your_own_ids(client: RingbackClient, service: 
     assert parse_query(get_last_request(route)) == {"client_session_id": "s1", "status": "working"}
 
 
-async def test_the_result_is_what_the_upstream_gave(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_the_result_is_unchanged_from_the_upstream(client: RingbackClient, service: respx.MockRouter) -> None:
     result = {"content": [{"type": "text", "text": "é"}], "_meta": {"x": [1, 2.5, None]}, "isError": False}
     service.get("/v1/calls/call_1/result").respond(json=result)
 
@@ -233,7 +231,7 @@ async def test_cancelling_gives_the_call_as_it_is_then(client: RingbackClient, s
     assert (await client.cancel("call_1")).cancel_requested
 
 
-async def test_a_token_becomes_call_result_events_and_a_fresh_token(
+async def test_resuming_returns_call_result_events_and_a_new_token(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     answer: dict[str, Any] = {
@@ -251,9 +249,7 @@ async def test_a_token_becomes_call_result_events_and_a_fresh_token(
     assert resumed.events[0].event_id == examples.EVENT["eventId"]
 
 
-async def test_an_id_stays_one_segment_of_the_path_whatever_is_in_it(
-    client: RingbackClient, service: respx.MockRouter
-) -> None:
+async def test_an_id_is_escaped_to_one_path_segment(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.get(url__regex=r".*/v1/calls/.*").respond(json=CALL)
 
     await client.call("../webhooks?x=1")
@@ -292,7 +288,7 @@ async def test_events_are_read_to_the_end_of_the_log(client: RingbackClient, ser
     assert [parse_query(request)["cursor"] for request in list_requests(route)] == ["a", "b"]
 
 
-async def test_an_empty_page_with_more_to_come_is_followed_at_once(
+async def test_an_empty_page_with_has_more_is_followed_at_once(
     client: RingbackClient, service: respx.MockRouter, clock: FakeClock
 ) -> None:
     route = service.get("/v1/events")
@@ -373,7 +369,7 @@ async def test_unknown_fields_of_a_newer_service_are_ignored(client: RingbackCli
     assert (await client.call("call_1")).status == "dreaming"
 
 
-async def test_secrets_do_not_show_when_an_answer_is_printed(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_secrets_are_omitted_from_reprs(client: RingbackClient, service: respx.MockRouter) -> None:
     service.post("/v1/calls").respond(202, json={**STARTED, "resume_token": "tkn-1", "callback_secret": "whsec_1"})
     service.post("/v1/webhooks").respond(201, json={**examples.REGISTERED_WEBHOOK, "secret": "whsec_1"})
 
@@ -383,7 +379,7 @@ async def test_secrets_do_not_show_when_an_answer_is_printed(client: RingbackCli
     assert "whsec_1" not in shown
 
 
-async def test_a_client_of_your_own_stays_open(service: respx.MockRouter) -> None:
+async def test_a_passed_httpx_client_stays_open(service: respx.MockRouter) -> None:
     service.get("/healthz").respond(200)
     async with httpx.AsyncClient() as http:
         async with RingbackClient("http://ringback.example:8090/", http=http) as client:

@@ -36,7 +36,7 @@ async def test_an_adoption_names_the_task(client: RingbackClient, service: respx
     assert parse_body(get_last_request(route)) == {"upstream": "git", "task_id": "task-1", "tool": "git_log"}
 
 
-async def test_both_are_repeated_when_their_answer_is_lost(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_both_are_repeated_when_their_response_is_lost(client: RingbackClient, service: respx.MockRouter) -> None:
     answers = [httpx.ConnectError("nobody"), httpx.Response(202, json=STARTED)]
     report, adopt = service.post("/v1/calls/report"), service.post("/v1/calls/adopt")
     report.side_effect = answers

@@ -57,7 +57,7 @@ def test_a_failure_with_a_reason_is_not() -> None:
     assert sum(group.expected for group in verdict.groups.values()) == len(EXPECTED_FAILURES)
 
 
-def test_a_failure_that_was_expected_and_did_not_come_is_bad() -> None:
+def test_an_expected_failure_that_passes_is_bad() -> None:
     passed = judge_checks([*AS_EXPECTED[1:], Check(*FIRST, "SUCCESS", None)])
     absent = judge_checks([PASSED, WARNED, *AS_EXPECTED[1:]])
 

@@ -14,7 +14,7 @@ POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"
 DAY = 86_400.0
 
 
-async def test_headers_that_come_a_byte_at_a_time_have_one_deadline_in_all(bench: ConnectionHarness) -> None:
+async def test_headers_sent_byte_by_byte_have_one_deadline(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     for number in range(15):
         protocol.data_received(GET[number : number + 1])
@@ -93,7 +93,7 @@ async def test_a_client_that_waits_for_100_continue_is_not_late(bench: Connectio
     app.answering.set()
 
 
-async def test_the_rest_of_a_body_that_was_answered_is_read_for_a_while(bench: ConnectionHarness, app: App) -> None:
+async def test_the_rest_of_a_body_is_read_for_a_while_after_the_response(bench: ConnectionHarness, app: App) -> None:
     """So that a client which writes everything before it reads gets its 413 or 401, and is served again."""
     app.reads = False
     protocol, peer = bench.connect()
@@ -138,7 +138,7 @@ async def test_half_a_request_behind_one_that_is_served_does_not_cut_it(bench: C
     assert (peer.statuses, peer.ended) == ([200], "closed")
 
 
-async def test_a_peer_that_does_not_read_its_answer_is_cut(bench: ConnectionHarness) -> None:
+async def test_a_peer_that_does_not_read_its_response_is_disconnected(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     peer.reads = False
     protocol.data_received(GET)
@@ -162,7 +162,7 @@ async def test_a_closed_connection_whose_last_bytes_are_unread_is_aborted(bench:
     assert peer.ended == "aborted"
 
 
-async def test_a_peer_that_reads_slowly_what_is_written_as_fast_is_not_cut(
+async def test_a_peer_that_reads_slowly_is_not_disconnected(
     make_bench: Callable[..., ConnectionHarness], app: App
 ) -> None:
     bench = make_bench()

@@ -37,7 +37,7 @@ POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
         pytest.param(b"GET / HTTP/1.1\r\nhost: x\r\na\x00b: c\r\n\r\n", id="a control character in a name"),
     ],
 )
-async def test_an_ambiguous_request_is_refused(bench: ConnectionHarness, app: App, request_bytes: bytes) -> None:
+async def test_an_ambiguous_request_is_rejected(bench: ConnectionHarness, app: App, request_bytes: bytes) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(request_bytes)
     await run_loop_turns()
@@ -56,7 +56,7 @@ async def test_a_body_that_breaks_off_in_nonsense_ends_its_request(bench: Connec
     assert (peer.statuses, peer.ended, app.disconnects) == ([400], "closed", 1)
 
 
-async def test_nonsense_in_the_body_of_a_request_that_waits_does_not_spoil_the_answer_before_it(
+async def test_a_malformed_body_in_the_pipeline_does_not_affect_the_response_before_it(
     bench: ConnectionHarness, app: App
 ) -> None:
     app.answering.clear()

@@ -68,7 +68,7 @@ async def test_a_longer_url_is_414_and_the_connection_is_closed(bench: Connectio
         pytest.param(CHUNKED + b"0\r\n", b"a: b\r\n" * 10_000, 431, id="tiny trailers without end"),
     ],
 )
-async def test_input_without_an_end_is_refused_before_it_is_stored(
+async def test_endless_input_is_rejected_before_it_is_buffered(
     bench: ConnectionHarness, start: bytes, piece: bytes, status: int
 ) -> None:
     protocol, peer = bench.connect()
@@ -78,7 +78,7 @@ async def test_input_without_an_end_is_refused_before_it_is_stored(
 
 
 @pytest.mark.parametrize("step", [1, 7, 1460])
-async def test_headers_that_come_in_small_pieces_meet_the_same_limit(bench: ConnectionHarness, step: int) -> None:
+async def test_headers_sent_in_small_pieces_meet_the_same_limit(bench: ConnectionHarness, step: int) -> None:
     protocol, peer = bench.connect()
     sent = HEAD + b"x: " + b"v" * LIMITS.headers_bytes_max + b"\r\n\r\n"
     for place in range(0, len(sent), step):
@@ -118,7 +118,7 @@ def _while(peer: FakeTransport, count: int) -> Iterator[bytes]:
         yield b"b" * 16_384
 
 
-async def test_a_refusal_waits_for_the_answers_that_come_before_it(bench: ConnectionHarness, app: App) -> None:
+async def test_a_rejection_waits_for_the_responses_before_it(bench: ConnectionHarness, app: App) -> None:
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(HEAD + b"\r\n" + b"GET /" + b"a" * 20_000)
@@ -129,7 +129,7 @@ async def test_a_refusal_waits_for_the_answers_that_come_before_it(bench: Connec
     assert (peer.statuses, peer.ended) == ([200], "closed")
 
 
-async def test_refusals_are_counted_and_logged_in_one_line(
+async def test_rejections_are_counted_and_logged_in_one_line(
     make_bench: Callable[..., ConnectionHarness], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = make_bench(peer_connections_max=10_000)

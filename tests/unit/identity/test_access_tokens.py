@@ -74,7 +74,7 @@ async def token_error(tokens: AccessTokenAuthenticator, token: str, *, resource:
         ({"header": {"alg": "ES256", "crit": ["exp2"], "exp2": 1}}, "neither"),
     ],
 )
-async def test_a_token_that_is_wrong_in_one_thing_is_refused(
+async def test_a_token_with_one_invalid_claim_is_rejected(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, changes: dict[str, Any], why: str
 ) -> None:
     header = changes.pop("header", None)
@@ -97,7 +97,7 @@ def _part(value: Any) -> str:
     ("seconds", "good"),
     [(LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS - 1, True), (LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS, False)],
 )
-async def test_a_token_ends_when_it_says_give_or_take_a_minute(
+async def test_a_token_expires_at_its_exp_within_a_minute(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock, seconds: int, *, good: bool
 ) -> None:
     token = issuer.sign_token(aud=MCP)
@@ -189,7 +189,7 @@ async def test_an_issuer_without_types_is_believed_by_its_claims_where_it_is_con
     assert await is_valid(tokens, token, "/mcp") is good
 
 
-async def test_the_refusal_of_an_untyped_access_token_names_the_setting(
+async def test_the_rejection_of_an_untyped_access_token_names_the_setting(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer
 ) -> None:
     assert "RINGBACK_OIDC_UNTYPED_TOKENS" in await token_error(
@@ -201,7 +201,7 @@ async def test_the_refusal_of_an_untyped_access_token_names_the_setting(
     ("ahead", "good"),
     [(86_400 + CLOCK_LEEWAY_SECONDS, True), (86_401 + CLOCK_LEEWAY_SECONDS, False), (10**400, False)],
 )
-async def test_a_token_with_a_lifetime_over_a_day_is_refused(
+async def test_a_token_with_a_lifetime_over_a_day_is_rejected(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock, ahead: float, *, good: bool
 ) -> None:
     token = issuer.sign_token(aud=MCP, exp=int(clock.now().timestamp()) + ahead)
@@ -213,7 +213,7 @@ async def test_a_token_with_a_lifetime_over_a_day_is_refused(
 
 
 @pytest.mark.parametrize("end", [float("nan"), float("inf")])
-async def test_an_end_that_never_comes_is_refused(
+async def test_an_endless_or_missing_exp_is_rejected(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, end: float
 ) -> None:
     await token_error(tokens, issuer.sign_token(aud=MCP, exp=end))
@@ -239,7 +239,7 @@ async def test_a_token_from_the_future_is_good_within_the_leeway_only(
         ([f"{MCP}/git", "https://other.example"], False, False, True, False),
     ],
 )
-async def test_a_token_is_good_for_its_resource_and_what_is_below(
+async def test_a_token_is_valid_for_its_resource_and_those_below(
     tokens: AccessTokenAuthenticator,
     issuer: FakeTokenIssuer,
     audience: Any,
@@ -333,9 +333,7 @@ def test_only_scopes_with_our_prefix_are_ours(claims: dict[str, Any], scopes: se
 @pytest.mark.parametrize(
     "token", ["", ".", "..", "a.b.c", "not-a-key", "x" * (TOKEN_LENGTH_MAX + 1), "é.é.é", "e30.e30.e30"]
 )
-async def test_an_invalid_token_is_refused_and_not_repeated_in_the_error(
-    tokens: AccessTokenAuthenticator, token: str
-) -> None:
+async def test_an_invalid_token_is_rejected_and_not_quoted(tokens: AccessTokenAuthenticator, token: str) -> None:
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(token, resource="/mcp")
 

@@ -100,7 +100,9 @@ async def test_a_signed_callback_is_handed_over_and_acknowledged() -> None:
         ({"webhook-timestamp": "soon"}, "webhook-timestamp is malformed"),
     ],
 )
-async def test_a_message_that_was_not_signed_so_is_refused_with_a_reason(changed: dict[str, str], reason: str) -> None:
+async def test_a_message_with_an_invalid_signature_is_rejected_with_a_reason(
+    changed: dict[str, str], reason: str
+) -> None:
     inbox = RecordingHandler()
 
     answer = await post(make_app(inbox), make_event_body(), changed=changed)
@@ -111,7 +113,7 @@ async def test_a_message_that_was_not_signed_so_is_refused_with_a_reason(changed
 
 
 @pytest.mark.parametrize(("age_seconds", "reason"), [(301, "too old"), (-301, "too new")])
-async def test_a_message_of_another_time_is_refused(age_seconds: int, reason: str) -> None:
+async def test_a_message_with_an_old_timestamp_is_rejected(age_seconds: int, reason: str) -> None:
     answer = await post(make_app(RecordingHandler()), make_event_body(), at=NOW - timedelta(seconds=age_seconds))
 
     assert answer.status_code == 400
@@ -121,7 +123,7 @@ async def test_a_message_of_another_time_is_refused(age_seconds: int, reason: st
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"\xff", b"[]", b"[" * 100_000, b'{"type":"party"}', b'{"eventId":"evt_1"}']
 )
-async def test_a_genuine_body_that_says_nothing_known_is_refused(body: bytes) -> None:
+async def test_a_signed_body_of_unknown_type_is_rejected(body: bytes) -> None:
     inbox = RecordingHandler()
 
     answer = await post(make_app(inbox), body)
@@ -131,7 +133,7 @@ async def test_a_genuine_body_that_says_nothing_known_is_refused(body: bytes) ->
     assert inbox.callbacks == inbox.notices == []
 
 
-async def test_a_signed_challenge_is_answered_every_time_and_an_unsigned_one_never() -> None:
+async def test_a_challenge_is_answered_if_and_only_if_it_is_signed() -> None:
     app = make_app(RecordingHandler())
     challenge = {"type": "verification", "challenge": "nönce"}
 
@@ -185,7 +187,7 @@ async def test_the_largest_body_is_read_and_one_byte_more_is_not() -> None:
     assert len(inbox.callbacks) == 1
 
 
-async def test_an_endless_body_is_refused_without_being_read_to_its_end() -> None:
+async def test_an_endless_body_is_rejected_at_the_limit() -> None:
     chunks_sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -201,7 +203,7 @@ async def test_an_endless_body_is_refused_without_being_read_to_its_end() -> Non
     assert chunks_sent <= BODY_BYTES_MAX // 65_536 + 1
 
 
-async def test_a_sender_that_hangs_up_gets_no_answer() -> None:
+async def test_a_sender_that_disconnects_gets_no_response() -> None:
     inbox = RecordingHandler()
     messages = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
     sent: list[Any] = []
@@ -327,7 +329,7 @@ async def test_secrets_may_be_found_by_subscription() -> None:
     assert asked == ["wh_1", "wh_2", "wh_2", None]
 
 
-def test_wrong_secrets_are_refused_at_the_start() -> None:
+def test_invalid_secrets_are_rejected_at_the_start() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ReceiverApp([])
     with pytest.raises(InvalidSecret):

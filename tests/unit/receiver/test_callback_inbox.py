@@ -27,7 +27,7 @@ async def test_kept_callbacks_are_taken_in_the_order_of_their_arrival() -> None:
     assert [each.event_id for each in taken] == ["evt_0", "evt_1", "evt_2"]
 
 
-async def test_two_who_wait_for_the_same_get_one_each() -> None:
+async def test_two_waiters_for_one_id_get_one_callback_each() -> None:
     mailbox = CallbackInbox(capacity=10)
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(mailbox.wait_for_callback("c1", timeout_seconds=WAIT_SECONDS)) for _ in range(2)]
@@ -39,7 +39,7 @@ async def test_two_who_wait_for_the_same_get_one_each() -> None:
     assert sorted(task.result().event_id for task in waiting) == ["evt_1", "evt_2"]
 
 
-async def test_a_waiter_who_is_cancelled_takes_nothing_along() -> None:
+async def test_a_cancelled_waiter_removes_no_callback() -> None:
     mailbox = CallbackInbox(capacity=10)
     waiting = asyncio.create_task(mailbox.wait_for_callback("c1", timeout_seconds=WAIT_SECONDS))
     await asyncio.wait([waiting], timeout=0)

@@ -33,7 +33,7 @@ def parsed(envelope: Any) -> Callback | Verification | Gap | Terminated:
 
 
 @pytest.mark.requirement("R18")
-def test_a_callback_has_names_for_what_receivers_need() -> None:
+def test_a_callback_has_its_most_used_members_as_attributes() -> None:
     assert parsed(EVENT_BODY) == Callback(
         subscription_id="wh_1",
         event_id="evt_1",
@@ -53,7 +53,7 @@ def test_a_callback_has_names_for_what_receivers_need() -> None:
     )
 
 
-def test_a_callback_shows_neither_its_token_nor_its_data() -> None:
+def test_the_repr_of_a_callback_omits_its_token_and_its_data() -> None:
     shown = repr(parsed({**EVENT_BODY, "data": {**EVENT_BODY["data"], "result": "private"}}))
 
     assert "evt_1" in shown
@@ -113,7 +113,7 @@ def test_a_type_marks_a_control_envelope() -> None:
         ({"type": "terminated", "error": {"code": True, "message": "x"}}, "code must be an integer."),
     ],
 )
-def test_an_unknown_body_is_refused_with_a_reason(envelope: Any, reason: str) -> None:
+def test_an_unknown_body_is_rejected_with_a_reason(envelope: Any, reason: str) -> None:
     with pytest.raises(MalformedBody) as refused:
         parsed(envelope)
 
