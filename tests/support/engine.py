@@ -119,9 +119,9 @@ class BlockingTool:
 
 
 class ScriptedUpstreams:
-    """Implements `runner.drive.Sessions`: every tool of every upstream is one function of a test's.
+    """Implements `execution.CallSessionProvider`: one function of the test is every tool of every upstream.
 
-    Upstreams named in `away` keep whoever wants a session waiting.
+    A session of an upstream in `away` never opens.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ScriptedUpstreams:
         self._capacity = capacity or {"git": 16}
         self._unreachable = away
         self.session_requested = asyncio.Event()
-        """Set when somebody has asked for a session."""
+        """Set when a session is requested."""
         self.called: list[Call] = []
         self.cancelled: list[Call] = []
 

@@ -1,4 +1,4 @@
-"""Calls are admitted before background work begins, and background work is never stopped by them."""
+"""Admissions have priority over background work that has not begun, and never stop it."""
 
 import asyncio
 
@@ -20,11 +20,11 @@ async def enter_gate(gate: AdmissionGate, begun: list[int], number: int) -> None
     begun.append(number)
 
 
-async def test_background_work_begins_at_once_while_nothing_is_admitted() -> None:
+async def test_background_work_begins_at_once_while_no_call_is_admitted() -> None:
     await asyncio.wait_for(AdmissionGate().wait_for_background_turn(), WAIT_SECONDS)
 
 
-async def test_background_work_waits_until_the_admission_is_over_and_then_begins_in_its_order() -> None:
+async def test_background_work_waits_for_the_end_of_the_admission_and_begins_in_order() -> None:
     gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
     await gate.wait_for_background_turn()
     await run_loop_turns(1)
@@ -39,7 +39,7 @@ async def test_background_work_waits_until_the_admission_is_over_and_then_begins
     assert begun == [0, 1, 2]
 
 
-async def test_one_piece_of_background_work_begins_in_a_turn() -> None:
+async def test_one_piece_of_background_work_begins_in_each_turn_of_the_event_loop() -> None:
     gate, begun = AdmissionGate(), list[int]()
 
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
@@ -51,7 +51,7 @@ async def test_one_piece_of_background_work_begins_in_a_turn() -> None:
     assert begun == [0, 1, 2, 3, 4]
 
 
-async def test_admissions_without_end_do_not_stop_background_work() -> None:
+async def test_continuous_admissions_do_not_stop_background_work() -> None:
     gate, begun = AdmissionGate(interval_seconds=0), list[int]()
 
     async with asyncio.timeout(WAIT_SECONDS):
@@ -79,7 +79,7 @@ async def test_a_cancelled_waiter_blocks_no_other() -> None:
     assert begun == [1, 2]
 
 
-async def test_code_inside_an_admission_knows_that_it_is() -> None:
+async def test_the_context_of_an_admission_is_marked() -> None:
     gate = AdmissionGate()
     assert not is_in_admission()
 
@@ -92,7 +92,7 @@ async def test_code_inside_an_admission_knows_that_it_is() -> None:
     assert not is_in_admission()
 
 
-async def test_after_a_long_turn_the_missed_background_work_begins(
+async def test_missed_background_work_begins_after_a_long_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gate, begun, loop, ahead = AdmissionGate(interval_seconds=1000.0), list[int](), asyncio.get_running_loop(), [0.0]
@@ -115,7 +115,7 @@ async def test_after_a_long_turn_the_missed_background_work_begins(
             assert len(begun) == 5 + RELEASE_BATCH_MAX
 
 
-async def test_a_task_of_the_background_is_no_part_of_the_admission_that_started_it() -> None:
+async def test_a_background_task_does_not_belong_to_the_admission_that_started_it() -> None:
     async def look() -> bool:
         return is_in_admission()
 

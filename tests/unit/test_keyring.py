@@ -1,4 +1,4 @@
-"""The key ring: from the environment, or from a file beside the database that is made once and for its owner alone."""
+"""The key ring comes from the environment or from a private file beside the database, which is created once."""
 
 import os
 import stat
@@ -45,7 +45,7 @@ def entry(name: str, key: bytes) -> str:
 # -- the file ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_start_makes_a_key_that_later_starts_find_again(tmp_path: Path) -> None:
+def test_the_first_start_creates_a_key_that_later_starts_read(tmp_path: Path) -> None:
     first = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
     second = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
 
@@ -53,7 +53,7 @@ def test_the_first_start_makes_a_key_that_later_starts_find_again(tmp_path: Path
     assert len(first.keys[first.current_id]) == KEY_BYTES
 
 
-def test_the_key_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_key_file(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
@@ -63,7 +63,7 @@ def test_the_key_file_is_its_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(key_file(tmp_path).stat().st_mode) == 0o600
 
 
-def test_the_folder_is_made_with_it(tmp_path: Path) -> None:
+def test_the_folder_of_the_key_file_is_created(tmp_path: Path) -> None:
     load_key_ring(settings_of(tmp_path / "a" / "b"), random_bytes=os.urandom)
 
     assert key_file(tmp_path / "a" / "b").exists()
@@ -87,7 +87,7 @@ def _release_process(maker: "subprocess.Popen[str]") -> str:
     return printed
 
 
-def test_the_files_of_a_killed_process_stop_no_other(tmp_path: Path) -> None:
+def test_a_draft_left_by_a_killed_process_blocks_no_other_process(tmp_path: Path) -> None:
     """In a container every process has the same id, the one that died while it made the key included."""
     (tmp_path / f"ringback.db.key.{os.getpid()}").write_text("half a k", encoding="ascii")
 
@@ -97,7 +97,7 @@ def test_the_files_of_a_killed_process_stop_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", b"half a k", entry("short", b"k" * 31).encode()])
-def test_a_damaged_key_file_is_named_and_not_shown(tmp_path: Path, damaged: bytes) -> None:
+def test_the_error_for_a_damaged_key_file_names_it_and_hides_its_content(tmp_path: Path, damaged: bytes) -> None:
     key_file(tmp_path).write_bytes(damaged)
 
     with pytest.raises(SettingsError) as refused:
@@ -110,7 +110,7 @@ def test_a_damaged_key_file_is_named_and_not_shown(tmp_path: Path, damaged: byte
 # -- rotation ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_rotated_file_has_a_new_key_in_front_and_is_still_its_owners_alone(tmp_path: Path) -> None:
+def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_file_mode(tmp_path: Path) -> None:
     first = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
 
     newest = [rotate_key_file(settings_of(tmp_path), random_bytes=os.urandom) for _ in range(2)]
@@ -122,7 +122,7 @@ def test_a_rotated_file_has_a_new_key_in_front_and_is_still_its_owners_alone(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
 
 
-def test_rotations_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
+def test_concurrent_rotations_lose_no_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(PROCESSES) as pool:
         making = [pool.submit(rotate_key_file, settings_of(tmp_path), random_bytes=os.urandom) for _ in range(8)]
         made = {each.result() for each in making}
@@ -146,14 +146,14 @@ def signing_keys(text: str | None) -> list[str]:
     return [key.public_key for key in load_signing_keys(Settings.model_validate({"signing_keys": text}))]
 
 
-def test_signing_keys_are_taken_in_their_order() -> None:
+def test_signing_keys_keep_their_order() -> None:
     old, new = (ed25519.generate_signing_key(seed) for seed in (OLD, NEW))
 
     assert signing_keys(f"{new}, {old}") == [ed25519.parse_signing_key(key).public_key for key in (new, old)]
     assert signing_keys(None) == signing_keys("") == []
 
 
-def test_a_signing_key_that_is_none_is_refused_and_not_shown() -> None:
+def test_an_invalid_signing_key_is_rejected_and_not_shown() -> None:
     with pytest.raises(SettingsError) as refused:
         signing_keys("whsk_very-secret")
 
@@ -161,7 +161,7 @@ def test_a_signing_key_that_is_none_is_refused_and_not_shown() -> None:
     assert "very-secret" not in str(refused.value)
 
 
-def test_more_signing_keys_than_a_header_should_carry_are_refused() -> None:
+def test_too_many_signing_keys_are_rejected() -> None:
     with pytest.raises(SettingsError, match="at most 4"):
         signing_keys(",".join(ed25519.generate_signing_key(bytes([number]) * 32) for number in range(5)))
 
@@ -169,14 +169,14 @@ def test_more_signing_keys_than_a_header_should_carry_are_refused() -> None:
 # -- the environment --------------------------------------------------------------------------------------------------------
 
 
-def test_keys_from_the_environment_leave_no_file(tmp_path: Path) -> None:
+def test_keys_from_the_environment_create_no_file(tmp_path: Path) -> None:
     ring = load_key_ring(settings_of(tmp_path, f"{entry('new', NEW)},{entry('old', OLD)}"), random_bytes=os.urandom)
 
     assert ring == KeyRing(keys={"new": NEW, "old": OLD}, current_id="new")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path) -> None:
+def test_an_invalid_key_is_rejected_and_not_shown(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as refused:
         load_key_ring(settings_of(tmp_path, "old:this-is-very-secret"), random_bytes=os.urandom)
 

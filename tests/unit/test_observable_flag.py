@@ -1,4 +1,4 @@
-"""A flag tells whoever watches it, once each time that it is set."""
+"""An observable flag runs its callbacks once each time it is set."""
 
 from ringback.waits import ObservableFlag
 

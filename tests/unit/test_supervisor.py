@@ -1,4 +1,4 @@
-"""The supervisor keeps workers running, tells which are down, and stops them one after the other."""
+"""The supervisor restarts failed workers, reports which are down, and stops them one after another."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -103,7 +103,7 @@ async def supervised(workers: Sequence[Worker], clock: FakeClock) -> AsyncGenera
         await asyncio.wait_for(work, WAIT_SECONDS)
 
 
-async def test_workers_stop_one_after_the_other_in_the_order_given() -> None:
+async def test_workers_stop_one_after_another_in_the_given_order() -> None:
     clock, diary = ManualWakeClock(), WorkerLog()
 
     async with supervised(
@@ -116,7 +116,7 @@ async def test_workers_stop_one_after_the_other_in_the_order_given() -> None:
     ]
 
 
-async def test_a_worker_that_fails_is_started_again_after_a_pause_that_doubles_up_to_a_minute() -> None:
+async def test_a_failed_worker_restarts_after_a_pause_that_doubles_up_to_a_minute() -> None:
     clock, faulty = ManualWakeClock(), FailingWorker(failures=8)
     pauses: list[float] = []
 
@@ -130,7 +130,7 @@ async def test_a_worker_that_fails_is_started_again_after_a_pause_that_doubles_u
     assert pauses[-1] == RESTART_BACKOFF.longest_seconds
 
 
-async def test_a_failing_worker_shows_until_it_has_lasted_as_long_as_its_last_pause() -> None:
+async def test_a_worker_counts_as_failing_until_it_has_run_as_long_as_its_last_pause() -> None:
     clock, faulty = ManualWakeClock(), FailingWorker(failures=2)
 
     async with supervised([faulty], clock) as supervisor:
@@ -151,7 +151,7 @@ async def wait_until_healthy(supervisor: Supervisor) -> bool:
     return not supervisor.failing_workers()
 
 
-async def test_the_others_go_on_while_one_is_down(caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_workers_go_on_while_one_is_down(caplog: pytest.LogCaptureFixture) -> None:
     clock, diary = ManualWakeClock(), WorkerLog()
 
     async with supervised([FailingWorker(failures=1), HealthyWorker("other", diary)], clock) as supervisor:
@@ -165,7 +165,7 @@ async def test_the_others_go_on_while_one_is_down(caplog: pytest.LogCaptureFixtu
     assert record.__dict__["worker"] == "faulty"
 
 
-async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
+async def test_a_worker_that_ran_for_long_restarts_after_the_shortest_pause() -> None:
     clock, crash = ManualWakeClock(), asyncio.Event()
 
     class FailsLate:
@@ -190,7 +190,7 @@ async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
         await clock.wait_until_asleep(1)
 
 
-async def test_a_stop_does_not_wait_for_the_pause_of_a_worker_that_is_down() -> None:
+async def test_shutdown_does_not_wait_for_the_restart_pause_of_a_worker() -> None:
     clock = ManualWakeClock()
 
     async with supervised([FailingWorker(failures=100)], clock):

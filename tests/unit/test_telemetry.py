@@ -1,4 +1,4 @@
-"""One line a fact, for people or for machines, and nothing of what libraries send."""
+"""The log has one line for each fact, as text or JSON, and no payloads of libraries."""
 
 import json
 import logging
@@ -35,13 +35,13 @@ def a_failure() -> logging.LogRecord:
         return a_record("worker.failed", exc_info=(type(error), error, error.__traceback__))
 
 
-def test_for_people_a_fact_is_one_line_with_its_ids() -> None:
+def test_the_text_format_writes_one_line_with_ids() -> None:
     line = TextFormatter().format(a_record(delivery_id="dlv_1", status_code=None, duration_ms=12))
 
     assert line == "11:06:40.250 INFO    delivery.attempted delivery_id=dlv_1 duration_ms=12"
 
 
-def test_for_machines_a_fact_is_one_json_object_a_line() -> None:
+def test_the_json_format_writes_one_object_in_each_line() -> None:
     line = JsonFormatter().format(a_record(delivery_id="dlv_1", status_code=None))
 
     assert "\n" not in line
@@ -55,11 +55,11 @@ def test_for_machines_a_fact_is_one_json_object_a_line() -> None:
     }
 
 
-def test_a_value_that_is_no_json_is_written_as_text() -> None:
+def test_a_value_that_json_cannot_express_is_written_as_text() -> None:
     assert json.loads(JsonFormatter().format(a_record(folder=frozenset({"a"}))))["folder"] == "frozenset({'a'})"
 
 
-def test_a_bug_comes_with_its_traceback() -> None:
+def test_an_exception_is_logged_with_its_traceback() -> None:
     text, told = TextFormatter().format(a_failure()), json.loads(JsonFormatter().format(a_failure()))
 
     assert text.splitlines()[0] == "11:06:40.250 INFO    worker.failed"
@@ -67,7 +67,7 @@ def test_a_bug_comes_with_its_traceback() -> None:
     assert told["exception"].endswith("ZeroDivisionError: by accident")
 
 
-def test_a_line_stays_a_line_whatever_a_fact_holds() -> None:
+def test_control_characters_in_a_value_do_not_break_the_line() -> None:
     forged = a_record(tool="x\n11:06:40.250 ERROR   keys.leaked")
 
     assert "\n" not in TextFormatter().format(forged)
@@ -75,7 +75,7 @@ def test_a_line_stays_a_line_whatever_a_fact_holds() -> None:
 
 
 @pytest.mark.parametrize(("style", "begins"), [("text", ""), ("json", "{")])
-def test_our_own_lines_come_at_their_level_and_those_of_libraries_from_warning_up(
+def test_ringback_logs_at_its_level_and_libraries_from_warning_on(
     style: str, begins: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging(level="info", log_format="json" if style == "json" else "text")

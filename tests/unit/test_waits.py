@@ -1,4 +1,4 @@
-"""Waiting for the first of several things leaves nothing behind."""
+"""Waits leave no task behind."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ class FakeWaiter:
             raise
 
 
-async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -> None:
+async def test_the_first_result_ends_the_wait_and_the_other_tasks() -> None:
     rung, waiter = asyncio.Event(), FakeWaiter()
     rung.set()
     before = asyncio.all_tasks()
@@ -34,7 +34,7 @@ async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -
     assert asyncio.all_tasks() == before
 
 
-async def test_the_time_ends_the_wait_too() -> None:
+async def test_a_timeout_ends_the_wait() -> None:
     waiter = FakeWaiter()
 
     await asyncio.wait_for(wait_first(waiter.wait(), timeout_seconds=0.001), WAIT_SECONDS)
@@ -74,7 +74,7 @@ async def test_a_cancelled_wait_cancels_every_task() -> None:
     assert waiter.called_off
 
 
-async def test_work_returns_while_its_helper_is_called_off() -> None:
+async def test_the_end_of_the_work_cancels_its_helper() -> None:
     helper = FakeWaiter()
 
     async def work() -> int:
@@ -85,7 +85,7 @@ async def test_work_returns_while_its_helper_is_called_off() -> None:
     assert helper.called_off
 
 
-async def test_a_helper_that_fails_ends_the_work() -> None:
+async def test_an_error_of_the_helper_cancels_the_work() -> None:
     worker = FakeWaiter()
 
     async def fail() -> None:
@@ -97,7 +97,7 @@ async def test_a_helper_that_fails_ends_the_work() -> None:
     assert worker.called_off
 
 
-async def test_work_that_is_cancelled_takes_its_helper_along() -> None:
+async def test_cancelling_the_work_cancels_its_helper() -> None:
     worker, helper = FakeWaiter(), FakeWaiter()
     both = asyncio.create_task(run_with_helper(worker.wait(), helper.wait()))
     for _ in range(3):

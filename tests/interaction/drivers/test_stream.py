@@ -7,6 +7,7 @@ import mcp_types as types
 import pytest
 from mcp.server.streamable_http import EventCallback
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.call import CallOutcome, CallPhase, CallStatus
 from ringback.runner.drivers import stream
 from ringback.upstreams.config import Isolation
@@ -122,11 +123,11 @@ class ResponseAfterReplay(RecordedEventStore):
 
 
 @pytest.mark.requirement("R35")
-async def test_an_answer_that_was_kept_behind_the_replay_is_read_from_the_same_place_again(
+async def test_a_response_stored_behind_the_replay_is_fetched_from_the_same_position(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "READ_TIMEOUT_SECONDS_MIN", 0.2)
-    monkeypatch.setattr(stream, "PAUSE_SECONDS_MIN", 0.05)
+    monkeypatch.setattr(stream, "READ_TIMEOUT", Backoff(first_seconds=0.2, longest_seconds=300.0))
+    monkeypatch.setattr(stream, "RESUME_BACKOFF", Backoff(first_seconds=0.1, longest_seconds=60.0))
     stage, call = LegacyUpstream(), make_call_to(engine, "work")
     await engine.insert_calls(call)
 

@@ -1,4 +1,4 @@
-"""Calls that were ended as cancelled while they ran: the upstream is told to stop, and nothing it still says counts."""
+"""A running call that another process ends as cancelled is cancelled upstream, and its later result is not written."""
 
 import asyncio
 from dataclasses import replace
@@ -37,8 +37,8 @@ async def end_as_cancelled(engine: Engine, call: Call, *, ring: bool = True) -> 
     return await engine.store.write(cancel)
 
 
-async def run(drive: CallExecution) -> None:
-    await asyncio.wait_for(drive.run(), WAIT_SECONDS)
+async def run(execution: CallExecution) -> None:
+    await asyncio.wait_for(execution.run(), WAIT_SECONDS)
 
 
 async def test_the_upstream_receives_a_cancellation(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
@@ -49,25 +49,25 @@ async def test_the_upstream_receives_a_cancellation(engine: Engine, caplog: pyte
     await holding.wait_until_inside(1)
     ended = await end_as_cancelled(engine, call)
     await running
-    assert [told.id for told in upstreams.cancelled] == [call.id]
+    assert [cancelled.id for cancelled in upstreams.cancelled] == [call.id]
     assert holding.cancelled
     assert await engine.read_call(call) == ended
     assert not caplog.records, "nothing was lost"
 
 
 async def test_a_driver_that_notices_the_end_first_also_cancels_upstream(engine: Engine) -> None:
-    """It finds that the call is not its own any more before the ring is heard."""
+    """The driver loses the lease before the execution receives the notification."""
 
     class Keeping(ScriptedUpstreams):
-        async def drive(self, desk: CallContext) -> CallCompletion:
-            await end_as_cancelled(engine, desk.call, ring=False)
-            await desk.save_handle(Handle(driver="task", data={"task_id": "task-1"}))
+        async def run_call(self, context: CallContext) -> CallCompletion:
+            await end_as_cancelled(engine, context.call, ring=False)
+            await context.save_handle(Handle(driver="task", data={"task_id": "task-1"}))
             raise AssertionError("The lease was lost.")
 
     upstreams = Keeping()
     call = await lease_new_call(engine)
     await run(engine.make_execution(call, upstreams))
-    assert [told.id for told in upstreams.cancelled] == [call.id]
+    assert [cancelled.id for cancelled in upstreams.cancelled] == [call.id]
 
 
 async def test_the_tools_late_result_is_not_written(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Keys of the key ring come and go: what old ones sealed is sealed anew, and what nobody can open stops nobody else."""
+"""Rotation of the key ring: values of old keys are sealed again, and unreadable values affect no others."""
 
 import asyncio
 import os
@@ -93,9 +93,7 @@ async def run_resealing(engine: Engine, newest: str) -> None:
     await asyncio.wait_for(work, WAIT_SECONDS)
 
 
-async def test_a_store_that_cannot_be_written_is_left_in_peace_for_a_while(
-    tmp_path: Path, fake_clock: FakeClock
-) -> None:
+async def test_resealing_pauses_while_the_store_is_unavailable(tmp_path: Path, fake_clock: FakeClock) -> None:
     stop, pauses = asyncio.Event(), list[float]()
 
     async def sleep(seconds: float) -> None:
@@ -117,7 +115,7 @@ async def read_states(engine: Engine, webhook: Webhook) -> Collection[DeliverySt
 # -- what cannot be opened --------------------------------------------------------------------------------------------------
 
 
-async def test_a_webhook_whose_secrets_cannot_be_opened_stops_no_other(tmp_path: Path, fake_clock: FakeClock) -> None:
+async def test_a_webhook_with_unreadable_secrets_does_not_affect_others(tmp_path: Path, fake_clock: FakeClock) -> None:
     lost, well = make_verified_webhook(), make_verified_webhook(url="https://well.example/hook")
     async with engine_with(tmp_path, fake_clock, "a") as engine:
         await engine.insert_webhooks(lost)
@@ -133,7 +131,7 @@ async def test_a_webhook_whose_secrets_cannot_be_opened_stops_no_other(tmp_path:
         assert await read_states(engine, lost) == [DeliveryState.HELD]
 
 
-async def test_a_webhook_is_sent_to_again_when_its_key_is_restored(tmp_path: Path, fake_clock: FakeClock) -> None:
+async def test_deliveries_resume_when_the_key_of_a_webhook_is_restored(tmp_path: Path, fake_clock: FakeClock) -> None:
     webhook = make_verified_webhook()
     async with engine_with(tmp_path, fake_clock, "a") as engine:
         await engine.insert_webhooks(webhook)
@@ -148,9 +146,7 @@ async def test_a_webhook_is_sent_to_again_when_its_key_is_restored(tmp_path: Pat
         assert (after.state, after.secrets) == (WebhookState.ACTIVE, webhook.secrets)
 
 
-async def test_a_webhook_is_sent_to_again_when_its_owner_sets_a_new_secret(
-    tmp_path: Path, fake_clock: FakeClock
-) -> None:
+async def test_deliveries_resume_when_the_owner_sets_a_new_secret(tmp_path: Path, fake_clock: FakeClock) -> None:
     webhook = make_verified_webhook()
     async with engine_with(tmp_path, fake_clock, "a") as engine:
         await engine.insert_webhooks(webhook)
@@ -164,7 +160,7 @@ async def test_a_webhook_is_sent_to_again_when_its_owner_sets_a_new_secret(
         assert len(await run_dispatcher_rounds(engine)) == 1
 
 
-async def test_a_callback_that_cannot_be_decrypted_is_dead_leaves_a_gap_and_stops_no_other(
+async def test_an_unreadable_callback_is_dead_leaves_a_gap_and_affects_no_other(
     tmp_path: Path, fake_clock: FakeClock
 ) -> None:
     webhook = make_verified_webhook()
@@ -186,9 +182,7 @@ async def test_a_callback_that_cannot_be_decrypted_is_dead_leaves_a_gap_and_stop
 # -- what is sealed anew ----------------------------------------------------------------------------------------------------
 
 
-async def test_after_a_rotation_everything_is_sealed_anew_and_the_old_key_may_go(
-    tmp_path: Path, fake_clock: FakeClock
-) -> None:
+async def test_after_resealing_the_old_key_can_be_removed(tmp_path: Path, fake_clock: FakeClock) -> None:
     webhook, delivery = make_verified_webhook(), make_delivery(body=b'{"kept": true}')
     async with engine_with(tmp_path, fake_clock, "a") as engine:
         await engine.insert_webhooks(webhook)
@@ -220,7 +214,7 @@ async def test_a_process_killed_while_resealing_resumes_where_it_stopped(tmp_pat
         assert not any(delivery.is_unreadable for delivery in await engine.read_deliveries())
 
 
-async def test_values_that_cannot_be_opened_stay_unchanged(tmp_path: Path, fake_clock: FakeClock) -> None:
+async def test_unreadable_values_stay_unchanged(tmp_path: Path, fake_clock: FakeClock) -> None:
     lost, old = make_delivery(), make_delivery()
     async with engine_with(tmp_path, fake_clock, "a") as engine:
         await engine.insert_deliveries(lost)
@@ -235,7 +229,7 @@ async def test_values_that_cannot_be_opened_stay_unchanged(tmp_path: Path, fake_
         assert end.last_id is None
 
 
-async def test_sealing_anew_waits_for_a_store_that_cannot_be_written(tmp_path: Path, fake_clock: FakeClock) -> None:
+async def test_resealing_waits_for_an_unavailable_store(tmp_path: Path, fake_clock: FakeClock) -> None:
     async with engine_with(tmp_path, fake_clock, "a") as engine:
         await engine.insert_deliveries(make_delivery())
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:

@@ -1,4 +1,4 @@
-"""An upstream that is told to stop may answer once more: a result is the truth; an error says that it did as it was told."""
+"""An upstream may respond after a cancel request: a result counts; an error confirms the cancellation."""
 
 import asyncio
 

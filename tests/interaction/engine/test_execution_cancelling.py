@@ -1,4 +1,4 @@
-"""A call that somebody wants cancelled while it is driven: it may have run, be running, or never have left."""
+"""Cancelling a call that has a running execution: before its dispatch, while the tool runs, and after it."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How one leased call ends: with what its tool answered, or with what went wrong before and after the dispatch."""
+"""A leased call ends with the result of its tool or with a failure before or after the dispatch."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ from tests.support.engine import COMPLETED_RESULT, RESULT, Engine, OnProgress, S
 from tests.support.executions import lease_new_call, run_execution
 
 
-async def test_a_call_ends_with_what_its_tool_answered(engine: Engine) -> None:
+async def test_a_call_ends_with_the_result_of_its_tool(engine: Engine) -> None:
     call = await lease_new_call(engine)
 
     await run_execution(engine.make_execution(call, ScriptedUpstreams()))
@@ -78,7 +78,7 @@ async def test_a_bug_while_the_tool_runs_leaves_the_call_unknown(engine: Engine)
     assert (await engine.read_call(call)).outcome is CallOutcome.UNKNOWN
 
 
-async def test_a_driver_that_gives_up_by_itself_leaves_the_call_unknown(engine: Engine) -> None:
+async def test_a_driver_that_is_cancelled_from_inside_leaves_the_call_unknown(engine: Engine) -> None:
     call = await lease_new_call(engine)
 
     async def give_up(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
@@ -98,7 +98,7 @@ async def test_a_bug_before_the_dispatch_rejects_the_call(engine: Engine) -> Non
 
 
 async def test_a_leased_call_keeps_its_deadline_and_its_age(engine: Engine) -> None:
-    """What the drive writes is the row as it found it, with what happened to it."""
+    """The execution writes the row as it read it, with its own changes."""
     call = await lease_new_call(engine)
 
     await run_execution(engine.make_execution(call, ScriptedUpstreams()))

@@ -1,4 +1,4 @@
-"""A call whose time is up: while its tool runs, while its upstream is away, or while nobody drove it."""
+"""The deadline of a call passes while its tool runs, while its upstream is unreachable, or while it has no execution."""
 
 import pytest
 

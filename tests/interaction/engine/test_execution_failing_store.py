@@ -1,4 +1,4 @@
-"""A drive over a store that cannot be written for a while: an end that was seen is kept, and nothing unwritten is sent."""
+"""An execution over an unavailable store keeps an observed completion and sends nothing that is not committed."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ class InstantSleepClock(OffsetClock):
         await asyncio.sleep(0)
 
 
-async def test_an_end_that_was_seen_is_written_down_as_soon_as_the_store_takes_it(
+async def test_an_observed_completion_is_written_as_soon_as_the_store_accepts_it(
     engine: Engine, unsteady: FailingStore
 ) -> None:
     call, clock = await lease_new_call(engine), InstantSleepClock()
@@ -76,7 +76,7 @@ async def test_a_call_with_a_handle_is_handed_back_when_the_store_cannot_be_writ
     assert (back.phase, back.handle, back.runs, back.outcome) == (CallPhase.QUEUED, handle, 1, None)
 
 
-async def test_an_end_that_the_store_does_not_take_is_left_to_the_next_process_once_this_one_must_end(
+async def test_after_the_abort_an_unwritten_completion_is_left_to_the_next_process(
     engine: Engine, unsteady: FailingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     call, halt = await lease_new_call(engine), ShutdownSignal()
@@ -116,7 +116,7 @@ async def test_a_runner_stops_while_the_store_fails_and_the_next_start_records_t
     assert {(await engine.read_call(each)).outcome for each in (call, *others)} == {CallOutcome.UNKNOWN}
 
 
-async def test_an_end_is_tried_once_more_after_the_cut(engine: Engine, unsteady: FailingStore) -> None:
+async def test_a_completion_has_one_more_attempt_after_the_abort(engine: Engine, unsteady: FailingStore) -> None:
     call, halt = await lease_new_call(engine), ShutdownSignal()
 
     async def end_late(driven_call: Call, on_progress: OnProgress) -> CallCompletion:

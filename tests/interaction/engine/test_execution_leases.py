@@ -1,4 +1,4 @@
-"""Only the holder of a call's lease writes down what became of it."""
+"""Only the lease holder of a call writes its outcome."""
 
 from ringback.domain.call import CallOutcome, failed_completion
 from tests.support.calls import notify_execution
@@ -6,21 +6,21 @@ from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams
 from tests.support.executions import executing, lease_new_call, replace_lease, run_execution
 
 
-async def test_a_lost_lease_calls_the_upstream_off_and_writes_nothing(engine: Engine) -> None:
+async def test_a_lost_lease_cancels_upstream_and_writes_nothing(engine: Engine) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
-    drive = engine.make_execution(call, ScriptedUpstreams(tool))
+    execution = engine.make_execution(call, ScriptedUpstreams(tool))
 
-    async with executing(drive):
+    async with executing(execution):
         await tool.wait_until_inside(1)
         taken = await replace_lease(engine, call)
-        drive.abandon_lease()
+        execution.abandon_lease()
 
     assert len(tool.cancelled) == 1
     assert await engine.read_call(call) == taken
     assert await engine.read_events() == []
 
 
-async def test_a_lease_that_was_lost_unnoticed_writes_nothing(engine: Engine) -> None:
+async def test_an_execution_with_an_outdated_token_writes_nothing(engine: Engine) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
 
     async with executing(engine.make_execution(call, ScriptedUpstreams(tool))):

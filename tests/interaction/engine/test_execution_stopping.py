@@ -1,4 +1,4 @@
-"""A drive that has to stop: what was not sent is handed back, what was sent may end, and what is cut off is unknown."""
+"""At shutdown an unsent call is handed back, a dispatched one may end, and an aborted one is unknown."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -66,9 +66,7 @@ class SlowClosingUpstreams(ScriptedUpstreams):
 
 
 @pytest.mark.requirement("R35")
-async def test_a_result_that_has_come_is_kept_also_when_its_session_is_cut_off(
-    engine: Engine, halt: ShutdownSignal
-) -> None:
+async def test_a_result_counts_even_if_its_session_is_aborted(engine: Engine, halt: ShutdownSignal) -> None:
     call = await lease_new_call(engine)
     upstreams = SlowClosingUpstreams()
 
@@ -122,7 +120,7 @@ async def test_a_dispatched_call_goes_on_while_the_service_stops(engine: Engine,
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_that_is_cut_off_may_have_run_so_it_is_unknown(engine: Engine, halt: ShutdownSignal) -> None:
+async def test_a_call_that_is_aborted_may_have_run_so_it_is_unknown(engine: Engine, halt: ShutdownSignal) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
 
     async with executing(engine.make_execution(call, ScriptedUpstreams(tool), halt=halt)):

@@ -1,4 +1,4 @@
-"""The janitor: what the dead have left is put right, and what is past its day goes, in the right order."""
+"""The janitor recovers the work of dead processes and removes expired rows in the right order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -66,20 +66,20 @@ async def test_a_dispatched_call_whose_runner_died_is_unknown_and_is_not_run_aga
 
 
 @pytest.mark.requirement("R35")
-async def test_a_call_that_never_left_is_queued_again(still: Engine, fake_clock: FakeClock) -> None:
+async def test_a_call_that_was_not_dispatched_is_queued_again(still: Engine, fake_clock: FakeClock) -> None:
     call = make_call()
     await still.lease_call(call)
     fake_clock.advance(DEAD_AFTER_SECONDS)
 
-    with still.store.signals.listen(CALL_QUEUED_TOPIC) as bell:
+    with still.store.signals.listen(CALL_QUEUED_TOPIC) as waiter:
         await still.make_janitor().run_once()
-        assert await bell.wait(WAIT_SECONDS)
+        assert await waiter.wait(WAIT_SECONDS)
 
     assert await still.read_call(call) == replace(call, updated_at=fake_clock.now())
     assert await still.read_events() == []
 
 
-async def test_a_call_that_never_left_and_is_not_wanted_any_more_is_cancelled(still: Engine) -> None:
+async def test_a_call_that_was_not_dispatched_ends_if_its_cancellation_was_requested(still: Engine) -> None:
     call = make_call(phase=CallPhase.RUNNING, cancel_requested=True)
     await still.insert_calls(call)
 
@@ -88,7 +88,7 @@ async def test_a_call_that_never_left_and_is_not_wanted_any_more_is_cancelled(st
     assert (await still.read_call(call)).outcome is CallOutcome.CANCELLED
 
 
-async def test_a_runner_that_could_not_prolong_its_leases_gets_some_grace(still: Engine, fake_clock: FakeClock) -> None:
+async def test_an_expired_lease_has_a_grace_period_before_recovery(still: Engine, fake_clock: FakeClock) -> None:
     call = await insert_dispatched_call(still, make_call())
     fake_clock.advance(DEAD_AFTER_SECONDS - 0.001)
 
@@ -132,15 +132,15 @@ async def test_the_janitor_grants_a_grace_before_it_times_out_a_queued_call_with
 
 
 @pytest.mark.requirement("R27")
-async def test_a_delivery_whose_dispatcher_died_goes_again(still: Engine, fake_clock: FakeClock) -> None:
+async def test_a_delivery_whose_dispatcher_died_is_sent_again(still: Engine, fake_clock: FakeClock) -> None:
     leased = {"state": DeliveryState.LEASED, "lease_token": "lease_1", "attempts": 1}
     lapsed = make_delivery(**leased, lease_until=START)
     held = make_delivery(**leased, lease_until=START + timedelta(seconds=1))
     await still.insert_deliveries(lapsed, held)
 
-    with still.store.signals.listen(DELIVERY_DUE_TOPIC) as bell:
+    with still.store.signals.listen(DELIVERY_DUE_TOPIC) as waiter:
         await still.make_janitor().run_once()
-        assert await bell.wait(WAIT_SECONDS)
+        assert await waiter.wait(WAIT_SECONDS)
 
     again = await still.read_delivery(lapsed)
     assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
@@ -151,7 +151,9 @@ async def test_a_delivery_whose_dispatcher_died_goes_again(still: Engine, fake_c
 
 
 @pytest.mark.requirement("R33")
-async def test_an_expired_call_goes_with_its_result_and_leaves_a_memory(still: Engine, fake_clock: FakeClock) -> None:
+async def test_an_expired_call_is_removed_with_its_result_and_leaves_a_tombstone(
+    still: Engine, fake_clock: FakeClock
+) -> None:
     call = await still.finish_call(make_call(idempotency_key="once"))
     fake_clock.advance(7 * DAY - 0.001)
     await still.make_janitor().run_once()
@@ -180,9 +182,7 @@ async def test_a_running_call_never_expires(still: Engine, fake_clock: FakeClock
     assert (await still.read_call(call)).status is CallStatus.WORKING
 
 
-async def test_results_go_before_events_and_events_before_the_memory_of_the_call(
-    still: Engine, fake_clock: FakeClock
-) -> None:
+async def test_results_expire_before_events_and_events_before_tombstones(still: Engine, fake_clock: FakeClock) -> None:
     call = await still.finish_call(make_call(idempotency_key="once"))
 
     async def there(tx: Transaction) -> tuple[bool, bool, bool]:
@@ -202,7 +202,9 @@ async def test_results_go_before_events_and_events_before_the_memory_of_the_call
     assert seen == [(False, True, True), (False, False, True), (False, False, False)]
 
 
-async def test_old_deliveries_go_with_their_attempts_and_open_ones_stay(still: Engine, fake_clock: FakeClock) -> None:
+async def test_old_deliveries_are_removed_with_their_attempts_and_open_ones_stay(
+    still: Engine, fake_clock: FakeClock
+) -> None:
     ended = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
     waiting = make_delivery()
     await still.insert_deliveries(ended, waiting)
@@ -215,7 +217,7 @@ async def test_old_deliveries_go_with_their_attempts_and_open_ones_stay(still: E
     assert await still.read_attempts(ended) == []
 
 
-async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engine) -> None:
+async def test_an_expired_webhook_stays_until_it_has_no_open_delivery(still: Engine) -> None:
     webhook = make_webhook(expires_at=START)
     delivery = make_delivery(webhook_id=webhook.id, state=DeliveryState.LEASED, lease_token="lease_1",
                           lease_until=START + timedelta(seconds=30))  # fmt: skip
@@ -240,7 +242,7 @@ async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engin
         {"tombstone_seconds": 13 * DAY},
     ],
 )
-def test_retention_periods_that_must_be_longer_than_others_are_checked(out_of_order: dict[str, Any]) -> None:
+def test_retention_periods_out_of_order_are_rejected(out_of_order: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="Retention must be in order"):
         Retention(**out_of_order)
 
@@ -254,7 +256,7 @@ def test_equal_retention_periods_are_accepted() -> None:
 # -- rounds -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: FakeClock) -> None:
+async def test_a_large_backlog_is_processed_in_batches(still: Engine, fake_clock: FakeClock) -> None:
     calls = [make_call() for _ in range(5)]
     await still.insert_calls(*calls)
     fake_clock.advance(3600)
@@ -266,7 +268,7 @@ async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: 
     assert {(await still.read_call(call)).outcome for call in calls} == {CallOutcome.REJECTED}
 
 
-async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more_to_do(
+async def test_the_pause_between_rounds_is_short_while_there_is_more_to_do(
     still: Engine, still_unsteady: FailingStore
 ) -> None:
     calls = [make_call(phase=CallPhase.RUNNING, cancel_requested=True) for _ in range(5)]
@@ -291,7 +293,7 @@ async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more
     assert still_unsteady.refusals == 0
 
 
-async def test_a_chore_that_always_fills_its_batch_leaves_every_other_its_turn(
+async def test_a_task_that_always_fills_its_batch_does_not_delay_the_others(
     still: Engine, fake_clock: FakeClock
 ) -> None:
     old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
@@ -316,7 +318,7 @@ class StoreFailingOnce(StoreWrapper):
         return await super().write(work)
 
 
-async def test_a_chore_that_always_fails_costs_the_others_nothing_but_the_rest_of_a_round(
+async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
     still: Engine, fake_clock: FakeClock
 ) -> None:
     old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
@@ -336,7 +338,7 @@ async def test_a_chore_that_always_fails_costs_the_others_nothing_but_the_rest_o
 
 
 @pytest.mark.requirement("R35")
-async def test_a_start_voids_every_lease_and_mends_what_it_was_for(still: Engine) -> None:
+async def test_a_start_voids_earlier_leases_and_recovers_their_work(still: Engine) -> None:
     """Nobody else serves this store, so whoever held a lease in it is dead, however fresh the lease is."""
     lost, waiting = await insert_dispatched_call(still, make_call()), make_call()
     await still.lease_call(waiting)

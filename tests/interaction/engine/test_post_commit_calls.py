@@ -1,4 +1,4 @@
-"""A call that is started while its upstream has room is leased in the unit that stores it, by the same rules as any other."""
+"""A call whose upstream has capacity is leased in the transaction that inserts it, by the same rules as any other."""
 
 import asyncio
 from typing import Any
@@ -15,11 +15,11 @@ from tests.support.engine import OWNER, BlockingTool, Engine, ScriptedUpstreams
 from tests.support.examples import ALICE, BOB
 
 FAR_DEADLINE = {"poll_seconds": 3600.0}
-"""Whoever is served was leased at birth, or rung for."""
+"""Polling never helps: each call must be leased at its start or by a notification."""
 
 
 async def start(engine: Engine, *calls: Call, fails: bool = False, leases: CallLeases | None = None) -> None:
-    """Start calls as the service does, all in one unit of work."""
+    """Start calls as the service does, all in one transaction."""
     prepare_leases = engine.post_commit.consumer
     leases = leases or (prepare_leases() if prepare_leases is not None else None)
 
@@ -42,7 +42,7 @@ def make_calls(engine: Engine, count: int, **over: Any) -> list[Call]:
 
 
 async def run_queued_calls(engine: Engine) -> None:
-    """Until the runner has looked at the queue once, and takes what is born."""
+    """Wait until the runner has polled the queue once and grants leases."""
     (first,) = make_calls(engine, 1)
     await engine.insert_calls(first)
     await engine.wait_until_final(first)

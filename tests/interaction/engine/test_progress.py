@@ -73,10 +73,10 @@ async def execute_with_progress(engine: Engine, call: Call, *steps: int, unstead
     written = engine.store.signals.listen(f"call:{call.id}")
 
     async def report_progress(driven: Call, on_progress: OnProgress) -> CallCompletion:
-        with written as bell:
+        with written as waiter:
             await on_progress(make_progress(steps[0]))
             if unsteady is None:
-                await bell.wait(WAIT_SECONDS)
+                await waiter.wait(WAIT_SECONDS)
             for number in steps[1:]:
                 await on_progress(make_progress(number))
         return COMPLETED_RESULT
@@ -86,7 +86,7 @@ async def execute_with_progress(engine: Engine, call: Call, *steps: int, unstead
 
 @pytest.mark.requirement("R03")
 @pytest.mark.requirement("R12")
-async def test_the_last_progress_is_kept_on_the_call_also_when_it_had_no_event_of_its_own(engine: Engine) -> None:
+async def test_the_completion_stores_the_last_progress(engine: Engine) -> None:
     call = await engine.lease_call(make_call(deadline_at=engine.clock.now().replace(year=2100)))
 
     await execute_with_progress(engine, call, 1, 2, 3)

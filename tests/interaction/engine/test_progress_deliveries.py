@@ -1,4 +1,4 @@
-"""Callbacks that tell of progress: tried twice, within a minute, and never once something newer has happened."""
+"""Progress callbacks have two attempts within a minute, and none once a newer event exists."""
 
 import httpx
 import pytest
@@ -58,7 +58,7 @@ async def test_progress_is_tried_twice_within_a_minute_and_leaves_no_gap(
     assert (await still.read_webhook(told.webhook_id)).missed_from is None
 
 
-async def test_newer_progress_takes_the_place_of_what_was_not_sent_yet(still: Engine, call: Call) -> None:
+async def test_newer_progress_replaces_unsent_progress(still: Engine, call: Call) -> None:
     older, newer = await progress(still, call, 1), await progress(still, call, 2)
 
     assert await state(still, older) is DeliveryState.CANCELLED
@@ -68,7 +68,7 @@ async def test_newer_progress_takes_the_place_of_what_was_not_sent_yet(still: En
     assert await state(still, newer) is DeliveryState.DELIVERED
 
 
-async def test_the_end_takes_the_place_of_progress(still: Engine, call: Call) -> None:
+async def test_the_completion_replaces_unsent_progress(still: Engine, call: Call) -> None:
     older = await progress(still, call, 1)
     await end(still, call)
     board = ReceiversByHost()
@@ -96,7 +96,7 @@ async def test_progress_that_failed_is_not_tried_again_once_something_newer_has_
     assert (ended.state, ended.attempts) == (DeliveryState.CANCELLED, 1)
 
 
-async def test_progress_of_one_call_is_no_matter_of_another(still: Engine, call: Call) -> None:
+async def test_progress_of_one_call_does_not_affect_another_call(still: Engine, call: Call) -> None:
     told = await progress(still, call, 1)
     await progress(still, await still.lease_call(make_call()), 1)
     await still.finish_call(make_call())

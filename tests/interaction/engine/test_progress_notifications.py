@@ -1,4 +1,4 @@
-"""Progress of a running call reaches whoever listens as it happens, and not at the pace at which it is stored."""
+"""Listeners receive each progress notification at once, although only some are stored."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which calls run now: each upstream as many as it takes, each principal its turn, and nobody waits for another's trouble."""
+"""Each upstream runs calls up to its capacity, principals take turns, and a broken upstream delays no other."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ MANY = 300
 # -- how many at once, and who is next --------------------------------------------------------------------------------------
 
 
-async def test_an_upstream_gets_as_many_calls_at_once_as_it_takes(engine: Engine) -> None:
+async def test_an_upstream_runs_as_many_calls_at_once_as_its_capacity(engine: Engine) -> None:
     calls, tool = make_calls(engine, 7), BlockingTool()
     await engine.insert_calls(*calls)
 
@@ -57,7 +57,7 @@ async def test_principals_take_turns_on_a_busy_upstream(engine: Engine) -> None:
 
 
 @pytest.mark.requirement("R28")
-async def test_hundreds_of_calls_to_one_upstream_are_inside_at_once(engine: Engine) -> None:
+async def test_hundreds_of_calls_run_at_once_on_one_upstream(engine: Engine) -> None:
     stage, calls = ControlledUpstream(), make_calls(engine, MANY, upstream="stage", tool="hold", arguments={})
     await engine.insert_calls(*calls)
 
@@ -85,7 +85,7 @@ async def test_an_unreachable_upstream_does_not_delay_the_others(engine: Engine)
     assert {(call.status, call.dispatched_at, call.lease_token) for call in left} == {(CallStatus.WORKING, None, None)}
 
 
-async def test_a_call_that_is_queued_later_is_begun_at_once(engine: Engine) -> None:
+async def test_a_call_queued_later_begins_at_once(engine: Engine) -> None:
     (call,) = make_calls(engine, 1)
 
     async with engine.running_runner(ScriptedUpstreams(), poll_seconds=3600.0):
@@ -111,7 +111,7 @@ async def test_a_store_that_fails_for_a_while_delays_calls_and_loses_none(
 # -- cancelling -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_storm_of_cancellations_calls_every_one_of_them_off(engine: Engine) -> None:
+async def test_hundreds_of_cancellations_at_once_all_take_effect(engine: Engine) -> None:
     stage, calls = ControlledUpstream(), make_calls(engine, 60, upstream="stage", tool="hold", arguments={})
     await engine.insert_calls(*calls)
 

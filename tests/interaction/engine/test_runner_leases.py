@@ -1,4 +1,4 @@
-"""Leases of running calls: prolonged while they are driven, let go when they are not, and never trusted to their end."""
+"""The runner extends the leases of running calls, lets others expire, and never trusts a lease to its end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +35,7 @@ QUICK = {"heartbeat_seconds": 0.01}
 # -- leases -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_heartbeat_prolongs_the_leases_of_running_calls(engine: Engine) -> None:
+async def test_the_heartbeat_extends_the_leases_of_running_calls(engine: Engine) -> None:
     (call,), tool = make_calls(engine, 1), BlockingTool()
     await engine.insert_calls(call)
 
@@ -137,7 +137,7 @@ async def test_the_lease_of_an_abandoned_call_expires(engine: Engine) -> None:
     await asyncio.wait_for(work, WAIT_SECONDS)
 
 
-async def test_a_bug_with_one_call_is_no_business_of_the_others(engine: Engine) -> None:
+async def test_a_bug_in_one_execution_does_not_affect_the_others(engine: Engine) -> None:
     unlucky, *others = make_calls(engine, 10)
 
     async def stumble(call: Call, on_progress: OnProgress) -> CallCompletion:
@@ -164,7 +164,7 @@ class BreakableUpstreams(ScriptedUpstreams):
 
 
 @pytest.mark.requirement("R35")
-async def test_a_runner_that_failed_and_is_started_again_runs_nothing_twice(engine: Engine) -> None:
+async def test_a_restarted_runner_runs_no_call_twice(engine: Engine) -> None:
     (cut, next_one), tool = make_calls(engine, 2), BlockingTool()
     upstreams = BreakableUpstreams(tool)
     runner, stop = engine.make_runner(upstreams), asyncio.Event()
@@ -204,7 +204,7 @@ def test_a_lease_is_not_trusted_to_its_end() -> None:
 
 
 @pytest.mark.requirement("R35")
-async def test_a_runner_that_cannot_prolong_its_leases_stops_its_executions_and_writes_nothing(
+async def test_a_runner_that_cannot_extend_its_leases_stops_its_executions_and_writes_nothing(
     engine: Engine, unsteady: FailingStore
 ) -> None:
     calls, tool, clock = make_calls(engine, 2), BlockingTool(), ManualClock()
@@ -237,7 +237,7 @@ class StalledStore(StoreWrapper):
 
 
 @pytest.mark.requirement("R35")
-async def test_a_heartbeat_that_never_returns_is_as_bad_as_one_that_fails(engine: Engine) -> None:
+async def test_a_heartbeat_that_hangs_counts_as_failed(engine: Engine) -> None:
     (call,), tool, store, clock = make_calls(engine, 1), BlockingTool(), StalledStore(engine.store), ManualClock()
     await engine.insert_calls(call)
 

@@ -1,4 +1,4 @@
-"""A runner that is told to stop: it begins nothing, waits for what runs as long as it may, and hands back the rest."""
+"""A stopped runner begins no call, waits for running ones up to the drain time, and hands back the rest."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.calls import make_calls
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams
 
 
-async def test_a_stopped_runner_waits_for_what_runs_and_begins_nothing(engine: Engine) -> None:
+async def test_a_stopped_runner_waits_for_running_calls_and_begins_none(engine: Engine) -> None:
     (running, queued), tool = make_calls(engine, 2), BlockingTool()
     await engine.insert_calls(running)
 
@@ -24,7 +24,7 @@ async def test_a_stopped_runner_waits_for_what_runs_and_begins_nothing(engine: E
 
 
 @pytest.mark.requirement("R33")
-async def test_calls_that_run_at_the_end_of_the_drain_are_cut_off_and_end_as_unknown(engine: Engine) -> None:
+async def test_calls_that_still_run_after_the_drain_end_as_unknown(engine: Engine) -> None:
     (running, waiting), tool = [*make_calls(engine, 1), *make_calls(engine, 1, upstream="away")], BlockingTool()
     await engine.insert_calls(running, waiting)
     upstreams = ScriptedUpstreams(tool, capacity={"git": 1, "away": 1}, away=frozenset({"away"}))
@@ -38,7 +38,7 @@ async def test_calls_that_run_at_the_end_of_the_drain_are_cut_off_and_end_as_unk
     assert (await engine.read_call(waiting)).lease_token is None
 
 
-async def test_the_next_runner_takes_up_what_was_handed_back(engine: Engine) -> None:
+async def test_the_next_runner_continues_calls_that_were_handed_back(engine: Engine) -> None:
     (call,) = make_calls(engine, 1)
     await engine.insert_calls(call)
     away = ScriptedUpstreams(away=frozenset({"git"}))

@@ -1,4 +1,4 @@
-"""Questions of a tool in its call's own session, put to the call and answered."""
+"""Elicitations in a legacy session that serves one call."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,17 +27,17 @@ def make_context() -> ScriptedLegacySession:
 
 async def wait_until(reached: Callable[[], Any]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while not reached():  # noqa: ASYNC110 - a list of a fake rings no bell
+        while not reached():  # noqa: ASYNC110 - a list sends no notification
             await asyncio.sleep(0)
 
 
 class RunningElicitation:
     """A tool's work, beside which questions come and go."""
 
-    def __init__(self, session: ScriptedLegacySession, desk: RecordingCallContext) -> None:
+    def __init__(self, session: ScriptedLegacySession, context: RecordingCallContext) -> None:
         self._session = session
         self._done = asyncio.Event()
-        self._task = asyncio.create_task(run_with_elicitations(session, desk, self._work()))
+        self._task = asyncio.create_task(run_with_elicitations(session, context, self._work()))
 
     async def receive_elicitation(self, name: str, asked: dict[str, Any] | None) -> None:
         await wait_until(lambda: self._session.on_elicitation is not None)
@@ -55,70 +55,70 @@ class RunningElicitation:
         return "done"
 
 
-async def test_questions_are_answered_one_by_one_as_the_answers_come() -> None:
-    session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
-    working = RunningElicitation(session, desk)
-    await working.receive_elicitation("1", question())
-    await working.receive_elicitation("2", question("Sure?"))
-    await wait_until(lambda: len(desk.call.input_requests) == 2)
-    keys = {request.name: key for key, request in desk.call.input_requests.items()}
+async def test_each_elicitation_is_answered_when_its_answer_arrives() -> None:
+    session, context = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
+    running = RunningElicitation(session, context)
+    await running.receive_elicitation("1", question())
+    await running.receive_elicitation("2", question("Sure?"))
+    await wait_until(lambda: len(context.call.input_requests) == 2)
+    keys = {request.name: key for key, request in context.call.input_requests.items()}
 
-    desk.answer_input({keys["2"]: ACCEPTED_ANSWER})
+    context.answer_input({keys["2"]: ACCEPTED_ANSWER})
     await wait_until(lambda: session.sent_responses)
-    still_asked = [request.name for request in desk.call.input_requests.values()]
-    desk.answer_input({keys["1"]: ACCEPTED_ANSWER})
+    still_open = [request.name for request in context.call.input_requests.values()]
+    context.answer_input({keys["1"]: ACCEPTED_ANSWER})
     await wait_until(lambda: len(session.sent_responses) == 2)
 
-    assert await working.result() == "done"
-    assert still_asked == ["1"]
+    assert await running.result() == "done"
+    assert still_open == ["1"]
     assert session.sent_responses == [("2", ACCEPTED_ANSWER), ("1", ACCEPTED_ANSWER)]
-    assert (desk.call.status, desk.call.input_responses) == (CallStatus.WORKING, {})
+    assert (context.call.status, context.call.input_responses) == (CallStatus.WORKING, {})
 
 
 async def test_an_elicitation_that_is_withdrawn_is_removed() -> None:
-    session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
-    working = RunningElicitation(session, desk)
-    await working.receive_elicitation("1", question())
-    await wait_until(lambda: desk.call.input_requests)
-    await working.receive_elicitation("1", None)
-    await wait_until(lambda: not desk.call.input_requests)
+    session, context = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
+    running = RunningElicitation(session, context)
+    await running.receive_elicitation("1", question())
+    await wait_until(lambda: context.call.input_requests)
+    await running.receive_elicitation("1", None)
+    await wait_until(lambda: not context.call.input_requests)
 
-    assert await working.result() == "done"
-    assert desk.call.status is CallStatus.WORKING
+    assert await running.result() == "done"
+    assert context.call.status is CallStatus.WORKING
 
 
-async def test_an_elicitation_recorded_earlier_is_continued_and_answered_by_its_name() -> None:
-    desk = RecordingCallContext(INPUT_REQUIRED_CALL)
-    await desk.request_input({"7": question()})
+async def test_an_elicitation_stored_by_an_earlier_process_is_answered_by_its_name() -> None:
+    context = RecordingCallContext(INPUT_REQUIRED_CALL)
+    await context.request_input({"7": question()})
     session = make_context()
-    working = RunningElicitation(session, desk)
+    running = RunningElicitation(session, context)
     await wait_until(lambda: session.on_elicitation is not None)
-    round_before = desk.call.input_round
+    round_before = context.call.input_round
 
-    desk.answer_input(dict.fromkeys(desk.call.input_requests, ACCEPTED_ANSWER))
+    context.answer_input(dict.fromkeys(context.call.input_requests, ACCEPTED_ANSWER))
     await wait_until(lambda: session.sent_responses)
 
-    assert await working.result() == "done"
+    assert await running.result() == "done"
     assert session.sent_responses == [("7", ACCEPTED_ANSWER)]
-    assert desk.call.input_round == round_before
+    assert context.call.input_round == round_before
 
 
-async def test_more_than_can_be_kept_fails_the_call() -> None:
-    session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
-    working = RunningElicitation(session, desk)
-    await working.receive_elicitation("1", question("x" * INPUT_BYTES_MAX))
+async def test_too_many_elicitations_fail_the_call() -> None:
+    session, context = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
+    running = RunningElicitation(session, context)
+    await running.receive_elicitation("1", question("x" * INPUT_BYTES_MAX))
 
-    ending = await working.result(let_go=False)
+    completion = await running.result(let_go=False)
 
-    assert isinstance(ending, CallCompletion)
-    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
+    assert isinstance(completion, CallCompletion)
+    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
 
 
-async def test_elicitations_are_declined_when_the_starter_cannot_answer() -> None:
+async def test_elicitations_are_not_handled_for_a_call_that_accepts_no_input() -> None:
     session = make_context()
-    working = RunningElicitation(session, RecordingCallContext(CALL))
+    running = RunningElicitation(session, RecordingCallContext(CALL))
     for _ in range(10):
         await asyncio.sleep(0)
 
     assert session.on_elicitation is None
-    assert await working.result() == "done"
+    assert await running.result() == "done"

@@ -1,4 +1,4 @@
-"""The driver for tasks of 2025-11-25 over a session that answers what a test wants."""
+"""The driver for tasks of 2025-11-25 over a session with scripted responses."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,8 +31,8 @@ SESSION = LegacySessionId(session_id="s1", protocol_version="2025-11-25")
 SAVED_HANDLE = replace(CALL, handle=make_legacy_task_handle("t1", SESSION))
 
 
-async def run(session: ScriptedSession, desk: RecordingCallContext) -> CallCompletion:
-    return await LegacyTaskDriver(clock=FakeClock()).run_call(session, desk)
+async def run(session: ScriptedSession, context: RecordingCallContext) -> CallCompletion:
+    return await LegacyTaskDriver(clock=FakeClock()).run_call(session, context)
 
 
 class SessionWithTool(ScriptedSession):
@@ -59,34 +59,34 @@ class SessionWithTool(ScriptedSession):
         ({}, {"execution": {"taskSupport": "required"}}, False),
     ],
 )
-def test_a_call_becomes_a_task_when_the_server_and_the_tool_say_so(
+def test_a_call_runs_as_a_task_if_the_server_and_the_tool_declare_it(
     capabilities: dict[str, Any], tool: dict[str, Any] | None, *, expected: bool
 ) -> None:
     assert runs_as_task(SessionWithTool(capabilities, tool), "work") is expected
 
 
-async def test_a_server_that_answers_at_once_has_answered() -> None:
-    desk = RecordingCallContext(CALL)
+async def test_a_result_instead_of_a_task_completes_the_call() -> None:
+    context = RecordingCallContext(CALL)
 
-    assert (await run(ScriptedSession(RESULT), desk)).outcome is CallOutcome.RESULT
-    assert desk.saved_handles == []
+    assert (await run(ScriptedSession(RESULT), context)).outcome is CallOutcome.RESULT
+    assert context.saved_handles == []
 
 
 @pytest.mark.parametrize("task", [None, {}, {"taskId": ""}, {"taskId": 1}, {"taskId": "x" * 2000}])
-async def test_a_task_that_cannot_be_found_again_is_an_upstream_error(task: Any) -> None:
-    desk = RecordingCallContext(CALL)
+async def test_a_task_without_a_usable_id_is_an_upstream_error(task: Any) -> None:
+    context = RecordingCallContext(CALL)
 
-    ending = await run(ScriptedSession({"task": task}), desk)
+    completion = await run(ScriptedSession({"task": task}), context)
 
-    assert (ending.outcome, desk.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
+    assert (completion.outcome, context.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
 
 
 async def test_the_handle_is_saved_before_any_other_request() -> None:
-    session, desk = ScriptedSession({"task": WORKING}, WORKING, COMPLETED, RESULT), RecordingCallContext(CALL)
+    session, context = ScriptedSession({"task": WORKING}, WORKING, COMPLETED, RESULT), RecordingCallContext(CALL)
 
-    ending = await run(session, desk)
+    completion = await run(session, context)
 
-    assert (ending.outcome, desk.saved_handles) == (CallOutcome.RESULT, [make_legacy_task_handle("t1", None)])
+    assert (completion.outcome, context.saved_handles) == (CallOutcome.RESULT, [make_legacy_task_handle("t1", None)])
     assert [method for method, _ in session.requests] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
     assert session.requests[0][1]["task"]["ttl"] == (3600 + 24 * 3600) * 1000
 
@@ -112,19 +112,19 @@ async def test_an_upstream_that_no_longer_knows_the_task_ends_the_call_as_unknow
     assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.UNKNOWN
 
 
-async def test_a_session_that_is_forgotten_is_not_the_end_of_its_tasks() -> None:
+async def test_a_task_survives_the_loss_of_its_session() -> None:
     session = ScriptedSession(SessionNotFound("forgotten"), COMPLETED, RESULT)
 
     assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT
     assert session.scripted_legacy_session.rejoin_count == 1
 
 
-async def test_a_missing_connection_ends_the_execution_and_not_the_call() -> None:
+async def test_an_unsent_request_is_raised_and_does_not_end_the_call() -> None:
     with pytest.raises(RequestNotSent):
         await run(ScriptedSession(RequestNotSent("away")), RecordingCallContext(SAVED_HANDLE))
 
 
-async def test_a_refusal_while_input_is_wanted_says_nothing_of_the_end() -> None:
+async def test_a_rejected_result_request_of_a_task_that_needs_input_does_not_end_the_call() -> None:
     session = ScriptedSession({**WORKING, "status": "input_required"}, TASK_NOT_FOUND, COMPLETED, RESULT)
 
     assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT
@@ -134,7 +134,9 @@ async def test_a_refusal_while_input_is_wanted_says_nothing_of_the_end() -> None
     ("reply", "outcome"),
     [({**WORKING, "status": "cancelled"}, CallOutcome.CANCELLED), (WORKING, None), (TASK_NOT_FOUND, None)],
 )
-async def test_only_a_task_that_is_cancelled_by_then_ends_the_call(reply: Any, outcome: CallOutcome | None) -> None:
-    ending = await LegacyTaskDriver(clock=FakeClock()).cancel_call(ScriptedSession(reply), SAVED_HANDLE)
+async def test_a_cancel_request_ends_the_call_only_if_the_task_is_cancelled(
+    reply: Any, outcome: CallOutcome | None
+) -> None:
+    completion = await LegacyTaskDriver(clock=FakeClock()).cancel_call(ScriptedSession(reply), SAVED_HANDLE)
 
-    assert (ending and ending.outcome) is outcome
+    assert (completion and completion.outcome) is outcome

@@ -1,4 +1,4 @@
-"""The plain driver over a session that answers what a test wants."""
+"""The plain driver over a session with scripted responses."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,34 +25,34 @@ TEXT = {"type": "text", "text": "done"}
 
 
 async def run(session: ScriptedSession, **changes: Any) -> tuple[CallCompletion, list[Progress]]:
-    desk = RecordingCallContext(replace(CALL, **changes))
-    return await PlainDriver().run_call(session, desk), desk.progress_reports
+    context = RecordingCallContext(replace(CALL, **changes))
+    return await PlainDriver().run_call(session, context), context.progress_reports
 
 
-async def test_a_result_is_kept_as_it_came() -> None:
+async def test_a_result_is_kept_unchanged() -> None:
     result = {
         "content": [TEXT, {"type": "hologram", "x": 1}],
         "structuredContent": [1],
         "_meta": {"ui": {"a": None}},
         "new": 1,
     }
-    ending, _ = await run(ScriptedSession(result))
+    completion, _ = await run(ScriptedSession(result))
 
-    assert ending.outcome is CallOutcome.RESULT
-    assert ending.result == jsontext.dumps(result)
+    assert completion.outcome is CallOutcome.RESULT
+    assert completion.result == jsontext.dumps(result)
 
 
-async def test_null_for_what_a_server_leaves_out_is_no_failure_and_is_not_kept() -> None:
-    ending, _ = await run(ScriptedSession({"content": [TEXT], "_meta": None, "isError": None}))
+async def test_null_members_are_valid_and_not_kept() -> None:
+    completion, _ = await run(ScriptedSession({"content": [TEXT], "_meta": None, "isError": None}))
 
-    assert ending.outcome is CallOutcome.RESULT
-    assert ending.result == jsontext.dumps({"content": [TEXT]})
+    assert completion.outcome is CallOutcome.RESULT
+    assert completion.result == jsontext.dumps({"content": [TEXT]})
 
 
 async def test_a_tool_error_differs_from_a_protocol_error() -> None:
-    ending, _ = await run(ScriptedSession({"content": [TEXT], "isError": True}))
+    completion, _ = await run(ScriptedSession({"content": [TEXT], "isError": True}))
 
-    assert ending.outcome is CallOutcome.TOOL_ERROR
+    assert completion.outcome is CallOutcome.TOOL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ async def test_a_tool_error_differs_from_a_protocol_error() -> None:
     ],
 )
 async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept: dict[str, Any] | None) -> None:
-    ending, _ = await run(ScriptedSession({"content": [TEXT], "_meta": meta}))
+    completion, _ = await run(ScriptedSession({"content": [TEXT], "_meta": meta}))
 
-    assert ending.result is not None
-    assert jsontext.loads(ending.result).get("_meta") == kept
+    assert completion.result is not None
+    assert jsontext.loads(completion.result).get("_meta") == kept
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept:
     ],
 )
 async def test_an_invalid_result_is_an_upstream_error(result: dict[str, Any]) -> None:
-    ending, _ = await run(ScriptedSession(result))
+    completion, _ = await run(ScriptedSession(result))
 
-    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
-    assert ending.result is None
+    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+    assert completion.result is None
 
 
 async def test_a_result_that_requires_input_explains_why_the_call_failed() -> None:
-    ending, _ = await run(ScriptedSession({"resultType": "input_required", "inputRequests": {}}))
+    completion, _ = await run(ScriptedSession({"resultType": "input_required", "inputRequests": {}}))
 
-    assert ending.error is not None
-    assert "asks for input" in ending.error["message"]
+    assert completion.error is not None
+    assert "asks for input" in completion.error["message"]
 
 
 @pytest.mark.requirement("R33")
@@ -110,31 +110,31 @@ async def test_a_result_that_requires_input_explains_why_the_call_failed() -> No
         (InvalidUpstreamResponse("garbage"), CallOutcome.UPSTREAM_ERROR),
     ],
 )
-async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: RequestFailed, outcome: CallOutcome) -> None:
-    ending, _ = await run(ScriptedSession(failure))
+async def test_each_failure_has_its_outcome(failure: RequestFailed, outcome: CallOutcome) -> None:
+    completion, _ = await run(ScriptedSession(failure))
 
-    assert ending.outcome is outcome
-    assert ending.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
+    assert completion.outcome is outcome
+    assert completion.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
 
 
-async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
+async def test_the_error_object_of_the_upstream_is_kept_unchanged() -> None:
     error = {"code": -32042, "message": "no", "data": {"x": 1}}
-    ending, _ = await run(ScriptedSession(UpstreamError(error)))
+    completion, _ = await run(ScriptedSession(UpstreamError(error)))
 
-    assert (ending.outcome, ending.error) == (CallOutcome.UPSTREAM_ERROR, error)
+    assert (completion.outcome, completion.error) == (CallOutcome.UPSTREAM_ERROR, error)
 
 
 @pytest.mark.parametrize(
     "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 2**80}], ids=["long", "wide"]
 )
-async def test_an_error_that_is_too_large_is_not_kept(error: dict[str, Any]) -> None:
-    ending, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))
+async def test_an_error_that_is_too_large_is_replaced(error: dict[str, Any]) -> None:
+    completion, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))
 
-    assert ending.error is not None
-    assert "too large" in ending.error["message"]
+    assert completion.error is not None
+    assert "too large" in completion.error["message"]
 
 
-async def test_arguments_and_meta_go_along_unchanged() -> None:
+async def test_arguments_and_meta_are_sent_unchanged() -> None:
     session = ScriptedSession({"content": []})
     await run(session, tool="log", arguments={"a": None}, meta={"vendor/key": 1})
     await run(session, tool="log", arguments={}, meta={})
@@ -145,7 +145,7 @@ async def test_arguments_and_meta_go_along_unchanged() -> None:
     ]
 
 
-async def test_progress_is_bounded_and_made_of_numbers() -> None:
+async def test_progress_is_finite_and_bounded() -> None:
     progress = ((float("nan"), None, None), (1, float("inf"), "x" * 5000), (2, 4, None))
     session = ScriptedSession({"content": []}, progress=progress)
     _, seen = await run(session)

@@ -133,7 +133,7 @@ async def test_the_outcome_of_the_resumed_stream_is_the_outcome_of_the_call(
     assert (await run(ScriptedSession(failure), RecordingCallContext(SAVED_HANDLE))).outcome is outcome
 
 
-async def test_a_missing_connection_ends_the_execution_and_not_the_call() -> None:
+async def test_an_unsent_request_is_raised_and_does_not_end_the_call() -> None:
     with pytest.raises(RequestNotSent):
         await run(ScriptedSession(RequestNotSent("away")), RecordingCallContext(SAVED_HANDLE))
 

@@ -1,4 +1,4 @@
-"""The task driver over a session that answers what a test wants: answers that are none, and answers that are not taken."""
+"""The task driver over a session with scripted responses: invalid responses, and answers that the upstream rejects."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,30 +30,30 @@ INVALID = UpstreamError({"code": -32602, "message": "no"})
 
 
 async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, RecordingCallContext, ScriptedSession]:
-    desk, session = RecordingCallContext(call), ScriptedSession(*replies)
-    ending = await TaskDriver(clock=FakeClock()).run_call(session, desk)
-    assert isinstance(ending, CallCompletion)
-    return ending, desk, session
+    context, session = RecordingCallContext(call), ScriptedSession(*replies)
+    completion = await TaskDriver(clock=FakeClock()).run_call(session, context)
+    assert isinstance(completion, CallCompletion)
+    return completion, context, session
 
 
 @pytest.mark.parametrize("task_id", [None, 7, "", "x" * (TASK_ID_LENGTH_MAX + 1)])
-async def test_a_task_without_a_usable_name_cannot_be_followed(task_id: object) -> None:
-    ending, desk, _ = await run(CALL, {"resultType": "task", "taskId": task_id, "status": "working"})
+async def test_a_task_without_a_usable_task_id_is_an_upstream_error(task_id: object) -> None:
+    completion, context, _ = await run(CALL, {"resultType": "task", "taskId": task_id, "status": "working"})
 
-    assert (ending.outcome, desk.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
+    assert (completion.outcome, context.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
 
 
 async def test_the_handle_is_saved_before_the_task_is_polled() -> None:
-    _, desk, session = await run(CALL, {"resultType": "task", "taskId": "1", "status": "working"}, DONE)
+    _, context, session = await run(CALL, {"resultType": "task", "taskId": "1", "status": "working"}, DONE)
 
-    assert desk.saved_handles == [HANDLE]
+    assert context.saved_handles == [HANDLE]
     assert [method for method, _ in session.requests] == ["tools/call", "tasks/get"]
 
 
-async def test_an_upstream_that_decides_against_a_task_is_believed() -> None:
-    ending, desk, _ = await run(CALL, {"content": []})
+async def test_an_upstream_may_return_a_result_instead_of_a_task() -> None:
+    completion, context, _ = await run(CALL, {"content": []})
 
-    assert (ending.outcome, desk.saved_handles) == (CallOutcome.RESULT, [])
+    assert (completion.outcome, context.saved_handles) == (CallOutcome.RESULT, [])
 
 
 @pytest.mark.requirement("R33")
@@ -69,9 +69,9 @@ async def test_an_upstream_that_decides_against_a_task_is_believed() -> None:
     ids=["lost", "no answer", "refused", "unknown status", "no result"],
 )
 async def test_a_poll_without_a_task_is_repeated(unclear: Reply) -> None:
-    ending, _, _ = await run(FOLLOWED_CALL, *[unclear] * CONSECUTIVE_ERRORS_MAX, DONE)
+    completion, _, _ = await run(FOLLOWED_CALL, *[unclear] * CONSECUTIVE_ERRORS_MAX, DONE)
 
-    assert ending.outcome is CallOutcome.RESULT
+    assert completion.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
@@ -80,9 +80,9 @@ async def test_a_poll_without_a_task_is_repeated(unclear: Reply) -> None:
     [[UpstreamError({"code": code, "message": "no"})] for code in (-32602, -32601, -32021)] + [[{"status": "x"}]],
 )
 async def test_an_upstream_that_no_longer_knows_the_task_ends_the_call_as_unknown(replies: list[Reply]) -> None:
-    ending, _, session = await run(FOLLOWED_CALL, *replies)
+    completion, _, session = await run(FOLLOWED_CALL, *replies)
 
-    assert ending.outcome is CallOutcome.UNKNOWN
+    assert completion.outcome is CallOutcome.UNKNOWN
     assert len(session.requests) in {1, CONSECUTIVE_ERRORS_MAX + 1}
 
 
@@ -91,12 +91,12 @@ async def test_answers_that_the_upstream_rejects_are_requested_again() -> None:
     await answered.request_input({"name": QUESTION})
     answered.answer_input({"r1.1": ACCEPTED_ANSWER})
 
-    ending, desk, session = await run(answered.call, INPUT_REQUIRED_TASK, INVALID, INPUT_REQUIRED_TASK, DONE)
+    completion, context, session = await run(answered.call, INPUT_REQUIRED_TASK, INVALID, INPUT_REQUIRED_TASK, DONE)
 
-    assert ending.outcome is CallOutcome.RESULT
+    assert completion.outcome is CallOutcome.RESULT
     assert [method for method, _ in session.requests] == ["tasks/get", "tasks/update", "tasks/get", "tasks/get"]
-    assert list(desk.call.input_requests) == ["r2.1"]
-    assert desk.call.input_responses == {}
+    assert list(context.call.input_requests) == ["r2.1"]
+    assert context.call.input_responses == {}
 
 
 async def test_an_accepted_answer_is_not_requested_again_while_it_is_still_listed() -> None:
@@ -104,10 +104,10 @@ async def test_an_accepted_answer_is_not_requested_again_while_it_is_still_liste
     await answered.request_input({"name": QUESTION})
     answered.answer_input({"r1.1": ACCEPTED_ANSWER})
 
-    _, desk, session = await run(answered.call, INPUT_REQUIRED_TASK, ACK, INPUT_REQUIRED_TASK, DONE)
+    _, context, session = await run(answered.call, INPUT_REQUIRED_TASK, ACK, INPUT_REQUIRED_TASK, DONE)
 
     assert session.requests[1] == ("tasks/update", {"taskId": "1", "inputResponses": {"name": ACCEPTED_ANSWER}})
-    assert desk.call.input_requests == {}
+    assert context.call.input_requests == {}
 
 
 async def test_every_request_declares_the_extension() -> None:
@@ -136,7 +136,7 @@ WITH_TASKS = replace(MODERN, capabilities={"extensions": {TASKS_EXTENSION: {}}})
         ("mrtr", LEGACY, UnsupportedHandleDriver),
     ],
 )
-def test_the_driver_of_a_call_is_that_of_its_handle_or_the_best_there_is(
+def test_the_driver_is_that_of_the_handle_or_the_most_durable_one(
     handle: str | None, negotiated: NegotiatedProtocol, driver: type[object]
 ) -> None:
     call = replace(CALL, handle=handle and Handle(driver=handle, data={"task_id": "1"}))
