@@ -1,4 +1,4 @@
-"""The OpenAPI document: it is what the code says, it is complete, and what it shows is true."""
+"""The OpenAPI document is up to date, complete and correct."""
 
 import json
 import os
@@ -39,7 +39,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, run
 ROOT = Path(__file__).parents[2]
 COMMITTED = (ROOT / "openapi" / "ringback.json").read_text(encoding="utf-8")
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED)
-"""What is committed. That the code says the same is one test of its own; saying it takes a second, in each worker."""
+"""The committed document. Only one test generates it anew, because that takes a second in each worker."""
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -137,7 +137,7 @@ def test_an_example_fits_its_schema(schema: str) -> None:
         assert list_schema_errors(schema, example) == []
 
 
-# -- the truth -------------------------------------------------------------------------------------------------------------
+# -- correctness -----------------------------------------------------------------------------------------------------------
 
 
 async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_webhook_and_gap_envelopes_match_the_document() -> None:
 
 
 def describe_schema(name: str) -> str:
-    """The schema of what receivers are sent under this name."""
+    """The schema of the callback with this name."""
     (schema,) = [
         content_schema(operation["requestBody"]["content"]) for _, path, operation in SENT_OPERATIONS if path == name
     ]
