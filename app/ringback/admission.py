@@ -1,13 +1,13 @@
-"""Requests that start calls go before work that goes on in the background.
+"""Requests that start calls have priority over background work.
 
-    Calls.start ──admitting──▶ checked, stored, committed ──▶ 202
-    an execution, an attempt ──pass_background──▶ begins: one a turn of the event loop, while nothing is being admitted
+    Calls.start_call ──admit_call──▶ checked, stored, committed ──▶ 202
+    an execution or attempt ──wait_for_background_turn──▶ begins: one in each turn of the event loop while no call is admitted
 
-A call costs some fifty turns of the event loop for its execution and its callback, and five for its admission. If all of them
-took turns alike, a 202 would wait under load for as long as everything else does (46 ms at the median against 4, measured). So
-background work that has not begun yet waits while a call is being admitted, and the store writes admissions first. A flood of
-requests does not stop the background: one piece begins every `HOLD_SECONDS` all the same, several at once after a turn of the
-event loop that took longer. Work that has begun is never held: it holds leases, connections and permits.
+The execution and callback of a call take about fifty turns of the event loop, its admission takes five. With equal priority a
+202 would wait under load as long as all other work (46 ms at the median instead of 4, measured). So background work waits to
+begin while a call is admitted, and the store writes admissions first. A flood of requests does not stop the background work:
+one piece begins every `BACKGROUND_INTERVAL_SECONDS`, and several at once after a turn of the event loop that took longer. Work
+that has begun is never delayed: it holds leases, connections and permits.
 """
 
 import asyncio
@@ -18,39 +18,39 @@ from contextvars import ContextVar
 from typing import Final
 
 BACKGROUND_INTERVAL_SECONDS: Final = 0.005
-"""Between two pieces of background work that begin while calls are being admitted: about twice what one costs of a core, so a
-flood of admissions leaves half of it. All 2,048 attempts that may be in flight pass within 10 s, well inside their leases."""
+"""The interval between two pieces of background work that begin while calls are admitted: about twice the CPU time of a piece,
+so a flood of admissions leaves half a core. All 2,048 attempts that may be in flight begin within 10 s, inside their leases."""
 RELEASE_BATCH_MAX: Final = 16
-"""After a long turn of the event loop: so many make up for 80 ms, and take some 30 themselves."""
+"""Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms, and take about 30 ms themselves."""
 
 _IS_ADMISSION: Final[ContextVar[bool]] = ContextVar("ringback_is_admission", default=False)
 
 
 def is_in_admission() -> bool:
-    """Whether the current context is one in which a call is being admitted."""
+    """Whether the current context admits a call."""
     return _IS_ADMISSION.get()
 
 
 def leave_admission_context() -> None:
-    """From here on this task is no part of the admission that has started it, and neither is any task that it starts."""
+    """This task, and each task that it starts, no longer belongs to the admission that started it."""
     _IS_ADMISSION.set(False)
 
 
 class AdmissionGate:
-    """Used on one event loop, by whose clock it counts."""
+    """Belongs to one event loop and uses the clock of that loop."""
 
     def __init__(self, *, interval_seconds: float = BACKGROUND_INTERVAL_SECONDS) -> None:
         self._interval_seconds = interval_seconds
         self._admissions = 0
         self._has_released_this_turn = False
-        """Whether a piece of background work has begun in this turn of the event loop."""
+        """Whether background work has begun in this turn of the event loop."""
         self._released_at = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def admit_call(self) -> Generator[None]:
-        """A call is being admitted in here."""
+        """A call is admitted while this is entered."""
         self._admissions += 1
         token = _IS_ADMISSION.set(True)
         try:
@@ -61,7 +61,7 @@ class AdmissionGate:
             self._release_next()
 
     async def wait_for_background_turn(self) -> None:
-        """Return when a piece of background work may begin."""
+        """Return when background work may begin."""
         if not (self._has_released_this_turn or self._waiting or self._admissions):
             self._record_release()
             return
@@ -86,7 +86,7 @@ class AdmissionGate:
         self._record_release()
 
     def _overdue_releases(self, now: float) -> int:
-        """How many would have begun by now if the event loop had had a turn for each."""
+        """How many pieces would have begun by now if the event loop had had a turn for each."""
         if self._interval_seconds <= 0:
             return 1
         return max(1, min(int((now - self._released_at) / self._interval_seconds), RELEASE_BATCH_MAX))

@@ -1,10 +1,10 @@
-"""The janitor: puts right what the dead have left, and removes what is past its day.
+"""The janitor recovers the work of processes that died, and removes expired rows.
 
-    round ──▶ one batch of each chore, a unit of work each ──▶ a pause ──▶ the next round, at once if a batch was full
+    round ──▶ one batch of each task, a transaction each ──▶ a pause, short if a batch was full ──▶ the next round
 
-It works beside the service from the first moment on, and nothing waits for it: what a process of before has leased is known by
-its owner, so leases need not be voided before anything is served. However much one chore has to do, each of the others has its
-batch in every round, and a chore that fails only loses its own turn.
+It runs beside the service from the start, and nothing waits for it: the leases of an earlier process carry another owner, so
+they need not be voided before the service accepts requests. A task with much to do does not delay the others: each has one
+batch in every round. A task that fails only loses its own turn.
 """
 
 import asyncio
@@ -33,31 +33,31 @@ from ringback.waits import wait_first
 log = logging.getLogger(__name__)
 
 MaintenanceTask = Callable[[Transaction], Awaitable[bool]]
-"""One bounded batch of some work; whether there may be more of it."""
+"""Runs one bounded batch; returns whether there may be more to do."""
 
 ROUND_PAUSE_SECONDS: Final = 0.02
-"""Between two rounds while there is more to do, so that the chores of a neglected store leave most of the writer to others."""
+"""The pause between two rounds while there is more to do. It leaves most of the writer's time to the service."""
 FINISH_BATCH_SIZE: Final = 50
-"""Calls that one unit of work may end: each also writes its event and the deliveries of that."""
+"""Calls that one transaction may finish: each also writes its event and its deliveries."""
 SCHEDULING_TIME_SAVE_SECONDS: Final = 60.0
-"""How much of scheduling time the next process may have to go through again, if the clock was set back before it starts."""
+"""How far scheduling time may fall back if the clock is set back before the next process starts."""
 RELEASE_WEBHOOKS_MAX: Final = 4
-"""Times `RELEASE_STEP`: with a full step of each, a chore still takes some tens of milliseconds."""
-GIVE_UP_SECONDS_MAX: Final = max(ladder.give_up_seconds for ladder in RETRY_SCHEDULES.values())
+"""Webhooks in one batch, with up to `RELEASE_BATCH_SIZE` deliveries each: some tens of milliseconds."""
+GIVE_UP_SECONDS_MAX: Final = max(schedule.give_up_seconds for schedule in RETRY_SCHEDULES.values())
 OVERDUE_GRACE_SECONDS: Final = 60.0
-"""How long a runner has for telling the upstream of a queued call that its time is up. Without one it ends all the same."""
+"""How long past the deadline a runner may cancel a queued call at its upstream. After that the janitor finishes the call."""
 LEASE_GRACE_SECONDS: Final = 15.0
-"""How long a lease may have run out before its holder counts as dead: it may only have been kept from prolonging it."""
+"""How long a lease must have expired before its holder counts as dead: the holder may only have been delayed."""
 RESUME_GRACE_SECONDS: Final = 30.0
-"""How long after the machine was suspended no lease is taken for lapsed: as long as a lease is, of which its holder prolongs
-each running call's within a third, and within which each attempt at a delivery has ended."""
+"""How long after a suspension of the machine no lease counts as expired: the length of a lease. Within a third of it a holder
+extends the lease of each running call, and within it each delivery attempt ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long what is kept, in seconds after its end. Each must outlive the one before: checked when it is made.
+    """How long rows are kept after their end, in seconds. The constructor checks that no period is shorter than the one before.
 
-    A resume token expires with its result, so results outlive the last attempt to deliver one: a token that arrives works.
+    A resume token expires with its result, so results are kept beyond the last delivery attempt: a token that arrives works.
     """
 
     result_seconds: float = 7 * 24 * 3600.0
@@ -67,7 +67,7 @@ class Retention:
     def __post_init__(self) -> None:
         if not GIVE_UP_SECONDS_MAX < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:
             raise ValueError(
-                f"Retention must be in order: results longer than deliveries are tried ({GIVE_UP_SECONDS_MAX:.0f} s), "
+                f"Retention must be in order: results longer than deliveries are attempted ({GIVE_UP_SECONDS_MAX:.0f} s), "
                 "and at most as long as events; events at most as long as tombstones."
             )
 
@@ -77,9 +77,9 @@ class JanitorConfig:
     retention: Retention = field(default_factory=Retention)
     interval_seconds: float = 5.0
     batch_size: int = 200
-    """Rows that one unit of work removes or releases: some ten milliseconds of the one writer's time."""
+    """Rows that one transaction removes or releases: about ten milliseconds of the one writer's time."""
     exclusive_owner: str | None = None
-    """The owner of every living lease, if no other process serves the store. None: only leases that ran out are void."""
+    """The owner of all valid leases, if no other process serves the store. None: only expired leases are void."""
 
 
 class Janitor:
@@ -129,9 +129,9 @@ class Janitor:
             )
 
     async def run_once(self) -> bool:
-        """One batch of every chore; whether any of them has more to do.
+        """Run one batch of every task; returns whether any task has more to do.
 
-        A round that a failure has cut short goes on, the next time, with the chore after the one that failed.
+        If a task raises, the next round begins with the task after it.
         """
         has_more = False
         for _ in self._tasks:
@@ -140,10 +140,10 @@ class Janitor:
             has_more |= await self._store.write(task)
         return has_more
 
-    # -- chores: each returns whether there may be more of it --
+    # -- tasks: each returns whether there may be more to do --
 
     async def _recover_calls_of_others(self, tx: Transaction) -> bool:
-        """Calls that a process of before has left running. No such call can come up later, so this is over one day."""
+        """Recover the calls that an earlier process left running. No new ones can appear, so this ends once none is left."""
         owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._config.batch_size)
         if owner is None or self._recovered_foreign_calls:
             return False
@@ -153,7 +153,7 @@ class Janitor:
         return len(abandoned) == limit
 
     async def _release_deliveries_of_others(self, tx: Transaction) -> bool:
-        """Deliveries that a process of before has left leased: they go again, under the same webhook-id."""
+        """Release the deliveries that an earlier process left leased: they are sent again with the same webhook-id."""
         owner, limit = self._config.exclusive_owner, self._config.batch_size
         if owner is None or self._released_foreign_deliveries:
             return False
@@ -164,7 +164,7 @@ class Janitor:
         return released == limit
 
     async def _recover_calls_with_expired_lease(self, tx: Transaction) -> bool:
-        """Calls whose runner has died: queued again if they can be, else the truth, which is that nobody knows."""
+        """Recover the calls whose runner died: queue those that can go on, finish the others (`recover_call`)."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
         limit = min(FINISH_BATCH_SIZE, self._config.batch_size)
@@ -182,23 +182,23 @@ class Janitor:
                 tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
-        """Calls that waited for a runner, for answers, or for a report, until their deadline had passed."""
-        late, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
-        ended = 0
+        """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
+        grace_end, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
+        finished = 0
         for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit):
-            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= late:
+            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end:
                 await self._finish_call(
                     tx, call, UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call)
                 )
-                ended += 1
-        return ended == limit
+                finished += 1
+        return finished == limit
 
     async def _finish_call(self, tx: Transaction, call: Call, completion: CallCompletion) -> None:
         if await self._recorder.finish_call(tx, call, completion, lease_token=None):
             log.info("call.finished", extra={"call_id": call.id, "outcome": str(completion.outcome)})
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
-        """Deliveries whose dispatcher has died: they go again, under the same webhook-id."""
+        """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
         released = await tx.delivery_maintenance.release_expired_leases(now=tx.now(), limit=self._config.batch_size)
@@ -207,21 +207,22 @@ class Janitor:
         return released == self._config.batch_size
 
     async def _give_up_held_deliveries(self, tx: Transaction) -> bool:
-        """Deliveries whose receiver did not come back in time; it will be told from where to poll.
+        """Give up the held deliveries whose time is over. The gap delivery will tell the receiver from where to poll.
 
-        What is pending is the dispatcher's to give up, after a last attempt.
+        The dispatcher gives up pending deliveries, after a last attempt.
         """
         given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.now(), limit=self._config.batch_size)
         await record_losses(tx, given_up)
         return len(given_up) == self._config.batch_size
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:
-        """What is still held of webhooks that are active again, a step of each."""
+        """Release held deliveries of webhooks that are active again, one batch for each webhook."""
         active = await tx.delivery_maintenance.list_webhooks_to_release(
             limit=RELEASE_WEBHOOKS_MAX, after=self._release_cursor
         )
         released = [
-            await tx.webhook_deliveries.release_held(each, now=tx.now(), limit=RELEASE_BATCH_SIZE) for each in active
+            await tx.webhook_deliveries.release_held(webhook_id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
+            for webhook_id in active
         ]
         if any(released):
             tx.notify(DELIVERY_DUE_TOPIC)
@@ -235,23 +236,23 @@ class Janitor:
         return is_full or active.next_position is not None
 
     async def _probe_suspended_webhooks(self, tx: Transaction) -> bool:
-        """One held delivery of each suspended webhook whose pause is over: if it is answered, the webhook is active again."""
-        silent = await tx.delivery_maintenance.list_webhooks_to_probe(
+        """Release one held delivery of each suspended webhook whose pause is over. A success makes the webhook active again."""
+        suspended = await tx.delivery_maintenance.list_webhooks_to_probe(
             now=tx.now(), limit=self._config.batch_size, after=self._probe_cursor
         )
-        for webhook_id in silent:
+        for webhook_id in suspended:
             await tx.webhook_deliveries.release_held(webhook_id, now=tx.now(), limit=1)
-        if silent:
+        if suspended:
             tx.notify(DELIVERY_DUE_TOPIC)
 
         def advance_cursor() -> None:
-            self._probe_cursor = silent.next_position or ""
+            self._probe_cursor = suspended.next_position or ""
 
         tx.on_commit(advance_cursor)
-        return silent.next_position is not None
+        return suspended.next_position is not None
 
     async def _remove_expired_webhooks(self, tx: Transaction) -> bool:
-        """Webhooks past their day; those of which something is still open are looked at again in the next round."""
+        """Remove expired webhooks. One with open deliveries is checked again in the next round."""
         removed = await tx.webhooks.remove_expired(
             now=tx.now(), limit=self._config.batch_size, after=self._expiry_cursor
         )
@@ -301,15 +302,15 @@ class Janitor:
         return self._is_full_batch(max(proofs, sent))
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
-        """Once a minute, because it is the one thing that an idle service writes."""
+        """Save it once a minute: an idle service writes nothing else."""
         last, now = self._saved_scheduling_time, tx.now()
         if last is None or now - last >= seconds(SCHEDULING_TIME_SAVE_SECONDS):
             await tx.scheduling_time.save(now)
 
-            def note() -> None:
+            def remember() -> None:
                 self._saved_scheduling_time = now
 
-            tx.on_commit(note)
+            tx.on_commit(remember)
         return False
 
     def _event_cutoff(self, tx: Transaction) -> datetime:

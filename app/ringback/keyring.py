@@ -1,7 +1,7 @@
-"""Where the key ring comes from: RINGBACK_SECRET_KEYS, or a key file beside the SQLite database that is made once.
+"""Loads the key ring from RINGBACK_SECRET_KEYS, or from a key file beside the SQLite database, which is created once.
 
-The ring seals secrets and callback bodies at rest. The keys that sign resume tokens are derived from it, so that there is one
-thing to keep safe, to back up and to rotate.
+The ring seals secrets and callback bodies at rest. The keys that sign resume tokens are derived from it, so the operator keeps,
+backs up and rotates one thing.
 """
 
 import fcntl
@@ -20,14 +20,15 @@ from ringback.storage.open import sqlite_path
 
 KEY_FILE_SUFFIX: Final = ".key"
 DRAFT_NAME_BYTES: Final = 8
-"""A draft's own name, so that one which a killed process left behind is in nobody's way: in a container all have one id."""
+"""The random part of a draft's name, so that a draft left by a killed process blocks no other: in a container, processes
+share one id."""
 SIGNING_KEYS_MAX: Final = 4
 """A rotation needs two; each costs a signature in every attempt, and the header is finite."""
 _TOKEN_PURPOSE: Final = b"ringback resume token signing key 1"
 
 
 def load_key_ring(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> KeyRing:
-    """The ring that this service seals and signs with; raises `SettingsError` for one that is no ring."""
+    """The ring of this service; raises `SettingsError` for an invalid one."""
     if settings.secret_keys is not None:
         return _parse_key_ring(settings.secret_keys.get_secret_value(), source="RINGBACK_SECRET_KEYS")
     key_file = _key_file_path(settings)
@@ -35,30 +36,30 @@ def load_key_ring(settings: Settings, *, random_bytes: Callable[[int], bytes]) -
 
 
 def missing_key_file(settings: Settings) -> Path | None:
-    """The key file when it is needed and is not there, so that `load_key_ring` would make one."""
+    """The path of the key file that `load_key_ring` would create; None if no file is needed or it exists."""
     if settings.secret_keys is not None or (file := _key_file_path(settings)).exists():
         return None
     return file
 
 
 def key_ring_source(settings: Settings) -> str:
-    """Where the ring comes from, for messages."""
+    """The name of the setting or file that holds the ring, for messages."""
     return "RINGBACK_SECRET_KEYS" if settings.secret_keys is not None else str(_key_file_path(settings))
 
 
 def derive_token_keys(ring: KeyRing) -> list[bytes]:
-    """The keys that sign resume tokens, oldest first; as many as the ring has, in the opposite order."""
+    """The keys that sign resume tokens, one for each key of the ring, oldest first."""
     return [hmac.digest(ring.keys[key_id], _TOKEN_PURPOSE, "sha512") for key_id in reversed(ring.key_ids_newest_first)]
 
 
 def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> str:
-    """Put a new key in front of the key file's; its id. A service seals with it from its next start on.
+    """Put a new key in front of the key file's keys and return its id. The service seals with it from its next start on.
 
-    The file is replaced whole, for its owner alone; whoever rotates at the same time waits.
+    The file is replaced as a whole and is readable by its owner only. A concurrent rotation waits.
     """
     if settings.secret_keys is not None:
         raise SettingsError(
-            "RINGBACK_SECRET_KEYS: the keys are not in a file. Make a key with `ringback keys ring`, put it in front of the "
+            "RINGBACK_SECRET_KEYS: the keys are not in a file. Create a key with `ringback keys ring`, put it in front of the "
             "others, a comma between them, and restart."
         )
     path = _key_file_path(settings)
@@ -72,7 +73,7 @@ def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes])
 
 
 def load_signing_keys(settings: Settings) -> tuple[SigningKey, ...]:
-    """What signs callbacks besides their webhooks' secrets: all of them, so that receivers may know any."""
+    """The Ed25519 keys that sign callbacks besides the webhook's secret. Each key signs, so a receiver may know any of them."""
     if settings.signing_keys is None:
         return ()
     texts = [text.strip() for text in settings.signing_keys.get_secret_value().split(",") if text.strip()]
@@ -92,7 +93,7 @@ def _parse_key_ring(text: str, *, source: str) -> KeyRing:
 
 
 def _read_or_create_key_file(path: Path, random_bytes: Callable[[int], bytes]) -> str:
-    """The key file's text. It is linked into place whole, so that two processes that make it agree on one."""
+    """The text of the key file. A new file is linked into place as a whole, so two processes that create it agree on one."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = _write_draft(path, sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES)), random_bytes)
@@ -104,7 +105,7 @@ def _read_or_create_key_file(path: Path, random_bytes: Callable[[int], bytes]) -
 
 
 def _write_draft(path: Path, text: str, random_bytes: Callable[[int], bytes]) -> Path:
-    """A file beside it with this text, safe on the disk, for its owner alone."""
+    """A synced file beside `path` with this text, readable by its owner only."""
     draft = path.with_name(f"{path.name}.{random_bytes(DRAFT_NAME_BYTES).hex()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -118,7 +119,7 @@ def _link_if_absent(draft: Path, path: Path) -> None:
     try:
         os.link(draft, path)
     except FileExistsError:
-        return  # another process was first; its key is the one
+        return  # another process was first: its key counts
 
 
 def _key_file_path(settings: Settings) -> Path:
@@ -128,7 +129,7 @@ def _key_file_path(settings: Settings) -> Path:
 
 @contextmanager
 def _exclusive_folder_lock(folder: Path) -> Generator[None]:
-    """A lock that ends with its process, however that ends; a lock file would outlive it."""
+    """A lock that ends with its process, even after a kill; a lock file would remain."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -139,7 +140,7 @@ def _exclusive_folder_lock(folder: Path) -> Generator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A name is safe on the disk when its folder is."""
+    """A renamed file survives a crash once its folder is synced."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""Seals anew what older keys sealed, so that they can be dropped from the key ring one day.
+"""Seals values of older keys again with the newest key, so that the operator can drop the older keys from the key ring.
 
-The service does it itself: it alone knows for certain which ring it runs with, and what it seals it can read. It goes once
-through everything after each start with more than one key, in small steps between the work of others; whoever is killed
-begins again, and finds that most is done. What no key of the ring opens stays as it is: its key may be put back.
+The service does this itself, because only it knows for certain which ring it runs with. After each start with more than one key
+it goes once through all sealed columns, in small steps between other writes. After a kill it starts over and finds most values
+done. A value that no key of the ring opens stays unchanged: the operator may put its key back.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from ringback.waits import wait_first
 log = logging.getLogger(__name__)
 
 RESEAL_BATCH_SIZE: Final = 200
-"""Rows in one unit of work: some five milliseconds of the one writer's time."""
+"""Rows in one transaction: about five milliseconds of the one writer's time."""
 COUNT_BATCH_SIZE: Final = 1_000
-"""Rows that are counted at once: some four milliseconds of a reader's time."""
+"""Rows in one count: about four milliseconds of a reader's time."""
 STEP_PAUSE_SECONDS: Final = 0.05
-"""Between two steps, so that they take a tenth of it."""
+"""The pause between two steps, so that they take a tenth of the writer's time."""
 RETRY_SECONDS: Final = 5.0
-"""After one that the store could not take: it may be full for hours, and each attempt is a line in the log."""
+"""The pause after a step that the store refused: a disk may be full for hours, and each attempt is a log line."""
 
 
 class Resealer:
@@ -37,25 +37,25 @@ class Resealer:
         self._sleep = sleep
 
     async def run(self, stop: asyncio.Event) -> None:
-        for what in SealedColumn:
-            await self._reseal_column(what, stop)
+        for column in SealedColumn:
+            await self._reseal_column(column, stop)
         await stop.wait()
 
     async def _reseal_column(self, column: SealedColumn, stop: asyncio.Event) -> None:
-        renewed = unreadable = 0
+        resealed = unreadable = 0
         after: str | None = ""
         while after is not None:
             if stop.is_set():
                 return
             step = await self._run_step(column, after)
             if step is not None:
-                renewed, unreadable, after = renewed + step.resealed, unreadable + step.unreadable, step.last_id
+                resealed, unreadable, after = resealed + step.resealed, unreadable + step.unreadable, step.last_id
             await wait_first(stop.wait(), self._sleep(RETRY_SECONDS if step is None else STEP_PAUSE_SECONDS))
         level = logging.WARNING if unreadable else logging.INFO
-        log.log(level, "sealed.renewed", extra={"what": str(column), "renewed": renewed, "unreadable": unreadable})
+        log.log(level, "sealed.renewed", extra={"what": str(column), "renewed": resealed, "unreadable": unreadable})
 
     async def _run_step(self, column: SealedColumn, after: str) -> ResealStep | None:
-        """None when the store could not be written just now."""
+        """None while the store is unavailable."""
         try:
             return await self._store.write(
                 lambda tx: tx.sealed_values.reseal(column, after=after, limit=RESEAL_BATCH_SIZE)
@@ -66,12 +66,12 @@ class Resealer:
 
 
 async def count_sealed_by_key(store: Store) -> Mapping[str, int]:
-    """How many values each key sealed, by the key's id: counted in steps, so that nobody waits for the whole."""
+    """The number of values that each key sealed, by key id. Counted in steps, so that no writer waits for the whole count."""
     counts = Counter[str]()
-    for what in SealedColumn:
+    for column in SealedColumn:
         after: str | None = ""
         while after is not None:
-            step = await store.scan(None, partial(_count_step, column=what, after=after))
+            step = await store.scan(None, partial(_count_step, column=column, after=after))
             counts.update(step.counts_by_key)
             after = step.last_id
     return counts

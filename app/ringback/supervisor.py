@@ -1,9 +1,9 @@
-"""Keeps the workers running, and stops them in order.
+"""Restarts workers that fail, and stops all workers in order.
 
-The policy: a worker that raises has met a bug. It is logged with its traceback, readiness turns red, and it is started again
-after a pause that doubles up to a minute; the other workers and the HTTP server go on. Readiness turns green when a worker has
-survived for as long as its last pause. At the end the workers are stopped one after the other in the order given, each being
-waited for: first what makes work (the runner), then what carries it out (the dispatcher), last what cleans up (the janitor).
+A worker that raises has a bug. The supervisor logs the traceback, readiness fails, and the worker starts again after a pause
+that doubles up to a minute; the other workers and the HTTP server go on. Readiness recovers when the worker has run for as long
+as its last pause. At shutdown the supervisor stops the workers one after the other in the order given and waits for each: first
+the runner, which creates work, then the dispatcher, which carries it out, last the janitor.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Worker(Protocol):
     def name(self) -> str: ...
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then bring to an end what was begun, and return."""
+        """Work until `stop` is set, then finish the work in progress and return."""
         ...
 
 
@@ -37,11 +37,11 @@ class Supervisor:
         self._running_workers: set[str] = set()
 
     def failing_workers(self) -> frozenset[str]:
-        """The names of the workers that are down or have just come back."""
+        """The names of the workers that wait for a restart or were restarted a moment ago."""
         return frozenset(self._failing_workers)
 
     def running_workers(self) -> frozenset[str]:
-        """The names of the workers that have not stopped."""
+        """The names of the workers that have not ended."""
         return frozenset(self._running_workers)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -69,7 +69,7 @@ class Supervisor:
             began = self._clock.monotonic()
             try:
                 await self._run_until_end(worker, stop, healthy_after=delay)
-            except Exception:  # the boundary between a worker's bug and the service
+            except Exception:  # a bug in one worker must not end the service
                 log.exception("worker.failed", extra={"worker": worker.name})
                 self._failing_workers.add(worker.name)
                 lasted = self._clock.monotonic() - began
@@ -78,7 +78,7 @@ class Supervisor:
                 await wait_first(stop.wait(), self._clock.sleep(delay))
 
     async def _run_until_end(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:
-        """Run the worker; once it has lasted, it counts as healthy again."""
+        """Run the worker; once it has run for `healthy_after` seconds, it counts as healthy."""
         async with asyncio.TaskGroup() as group:
             recovery = group.create_task(self._mark_healthy_after(worker.name, healthy_after))
             try:

@@ -1,7 +1,7 @@
-"""Logging: one line a fact, an event name and ids, never a payload, a secret or a token.
+"""Logging: one line for each fact, with an event name and ids, and never a payload, a secret or a token.
 
-A record's message is a stable event name such as `delivery.attempted`; what it is about goes into `extra`. Expected failures
-(a receiver that refuses, an upstream that is down) are info or warning; an exception in the log is a bug.
+The message of a record is a stable event name such as `delivery.attempted`; ids and facts are in `extra`. Expected failures
+(a receiver that returns an error, an upstream that is down) are info or warning; an exception in the log is a bug.
 """
 
 import logging
@@ -13,7 +13,7 @@ import orjson
 _STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 _NOISY_LOGGERS: Final = ("mcp", "client")
-"""The SDK logs excerpts of what upstreams send, at ERROR. What matters of it is in the outcome of the call."""
+"""The SDK logs excerpts of upstream messages at ERROR. The outcome of the call says what matters of them."""
 
 LogFormat = Literal["text", "json"]
 
@@ -31,7 +31,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """The same as one JSON object a line, for machines."""
+    """One JSON object for each line, for machines."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -47,7 +47,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(*, level: str, log_format: LogFormat) -> None:
-    """Our own loggers at `level`; libraries only from warning up, because they may log what they send."""
+    """Ringback's loggers at `level`; libraries from WARNING on, because below that they may log what they send."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
@@ -59,7 +59,7 @@ def configure_logging(*, level: str, log_format: LogFormat) -> None:
 
 
 def _format_value(value: Any) -> str:
-    """The value within its line: names that clients and upstreams chose could hold anything."""
+    """Escapes line breaks and control characters: clients and upstreams choose some values."""
     text = str(value)
     return text if text.isprintable() else repr(text)
 

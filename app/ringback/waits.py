@@ -13,7 +13,7 @@ class LocalWaiter:
     A notification that arrives while the task works is kept: the next `wait` returns at once.
     """
 
-    __slots__ = ("_notified",)
+    __slots__ = ("__weakref__", "_notified")
 
     def __init__(self) -> None:
         self._notified = asyncio.Event()

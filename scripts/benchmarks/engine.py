@@ -25,7 +25,7 @@ from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import Resolver
 from ringback.notifier.http.sender import ATTEMPT_SECONDS
 from ringback.notifier.http.target import Target, TargetPolicy
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from scripts.benchmarks.measurement import Measured, measuring
@@ -110,14 +110,10 @@ class BenchmarkEngine:
 
     async def finish_call(self, call: Call) -> None:
         """Finish calls as the runner does: one transaction writes call, result, event and deliveries."""
-        end = CompletionRequest(
-            call=call, completion=completion_from_result(RESULT, is_error=False), lease_token=HANDOFF_LEASE
+        completion = completion_from_result(RESULT, is_error=False)
+        await self.completion_batcher.finish_call(
+            LeasedCompletion(call_id=call.id, lease_token=HANDOFF_LEASE, completion=completion, progress=None)
         )
-
-        async def prepare_completion(_tx: Transaction) -> CompletionRequest:
-            return end
-
-        await self.completion_batcher.finish_call(prepare_completion)
 
     async def finish_calls(self, calls: Sequence[Call]) -> None:
         """Store a backlog, in batches of one commit."""

@@ -1,4 +1,4 @@
-"""Every test of this folder runs over every store there is."""
+"""Every test of this folder runs with every kind of store."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

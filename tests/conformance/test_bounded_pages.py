@@ -1,4 +1,4 @@
-"""Pages whose filter matches little: each look is bounded, and going on from its place finds what is there, once."""
+"""Pages whose filter matches few rows: each scan is bounded, and further pages find every match once."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -29,7 +29,7 @@ ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 
 
 @pytest.fixture(autouse=True)
-def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.paging.ROWS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.WEBHOOKS_SCANNED_MAX", SCANNED)
@@ -38,11 +38,11 @@ def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.HELD_WEBHOOKS_SCANNED_MAX", SCANNED)
 
 
-async def read_all_pages(store: Store, look: ReadPage, *, begin: Any = None) -> list[list[Any]]:
+async def read_all_pages(store: Store, read: ReadPage, *, begin: Any = None) -> list[list[Any]]:
     pages: list[list[Any]] = []
     place = begin
     while True:
-        page = await store.write(lambda tx, place=place: look(tx, place))
+        page = await store.write(lambda tx, place=place: read(tx, place))
         pages.append(list(page))
         if page.next_position is None:
             return pages
@@ -79,7 +79,7 @@ async def test_calls_that_few_match_are_found_over_pages_that_may_be_empty(store
 
 
 @pytest.mark.parametrize("status", [CallStatus.WORKING, CallStatus.FAILED])
-async def test_calls_of_a_status_are_one_page_whatever_stands_between_them(store: Store, status: CallStatus) -> None:
+async def test_calls_of_a_status_are_one_page_whatever_is_between_them(store: Store, status: CallStatus) -> None:
     wanted = make_call(status=status)
     for call in (wanted, *(make_call(status=CallStatus.COMPLETED) for _ in range(CROWD))):
         await store.write(lambda tx, call=call: tx.calls.insert(call))
@@ -250,12 +250,12 @@ async def test_a_webhook_to_release_or_to_probe_is_found_behind_many_that_stay_a
         held = make_delivery(webhook_id=webhook.id, state=DeliveryState.HELD)
         await store.write(lambda tx, held=held: tx.deliveries.insert([held]))
 
-    async def look(tx: Transaction, after: str) -> Page[WebhookId, str]:
+    async def read(tx: Transaction, after: str) -> Page[WebhookId, str]:
         if state is WebhookState.ACTIVE:
             return await tx.delivery_maintenance.list_webhooks_to_release(limit=2, after=after)
         return await tx.delivery_maintenance.list_webhooks_to_probe(now=START, limit=2, after=after)
 
-    pages = await read_all_pages(store, look, begin="")
+    pages = await read_all_pages(store, read, begin="")
 
     assert collect_items(pages) == [wanted.id]
     assert pages[0] == []

@@ -1,4 +1,4 @@
-"""Calls as the runner and the janitor see them: turns, leases, and who was left behind."""
+"""The queue of calls for the runner and the janitor: turns, leases, and calls whose runner is lost."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -73,7 +73,7 @@ async def test_calls_of_other_upstreams_and_states_are_not_leased(store: Store, 
     assert await lease_calls(store) == []
 
 
-async def test_a_turn_is_taken_past_the_queue_only_while_the_queue_of_the_upstream_is_empty(store: Store) -> None:
+async def test_a_turn_past_the_queue_is_taken_only_if_the_upstream_has_no_queue(store: Store) -> None:
     async def take_turn(upstream: str) -> bool:
         return await store.write(lambda tx: tx.call_queue.take_turn(upstream, ALICE))
 
@@ -82,7 +82,7 @@ async def test_a_turn_is_taken_past_the_queue_only_while_the_queue_of_the_upstre
     assert (await take_turn("git"), await take_turn("time")) == (False, True)
 
 
-async def test_who_was_served_past_the_queue_is_the_next_to_wait(store: Store) -> None:
+async def test_a_principal_served_past_the_queue_waits_longest_next(store: Store) -> None:
     await store.write(lambda tx: tx.call_queue.take_turn("git", BOB))
     await store.write(lambda tx: tx.call_queue.take_turn("git", ALICE))
     await insert_calls(store, make_call(principal=ALICE), make_call(principal=BOB))
@@ -90,8 +90,8 @@ async def test_who_was_served_past_the_queue_is_the_next_to_wait(store: Store) -
     assert [call.principal for call in await lease_calls(store)] == [BOB, ALICE]
 
 
-async def test_a_call_that_goes_on_from_its_handle_is_leased_as_it_is(store: Store) -> None:
-    """Also to be cancelled, and while it still waits for answers."""
+async def test_a_call_with_a_handle_is_leased_unchanged(store: Store) -> None:
+    """Also if it is to be cancelled, or still waits for input."""
     call = make_call(dispatched_at=START, handle=TASK, cancel_requested=True, status=CallStatus.INPUT_REQUIRED, runs=1)
     await insert_calls(store, call)
 
@@ -108,7 +108,7 @@ async def test_principals_take_turns_and_each_is_served_oldest_first(store: Stor
     assert [call.id for call in leased] == [call.id for call in (alices[0], bobs[0], alices[1], bobs[1], alices[2])]
 
 
-async def test_turns_go_on_from_one_lease_to_the_next(store: Store) -> None:
+async def test_turns_continue_from_one_lease_to_the_next(store: Store) -> None:
     await insert_calls(
         store, *(make_call(principal=ALICE) for _ in range(4)), *(make_call(principal=BOB) for _ in range(2))
     )
@@ -118,7 +118,7 @@ async def test_turns_go_on_from_one_lease_to_the_next(store: Store) -> None:
     assert served == [ALICE, BOB, ALICE, BOB, ALICE, ALICE]
 
 
-async def test_an_owner_prolongs_only_the_leases_that_it_names(store: Store) -> None:
+async def test_an_owner_extends_only_the_leases_that_it_names(store: Store) -> None:
     mine, too, let_go = make_call(**LEASED), make_call(**LEASED), make_call(**LEASED)
     other = make_call(**(LEASED | {"lease_owner": "runner-2"}))
     await insert_calls(store, mine, too, let_go, other)

@@ -192,8 +192,10 @@ async def test_an_update_writes_what_its_change_decides_and_nothing_else(store: 
 async def test_a_cancellation_request_is_kept_when_the_call_ends_otherwise(store: Store) -> None:
     call = make_call()
     await insert_calls(store, call)
-    asked = replace(call, cancel_requested=True)
-    await store.write(lambda tx: tx.calls.update(asked, CallChange.CANCELLING, expected=call.status, lease_token=None))
+    requested = replace(call, cancel_requested=True)
+    await store.write(
+        lambda tx: tx.calls.update(requested, CallChange.CANCELLING, expected=call.status, lease_token=None)
+    )
     ended = apply_completion(
         call, completion_from_result(b"{}", is_error=False), now=LATER, result_retention_seconds=60
     )

@@ -1,4 +1,4 @@
-"""Tasks upstream, and the calls that follow them."""
+"""Finding the call of an upstream's task."""
 
 from ringback.domain.call import Call, CallPhase, Handle, apply_completion, completion_from_result
 from ringback.domain.call_rows import CallChange
@@ -28,7 +28,7 @@ async def test_a_call_is_found_by_its_task_for_any_owner(store: Store) -> None:
     assert await find_by_task(store, call.upstream, "task-1") == call
 
 
-async def test_a_task_of_the_same_name_at_another_upstream_is_another(store: Store) -> None:
+async def test_a_task_id_of_another_upstream_finds_no_call(store: Store) -> None:
     await insert(store, make_call(handle=HANDLE, upstream="git"))
     assert await find_by_task(store, "time", "task-1") is None
     assert await find_by_task(store, "git", "task-9") is None

@@ -1,4 +1,4 @@
-"""How far webhooks have come that catch up: written, read in turns, and ended."""
+"""Catch-ups of webhooks: written, read in turns, and ended."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ async def list_catch_ups(store: Store, after: str) -> CatchUp | None:
     return await store.read(lambda tx: tx.catch_ups.find_next(after=after))
 
 
-async def test_a_place_is_written_moved_and_ended(store: Store) -> None:
+async def test_a_catch_up_is_written_moved_and_ended(store: Store) -> None:
     catch_up = await insert_catch_up(store, make_webhook())
     moved = replace(catch_up, seq=7, delivered=5)
 
@@ -40,7 +40,7 @@ async def test_a_place_is_written_moved_and_ended(store: Store) -> None:
     assert await get_catch_up(store, catch_up) is None
 
 
-async def test_principals_take_turns_and_the_oldest_webhook_of_each_goes_first(store: Store) -> None:
+async def test_principals_take_turns_and_the_oldest_webhook_of_each_comes_first(store: Store) -> None:
     alice, _, bob = [await insert_catch_up(store, make_webhook(principal=who)) for who in (ALICE, ALICE, BOB)]
 
     assert await list_catch_ups(store, "") == alice

@@ -75,7 +75,7 @@ async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Stor
     assert await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=10)) == [wanted]
 
 
-async def test_a_list_of_one_state_holds_nothing_else(store: Store) -> None:
+async def test_a_list_of_one_state_has_no_other_deliveries(store: Store) -> None:
     held = make_delivery(state=DeliveryState.HELD)
     await insert(store, held, make_delivery())
     where = DeliveryFilter(state=DeliveryState.HELD)
@@ -112,7 +112,7 @@ async def test_attempts_are_read_back_newest_first(store: Store) -> None:
     assert await store.read(lambda tx: tx.deliveries.list_attempts(delivery.id)) == list(reversed(attempts))
 
 
-async def test_ended_deliveries_go_with_their_attempts_in_bounded_steps(store: Store) -> None:
+async def test_ended_deliveries_are_removed_with_their_attempts_in_bounded_steps(store: Store) -> None:
     old = [make_delivery(state=DeliveryState.DELIVERED, finished_at=START) for _ in range(3)]
     kept = [make_delivery(state=DeliveryState.DEAD, finished_at=LATER), make_delivery()]
     await insert(store, *old, *kept)
@@ -150,7 +150,7 @@ async def test_progress_deliveries_without_an_attempt_are_superseded(store: Stor
         assert await get(store, delivery) == delivery
 
 
-async def test_an_envelope_is_of_no_event_and_of_no_call(store: Store) -> None:
+async def test_a_control_envelope_has_no_event_and_no_call(store: Store) -> None:
     gaps = [make_delivery(kind=DeliveryKind.GAP, event_id=None, call_id=None, seq=3) for _ in range(2)]
     ordered = make_delivery(order_key="session-1")
 

@@ -1,4 +1,4 @@
-"""Deliveries as the janitor sees them: lost leases, what is held for too long, and who is to be asked again."""
+"""The janitor's view of deliveries: expired leases, deliveries held for too long, webhooks to probe."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -98,7 +98,7 @@ async def test_deliveries_held_to_their_maximum_age_are_given_up_oldest_first_in
     assert third == []
 
 
-async def test_webhooks_that_are_active_again_are_named_while_something_of_theirs_is_held(store: Store) -> None:
+async def test_active_webhooks_are_listed_for_release_while_they_have_held_deliveries(store: Store) -> None:
     webhooks = {state: make_webhook(state=state) for state in WebhookState}
     active_too, idle = make_webhook(), make_webhook()
     await register(store, *webhooks.values(), active_too, idle)
@@ -133,7 +133,7 @@ async def test_webhooks_that_are_active_again_are_named_while_something_of_their
         ({}, (LEASED,), False),
     ],
 )
-async def test_a_suspended_webhook_is_to_be_probed_when_its_pause_is_over_and_nothing_is_on_its_way(
+async def test_a_suspended_webhook_is_probed_after_its_pause_unless_a_delivery_is_open(
     store: Store, over: dict[str, object], beside: Sequence[dict[str, object]], *, probed: bool
 ) -> None:
     webhook = make_webhook(**({"state": WebhookState.SUSPENDED} | over))

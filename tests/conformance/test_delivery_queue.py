@@ -1,4 +1,4 @@
-"""Deliveries as the dispatcher sees them: which lanes are due, leased in their order, and fenced by the lease."""
+"""The delivery queue: due webhooks, leases in order, and updates that the lease fences."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ async def lease_deliveries(
     )
 
 
-async def settle_deliveries(store: Store, *deliveries: Delivery) -> set[str]:
+async def apply_updates(store: Store, *deliveries: Delivery) -> set[str]:
     """Write these leased deliveries as they are given."""
     settled = [
         DeliveryUpdate(
@@ -67,7 +67,7 @@ async def settle_deliveries(store: Store, *deliveries: Delivery) -> set[str]:
     return set(await store.write(lambda tx: tx.delivery_queue.apply_updates(settled)))
 
 
-# -- lanes ------------------------------------------------------------------------------------------------------------------
+# -- webhooks ---------------------------------------------------------------------------------------------------------------
 
 
 async def test_webhooks_with_due_deliveries_are_listed_by_the_oldest_due_time(store: Store) -> None:
@@ -155,7 +155,7 @@ def make_ordered_delivery(seq: int, key: str | None = "session-1", **over: Any) 
     return make_delivery(webhook_id=LOUD, seq=seq, order_key=key, **over)
 
 
-async def test_in_order_the_first_of_each_key_goes(store: Store) -> None:
+async def test_an_ordered_webhook_gets_the_first_delivery_of_each_key(store: Store) -> None:
     await insert(
         store,
         make_ordered_delivery(2),
@@ -178,7 +178,9 @@ async def test_in_order_the_first_of_each_key_goes(store: Store) -> None:
     ],
     ids=["held", "not due", "leased"],
 )
-async def test_in_order_nothing_overtakes_the_first_of_its_key(store: Store, first: dict[str, Any]) -> None:
+async def test_in_an_ordered_webhook_no_delivery_overtakes_the_first_of_its_key(
+    store: Store, first: dict[str, Any]
+) -> None:
     await insert(store, make_ordered_delivery(1, **first), make_ordered_delivery(2))
 
     assert await lease_deliveries(store, ordered=True) == []
@@ -209,7 +211,7 @@ async def test_settling_writes_what_became_of_each_and_ends_the_leases(store: St
     )
     again = replace(second, state=DeliveryState.PENDING, due_at=UNTIL, last_category=AttemptCategory.TIMEOUT)
 
-    assert await settle_deliveries(store, dead, again) == {dead.id, again.id}
+    assert await apply_updates(store, dead, again) == {dead.id, again.id}
     assert await get(store, first) == replace(dead, lease_owner=None, lease_token=None, lease_until=None)
     assert await get(store, second) == replace(again, lease_owner=None, lease_token=None, lease_until=None)
 
@@ -221,9 +223,9 @@ async def test_a_stale_token_settles_nothing_and_leaves_other_deliveries_unchang
     ]
     stale = replace(delivered[0], lease_token="lease_0")
 
-    assert await settle_deliveries(store, stale, delivered[1]) == {delivered[1].id}
-    assert await settle_deliveries(store, *delivered) == {delivered[0].id}
-    assert await settle_deliveries(store, *(replace(each, state=DeliveryState.DEAD) for each in delivered)) == set()
+    assert await apply_updates(store, stale, delivered[1]) == {delivered[1].id}
+    assert await apply_updates(store, *delivered) == {delivered[0].id}
+    assert await apply_updates(store, *(replace(each, state=DeliveryState.DEAD) for each in delivered)) == set()
     stored = [await get(store, each) for each in delivered]
     assert [each and each.state for each in stored] == [DeliveryState.DELIVERED] * 2
 

@@ -1,4 +1,4 @@
-"""The index by which the store finds webhooks proposes exactly those of which `hears` says that they hear the event.
+"""The index by which the store finds webhooks proposes exactly those for which `matches_event` is true.
 
 One exception: the webhook that came with a call is proposed for all events of that call. There is one for each call.
 """
@@ -78,7 +78,7 @@ async def test_the_store_lists_exactly_the_webhooks_that_match_an_event(
     behind: set[int],
 ) -> None:
     webhooks = {number: make_webhook(**each) for number, each in enumerate(born)}
-    told = [make_event(**each) for each in happened]
+    happened_events = [make_event(**each) for each in happened]
 
     async def live(tx: Transaction) -> None:
         for webhook in webhooks.values():
@@ -88,9 +88,9 @@ async def test_the_store_lists_exactly_the_webhooks_that_match_an_event(
         late = {webhook.id for number, webhook in webhooks.items() if number in behind and _may_catch_up(webhook)}
         for webhook_id in late:
             await tx.catch_ups.save(CatchUp(webhook_id=webhook_id, principal=ALICE, seq=1))
-        found = await tx.webhooks.find_candidates(told, catching_up=True)
-        in_time = await tx.webhooks.find_candidates(told, catching_up=False)
-        for event, proposed, proposed_in_time in zip(told, found, in_time, strict=True):
+        found = await tx.webhooks.find_candidates(happened_events, catching_up=True)
+        in_time = await tx.webhooks.find_candidates(happened_events, catching_up=False)
+        for event, proposed, proposed_in_time in zip(happened_events, found, in_time, strict=True):
             registered_ones = [each for each in proposed if each.origin is not WebhookOrigin.CALL]
             own = [each for each in proposed if each.origin is WebhookOrigin.CALL]
             assert _ids([*registered_ones, *_matching_ids(own, event)]) == _ids(_matching_ids(webhooks.values(), event))

@@ -80,13 +80,13 @@ async def test_a_notification_arrives_after_its_transaction_commits(store: Store
         await tx.calls.insert(call)
         tx.notify("one", "two")
 
-    with store.signals.listen("two", "three") as bell:
+    with store.signals.listen("two", "three") as waiter:
         writing = asyncio.create_task(store.write(work))
-        heard = await bell.wait(5)
+        notified = await waiter.wait(5)
         seen = await call_exists(store, call)
         await writing
 
-    assert heard
+    assert notified
     assert seen
 
 
@@ -98,12 +98,12 @@ async def test_a_notification_of_a_rolled_back_transaction_is_not_sent(store: St
     async def fine(tx: Transaction) -> None:
         tx.notify("fine")
 
-    with store.signals.listen("failed") as failed, store.signals.listen("fine") as heard:
+    with store.signals.listen("failed") as failed, store.signals.listen("fine") as notified:
         with pytest.raises(LookupError):
             await store.write(failing)
         await store.write(fine)
 
-        assert await heard.wait(0)
+        assert await notified.wait(0)
         assert not await failed.wait(0)
 
 

@@ -1,4 +1,4 @@
-"""What is kept of upstreams, and who wants to hear of them."""
+"""Stored catalogs of upstreams, and subscriptions to their changes."""
 
 from dataclasses import replace
 from datetime import timedelta

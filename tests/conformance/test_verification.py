@@ -72,7 +72,7 @@ async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(s
     here, there = await make_challenge(store), await make_challenge(store, origin=THERE)
     foreign = await make_challenge(store, principal=BOB)
 
-    async def asked(now: datetime, **of: object) -> RecentChallenges:
+    async def count_recent(now: datetime, **of: object) -> RecentChallenges:
         return await store.read(lambda tx: tx.challenges.count_recent(now=now, **of))  # pyright: ignore[reportArgumentType]
 
     for number, challenge in enumerate([here, here, there, foreign]):
@@ -80,11 +80,13 @@ async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(s
         await store.write(lambda tx, each=challenge, now=at: tx.challenges.record_sent(each, now=now))
     now = START + timedelta(seconds=3)
 
-    assert await asked(now, origin=HERE) == RecentChallenges(sent_count=3, waiting_count=0, first_sent_at=START)
-    assert await asked(now, principal=ALICE) == RecentChallenges(sent_count=3, waiting_count=0, first_sent_at=START)
-    assert await asked(now, principal=BOB) == RecentChallenges(sent_count=1, waiting_count=0, first_sent_at=now)
+    assert await count_recent(now, origin=HERE) == RecentChallenges(sent_count=3, waiting_count=0, first_sent_at=START)
+    assert await count_recent(now, principal=ALICE) == RecentChallenges(
+        sent_count=3, waiting_count=0, first_sent_at=START
+    )
+    assert await count_recent(now, principal=BOB) == RecentChallenges(sent_count=1, waiting_count=0, first_sent_at=now)
     over = START + timedelta(seconds=CHALLENGE_WINDOW_SECONDS)
-    assert await asked(over, origin=HERE) == RecentChallenges(
+    assert await count_recent(over, origin=HERE) == RecentChallenges(
         sent_count=2, waiting_count=0, first_sent_at=START + timedelta(seconds=1)
     )
 

@@ -1,4 +1,4 @@
-"""Deliveries as the lane of one webhook: what was sent last, what was given up, what is held."""
+"""The deliveries of one webhook: the latest of each event, dead ones and held ones."""
 
 from dataclasses import replace
 from datetime import timedelta

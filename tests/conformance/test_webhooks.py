@@ -223,15 +223,15 @@ async def test_deleting_a_webhook_cancels_what_of_it_is_open(store: Store) -> No
 
 
 async def test_an_expired_webhook_goes_when_nothing_of_it_is_open_any_more(store: Store) -> None:
-    gone, busy = make_webhook(expires_at=LATER), make_webhook(expires_at=LATER)
+    expired, busy = make_webhook(expires_at=LATER), make_webhook(expires_at=LATER)
     kept = [make_webhook(expires_at=LATER + timedelta(milliseconds=1)), make_webhook()]
-    await insert(store, gone, busy, *kept)
+    await insert(store, expired, busy, *kept)
     await store.write(lambda tx: tx.deliveries.insert([make_delivery(webhook_id=busy.id)]))
 
     removed = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=10))
 
-    assert removed == [gone.id]
-    assert await get(store, gone) is None
+    assert removed == [expired.id]
+    assert await get(store, expired) is None
     for webhook in [busy, *kept]:
         assert await get(store, webhook) == webhook
 
@@ -245,14 +245,14 @@ async def test_expired_webhooks_go_in_bounded_steps(store: Store) -> None:
 
 
 async def test_expired_webhooks_with_open_deliveries_do_not_block_other_removals(store: Store) -> None:
-    busy, gone = [make_webhook(expires_at=LATER) for _ in range(2)], make_webhook(expires_at=LATER)
-    await insert(store, *busy, gone)
+    busy, expired = [make_webhook(expires_at=LATER) for _ in range(2)], make_webhook(expires_at=LATER)
+    await insert(store, *busy, expired)
     await store.write(lambda tx: tx.deliveries.insert([make_delivery(webhook_id=each.id) for each in busy]))
 
     first = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2))
     second = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2, after=first.next_position))
 
-    assert (first, second) == ([], [gone.id])
+    assert (first, second) == ([], [expired.id])
     assert second.next_position is None
 
 
@@ -262,7 +262,7 @@ async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: S
     changed = replace(webhooks[0], secrets=(WebhookSecret(value="whsec_new"),), failing_since=LATER)
 
     async def by_ids() -> dict[str, Webhook]:
-        wanted = [webhooks[0].id, webhooks[2].id, WebhookId("wh_gone")]
+        wanted = [webhooks[0].id, webhooks[2].id, WebhookId("wh_unknown")]
         return {each.id: each for each in await store.read(lambda tx: tx.webhooks.get_many(wanted))}
 
     assert await by_ids() == {webhooks[0].id: webhooks[0], webhooks[2].id: webhooks[2]}

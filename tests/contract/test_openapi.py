@@ -1,4 +1,4 @@
-"""The OpenAPI document is up to date, complete and correct."""
+"""The OpenAPI document matches the code, is complete, and matches the service's responses."""
 
 import json
 import os
@@ -39,7 +39,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, run
 ROOT = Path(__file__).parents[2]
 COMMITTED = (ROOT / "openapi" / "ringback.json").read_text(encoding="utf-8")
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED)
-"""The committed document. Only one test generates it anew, because that takes a second in each worker."""
+"""The committed document. One test compares it with the code, because building it takes a second in each worker."""
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -137,7 +137,7 @@ def test_an_example_fits_its_schema(schema: str) -> None:
         assert list_schema_errors(schema, example) == []
 
 
-# -- correctness -----------------------------------------------------------------------------------------------------------
+# -- the truth -------------------------------------------------------------------------------------------------------------
 
 
 async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> No
         alice = await service.create_client("alice")
         ids = await _create_one_of_each(service, alice)
         for method, path, operation in SERVED_OPERATIONS:
-            if method != "GET" or path == "/v1/events/stream":  # which does not end
+            if method != "GET" or path == "/v1/events/stream":  # the stream does not end
                 continue
             answer = await alice.get(path.format(**ids))
             described = operation["responses"][str(answer.status_code)]
@@ -213,8 +213,8 @@ def test_webhook_and_gap_envelopes_match_the_document() -> None:
             )
         )
         assert list_schema_errors(describe_schema(name), body) == []
-    told = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
-    assert list_schema_errors(describe_schema("gap"), orjson.loads(told.body)) == []
+    gap = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
+    assert list_schema_errors(describe_schema("gap"), orjson.loads(gap.body)) == []
     assert list_schema_errors(describe_schema("verification"), orjson.loads(build_verification_body("challenge"))) == []
 
 
@@ -240,7 +240,7 @@ def test_the_headers_of_a_callback_are_described() -> None:
 
 
 async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClient) -> dict[str, str]:
-    """An id for every name that a path of the document has."""
+    """An id for every path parameter of the document."""
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.mark_dispatched(call)

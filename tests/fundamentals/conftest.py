@@ -1,7 +1,8 @@
-"""What every page of this book stands on.
+"""The fixtures of the fundamentals.
 
-`reports` is an ordinary MCP server with one slow tool. `ringback` is the service in front of it. `alice` is an agent with an
-API key of her own. `phone` is where she is rung: it verifies each callback with her webhook's secret before it accepts it.
+`reports` is an ordinary MCP server with one slow tool. `ringback` is the service in front of it. `alice` is the client of an
+agent with its own API key. `receiver` is the agent's callback receiver: it verifies each callback with the webhook's secret before
+it accepts it.
 """
 
 from collections.abc import AsyncGenerator
@@ -33,6 +34,6 @@ async def alice(ringback: RunningApplication) -> RingbackClient:
 
 
 @pytest.fixture
-async def phone() -> AsyncGenerator[CallbackReceiver]:
-    async with serving_callbacks() as phone:
-        yield phone
+async def receiver() -> AsyncGenerator[CallbackReceiver]:
+    async with serving_callbacks() as receiver:
+        yield receiver

@@ -1,4 +1,4 @@
-"""Calls: start a tool on any MCP server, and do not wait for it."""
+"""Calls: start a tool on any MCP server without waiting for it."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def test_starting_a_call_returns_at_once_while_the_tool_goes_on(
 
 @pytest.mark.requirement("R12")
 async def test_a_call_survives_its_client(ringback: RunningApplication, reports: ReportUpstream) -> None:
-    """The client that started it is gone; another one, which knows only its own ids, finds the call and its result."""
+    """The client that started the call disconnects. Another client finds the call and its result by the agent's own ids."""
     async with await ringback.create_agent_client("alice") as first:
         await first.start_call("reports", "build_report", {"topic": "tides"}, client_session_id="session-1")
         await reports.wait_until_begun()
@@ -39,9 +39,7 @@ async def test_a_call_survives_its_client(ringback: RunningApplication, reports:
 
 
 @pytest.mark.requirement("R14")
-async def test_a_call_that_is_quick_enough_is_answered_with_its_result(
-    alice: RingbackClient, reports: ReportUpstream
-) -> None:
+async def test_a_quick_call_returns_its_result_in_the_response(alice: RingbackClient, reports: ReportUpstream) -> None:
     reports.finish.set()
 
     started = await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
@@ -52,8 +50,8 @@ async def test_a_call_that_is_quick_enough_is_answered_with_its_result(
 
 
 @pytest.mark.requirement("R13")
-async def test_an_idempotency_key_starts_once(alice: RingbackClient, reports: ReportUpstream) -> None:
-    """Whoever does not know whether the first request arrived sends it again, and never runs the tool twice."""
+async def test_requests_with_one_idempotency_key_start_one_call(alice: RingbackClient, reports: ReportUpstream) -> None:
+    """A client that lost the first response repeats the request, and the tool runs only once."""
     requests = [
         alice.start_call("reports", "build_report", {"topic": "tides"}, idempotency_key="tides-of-today")
         for _ in range(3)
@@ -70,7 +68,7 @@ async def test_an_idempotency_key_starts_once(alice: RingbackClient, reports: Re
 
 @pytest.mark.requirement("R33")
 async def test_a_call_reports_how_it_ended(alice: RingbackClient, reports: ReportUpstream) -> None:
-    """The call was carried out, so it is completed; its tool says itself that it could not do what was asked."""
+    """The tool ran, so the call is completed; its result says that the tool failed."""
     reports.finish.set()
 
     started = await alice.start_call("reports", "build_report", {"topic": IMPOSSIBLE_TOPIC})
@@ -80,7 +78,7 @@ async def test_a_call_reports_how_it_ended(alice: RingbackClient, reports: Repor
     assert (await alice.result(call.id))["isError"]
 
 
-async def test_a_call_that_is_not_wanted_any_more_is_cancelled(alice: RingbackClient, reports: ReportUpstream) -> None:
+async def test_a_call_can_be_cancelled(alice: RingbackClient, reports: ReportUpstream) -> None:
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
     await reports.wait_until_begun()
 

@@ -1,4 +1,4 @@
-"""Callbacks: get rung when a call ends, instead of asking."""
+"""Callbacks: a webhook gets a request when a call ends, so no client has to poll."""
 
 import pytest
 import standardwebhooks
@@ -14,16 +14,16 @@ from tests.support.report_upstream import ReportUpstream
 @pytest.mark.requirement("R18")
 @pytest.mark.requirement("R19")
 async def test_a_webhook_gets_a_callback_when_a_call_ends(
-    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+    alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
-    """The names that the agent gave to its work and to its session come back with the callback."""
-    await alice.register_webhook(phone.url, secret=SECRET)
+    """The callback carries the agent's own ids of its work and its session."""
+    await alice.register_webhook(receiver.url, secret=SECRET)
     started = await alice.start_call(
         "reports", "build_report", {"topic": "tides"}, correlation_id="tides-of-today", client_session_id="session-1"
     )
     reports.finish.set()
 
-    callback = await phone.wait_for_callback("tides-of-today")
+    callback = await receiver.wait_for_callback("tides-of-today")
 
     assert (callback.name, callback.call_id, callback.outcome) == ("call.finished", started.call.id, "result")
     assert callback.client_session_id == "session-1"
@@ -31,7 +31,7 @@ async def test_a_webhook_gets_a_callback_when_a_call_ends(
 
 @pytest.mark.requirement("R23")
 async def test_a_callback_is_signed(alice: RingbackClient, reports: ReportUpstream) -> None:
-    """Any library of Standard Webhooks verifies it: this is the one that the specification's authors publish."""
+    """Any Standard Webhooks library verifies it. This is the library of the specification's authors."""
     reports.finish.set()
     async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         webhook = await alice.register_webhook(receiver.url())
@@ -46,99 +46,99 @@ async def test_a_callback_is_signed(alice: RingbackClient, reports: ReportUpstre
 
 
 async def test_a_callback_carries_no_text_of_the_tool(
-    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+    alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
-    """It says that something is there and how to get it. Whoever wants the result in it asks for that."""
-    await alice.register_webhook(phone.url, secret=SECRET)
-    await alice.register_webhook(phone.url, secret=SECRET, include_result=True)
+    """It names the call and how to get the result. A webhook with `include_result` gets the result too."""
+    await alice.register_webhook(receiver.url, secret=SECRET)
+    await alice.register_webhook(receiver.url, secret=SECRET, include_result=True)
     reports.finish.set()
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
 
-    callbacks = [await phone.wait_for_callback("tides"), await phone.wait_for_callback("tides")]
+    callbacks = [await receiver.wait_for_callback("tides"), await receiver.wait_for_callback("tides")]
 
     with_result = [callback for callback in callbacks if "result" in callback.data]
     assert len(with_result) == 1
     assert with_result[0].data["result"]["content"][0]["text"] == "All about tides."
 
 
-async def test_a_webhook_may_be_given_along_with_a_call(
-    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+async def test_a_call_can_carry_its_own_callback(
+    alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
-    """Then it hears this call and no other."""
+    """Its webhook matches only this call."""
     reports.finish.set()
 
     started = await alice.start_call(
         "reports", "build_report", {"topic": "tides"}, correlation_id="tides",
-        callback={"url": phone.url, "secret": SECRET},
+        callback={"url": receiver.url, "secret": SECRET},
     )  # fmt: skip
     await alice.start_call("reports", "build_report", {"topic": "winds"}, wait_seconds=60)
-    await phone.wait_for_callback("tides")
+    await receiver.wait_for_callback("tides")
 
-    assert [callback.call_id for callback in phone.callbacks] == [started.call.id]
+    assert [callback.call_id for callback in receiver.callbacks] == [started.call.id]
 
 
 async def test_a_webhook_for_one_call_gets_its_events_from_the_first(
-    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+    alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
-    """So it is never too late to ask to be rung for a call, even when the call has ended."""
+    """So a webhook can also be registered after the end of its call."""
     reports.finish.set()
     started = await alice.start_call(
         "reports", "build_report", {"topic": "tides"}, correlation_id="tides", wait_seconds=60
     )
 
-    await alice.register_webhook(phone.url, secret=SECRET, call_id=started.call.id)
+    await alice.register_webhook(receiver.url, secret=SECRET, call_id=started.call.id)
 
-    assert (await phone.wait_for_callback("tides")).call_id == started.call.id
+    assert (await receiver.wait_for_callback("tides")).call_id == started.call.id
 
 
 async def test_any_other_webhook_gets_events_from_its_registration_on(
-    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+    alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
     reports.finish.set()
     arguments = {"topic": "tides"}
     await alice.start_call("reports", "build_report", arguments, correlation_id="before", wait_seconds=60)
 
-    await alice.register_webhook(phone.url, secret=SECRET)
+    await alice.register_webhook(receiver.url, secret=SECRET)
     await alice.start_call("reports", "build_report", arguments, correlation_id="after")
-    await phone.wait_for_callback("after")
+    await receiver.wait_for_callback("after")
 
-    assert [callback.correlation_id for callback in phone.callbacks] == ["after"]
+    assert [callback.correlation_id for callback in receiver.callbacks] == ["after"]
 
 
 async def test_a_webhook_gets_the_events_that_it_selected(
-    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+    alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
-    """Ends, unless it says otherwise: here, progress."""
-    await alice.register_webhook(phone.url, secret=SECRET, events=["call.progress"])
+    """The default is the end of calls; this webhook selects progress."""
+    await alice.register_webhook(receiver.url, secret=SECRET, events=["call.progress"])
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
 
-    callback = await phone.wait_for_callback("tides")
+    callback = await receiver.wait_for_callback("tides")
 
     assert callback.name == "call.progress"
     assert callback.data["progress"] == {"progress": 1, "total": 2, "message": "halfway there"}
 
 
 async def test_a_webhook_gets_no_callback_for_another_principals_calls(
-    ringback: RunningApplication, alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+    ringback: RunningApplication, alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
     bob = await ringback.create_agent_client("bob")
-    await bob.register_webhook(phone.url, secret=SECRET)
+    await bob.register_webhook(receiver.url, secret=SECRET)
     reports.finish.set()
 
     await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
     await bob.start_call("reports", "build_report", {"topic": "winds"}, correlation_id="bobs")
-    await phone.wait_for_callback("bobs")
+    await receiver.wait_for_callback("bobs")
 
-    assert [callback.correlation_id for callback in phone.callbacks] == ["bobs"]
+    assert [callback.correlation_id for callback in receiver.callbacks] == ["bobs"]
 
 
 async def test_deliveries_show_what_was_sent_and_when(
-    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+    alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver
 ) -> None:
-    await alice.register_webhook(phone.url, secret=SECRET)
+    await alice.register_webhook(receiver.url, secret=SECRET)
     reports.finish.set()
     started = await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
-    await phone.wait_for_callback("tides")
+    await receiver.wait_for_callback("tides")
 
     async def is_written_down() -> bool:
         return [each.state async for each in alice.deliveries(call_id=started.call.id)] == ["delivered"]

@@ -1,4 +1,4 @@
-"""Resuming: a callback reaches one process, and any process of that agent carries on from it."""
+"""Resuming: a callback reaches one process, and any process of the agent can continue from it."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from tests.support.report_upstream import ReportUpstream
 
 
 @pytest.fixture
-async def token(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> str:
-    """The resume token in a callback of Alice's: all that the process which got it hands on."""
+async def token(alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver) -> str:
+    """The resume token of Alice's callback. The receiving process passes on only this token."""
     reports.finish.set()
-    await alice.register_webhook(phone.url, secret=SECRET)
+    await alice.register_webhook(receiver.url, secret=SECRET)
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
-    callback = await phone.wait_for_callback("tides")
+    callback = await receiver.wait_for_callback("tides")
     assert callback.resume_token is not None
     return callback.resume_token
 
@@ -32,11 +32,11 @@ async def test_a_resume_token_leads_to_the_call_and_its_result(ringback: Running
 
 @pytest.mark.requirement("R24")
 async def test_a_resume_token_needs_the_key(ringback: RunningApplication, token: str) -> None:
-    """It names a call; it does not say who is asking. Whoever finds one in a log can do nothing with it."""
-    nobody, bob = await ringback.client(), await ringback.create_agent_client("bob")
+    """A token names a call but does not authenticate. A token from a log is useless without the key."""
+    anonymous, bob = await ringback.client(), await ringback.create_agent_client("bob")
 
     with pytest.raises(Unauthenticated):
-        await nobody.resume(token)
+        await anonymous.resume(token)
     with pytest.raises(NotFound):
         await bob.resume(token)
 
@@ -45,7 +45,7 @@ async def test_a_resume_token_needs_the_key(ringback: RunningApplication, token:
 async def test_each_resume_returns_a_new_token_positioned_after_the_returned_events(
     alice: RingbackClient, reports: ReportUpstream
 ) -> None:
-    """The first token stands at the beginning; what it led to is not told again by the next."""
+    """The first token stands at the beginning. The next token does not return the same events again."""
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
     reports.finish.set()
 
@@ -61,7 +61,7 @@ async def test_each_resume_returns_a_new_token_positioned_after_the_returned_eve
 async def test_a_client_without_a_receiver_polls_the_same_events(
     alice: RingbackClient, reports: ReportUpstream
 ) -> None:
-    """One log behind all: a cursor says how far one has read."""
+    """Polls, streams and callbacks share one log; a cursor is a position in it."""
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
     await reports.wait_until_begun()
     page = await alice.poll_events(call_id=started.call.id, wait_seconds=60)

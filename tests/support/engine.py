@@ -16,7 +16,7 @@ import httpx
 
 from ringback.admission import AdmissionGate
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Progress, completion_from_result
-from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock import Clock, SystemClock, seconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
@@ -35,12 +35,13 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
-from ringback.runner.drivers import BoundDriverPort, CallContext
+from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
 from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
+from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
 from tests.support.resolvers import PUBLIC_POLICY
@@ -51,6 +52,15 @@ OWNER: Final = "runner-1"
 LEASE_SECONDS: Final = 30.0
 PUBLIC_URL: Final = "https://ringback.example"
 COMPLETED_RESULT: Final = completion_from_result(RESULT, is_error=False)
+
+
+Sessions = CallSessionProvider | UpstreamRegistry
+
+
+def bind_drivers(sessions: Sessions) -> CallSessionProvider:
+    if isinstance(sessions, UpstreamRegistry):
+        return BoundDriverProvider(sessions, clock=SystemClock())
+    return sessions
 
 
 async def wait_until(reached: Callable[[], Awaitable[bool]]) -> None:
@@ -179,9 +189,7 @@ class Engine:
     def make_recorder(self, bodies: PayloadBuilder) -> Recorder:
         return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
 
-    def make_execution(
-        self, call: Call, sessions: CallSessionProvider, *, halt: ShutdownSignal | None = None
-    ) -> CallExecution:
+    def make_execution(self, call: Call, sessions: Sessions, *, halt: ShutdownSignal | None = None) -> CallExecution:
         return CallExecution(
             call,
             trusted_until=self.clock.monotonic() + LEASE_SECONDS,
@@ -189,18 +197,18 @@ class Engine:
             clock=self.clock,
             recorder=self.recorder,
             completion_batcher=CompletionBatcher(store=self.store, recorder=self.recorder),
-            sessions=sessions,
+            sessions=bind_drivers(sessions),
             shutdown=halt or ShutdownSignal(),
             notification_hub=self.notification_hub,
         )
 
-    def make_runner(self, sessions: CallSessionProvider, *, recorder: Recorder | None = None, **config: Any) -> Runner:
+    def make_runner(self, sessions: Sessions, *, recorder: Recorder | None = None, **config: Any) -> Runner:
         return Runner(
             store=self.store,
             clock=self.clock,
             ids=self.ids,
             recorder=recorder or self.recorder,
-            sessions=sessions,
+            sessions=bind_drivers(sessions),
             notification_hub=self.notification_hub,
             post_commit=self.post_commit,
             admission=AdmissionGate(),
@@ -208,7 +216,7 @@ class Engine:
         )
 
     @asynccontextmanager
-    async def running_runner(self, sessions: CallSessionProvider, **config: Any) -> AsyncGenerator[asyncio.Event]:
+    async def running_runner(self, sessions: Sessions, **config: Any) -> AsyncGenerator[asyncio.Event]:
         """A running runner. The event or the end of the context stops it."""
         stop = asyncio.Event()
         work = asyncio.create_task(self.make_runner(sessions, **config).run(stop))

@@ -1,15 +1,15 @@
-"""REST: the services as HTTP, JSON in snake_case, every error a problem document (RFC 9457).
+"""REST: the services over HTTP, JSON in snake_case, every error a problem document (RFC 9457).
 
-    request ──▶ LastResort ▸ Door ▸ (CORS) ▸ BodyLimit      middleware: plain ASGI, nothing of FastAPI
-                    │        │                 └ counts the bytes as they come
-                    │        └ Host and Origin
-                    └ what nobody expected becomes a 500 without details
-            ──▶ GuardedRoute                                who asks (401), then what it says (415, 413, 400)
-            ──▶ one function per operation                  schema in (422) ▸ one service call ▸ view out
+    request ──▶ UnhandledErrorMiddleware ▸ HostOriginMiddleware ▸ (CORS) ▸ BodyLimitMiddleware ▸ ResponseHookMiddleware
+                    │                          │                              │
+                    │                          └ checks Host and Origin       └ counts the bytes of the body
+                    └ turns an unexpected error into a 500 without details
+            ──▶ AuthenticatedRoute            authentication (401), then the body (415, 413, 400)
+            ──▶ one function per operation    validation (422) ▸ one service call ▸ response
 
-One file per noun holds the operations; `schemas/` has the bodies that come in and the views that go out, also one file per
-noun. Nothing here decides anything: a rule that REST needs and another door would need too belongs to `services`.
+One file per noun holds the operations; `ringback.schemas` holds the bodies of requests and responses. The API decides nothing:
+a rule that REST and MCP both need belongs to `ringback.services`.
 
-`app.py` puts it together, `problems.py` knows which error is which status, `callbacks.py` describes what receivers are sent,
-`openapi_document.py` prints all of it, and `served_document.py` answers with it.
+`app` assembles the API, `problems` maps errors to statuses, `openapi_webhooks` describes the callbacks, `openapi_export` prints
+the OpenAPI document, and `openapi_endpoint` serves it.
 """

@@ -1,4 +1,4 @@
-"""The API, put together."""
+"""Assembles the API."""
 
 import json
 from typing import Any, Final
@@ -37,7 +37,7 @@ from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app"]
 
 CORS_MAX_AGE_SECONDS: Final = 600
-"""How long a browser may remember a preflight: the least that the common ones allow as a maximum."""
+"""How long a browser may cache a preflight: the smallest maximum of the common browsers."""
 
 MCP_PATHS: Final = ("/mcp", "/mcp/{upstream}")
 
@@ -67,12 +67,12 @@ ENUM_COMPONENT_NAMES: Final = {
     "RetryProfile": "Profile",
     "WebhookOrigin": "Origin",
 }
-"""The names that these classes have in the OpenAPI document. Generated clients use them, so they outlive a rename of a class."""
+"""Component names of these enums in the OpenAPI document. They stay when a class is renamed, for generated clients."""
 
 
 class _RingbackApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """The document with what FastAPI cannot express: stable names of enums, problems, and examples that keep their nulls."""
+        """Add what FastAPI cannot express: stable names of enums, problem documents, and examples with nulls."""
         if self.openapi_schema is None:
             self.openapi_schema = _with_stable_enum_names(super().openapi())
         document = self.openapi_schema
@@ -94,9 +94,9 @@ def _with_stable_enum_names(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:
-    """The API over these services, as an ASGI application without a lifespan: who makes the services ends them too.
+    """The API over these services. It has no lifespan: the code that creates the services also closes them.
 
-    With `mcp`, MCP clients are served behind the same door.
+    With `mcp`, the same application serves MCP clients.
     """
     app = create_documented_app()
     if mcp is not None:
@@ -122,7 +122,7 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
 
 
 def create_documented_app() -> FastAPI:
-    """The API's operations with nothing behind them: enough to tell what there is."""
+    """The operations without services, for the OpenAPI document."""
     app = _RingbackApi(
         title="Ringback",
         version=__version__,
@@ -131,7 +131,7 @@ def create_documented_app() -> FastAPI:
         license_info={"name": "MIT", "identifier": "MIT"},
         servers=[{"url": "http://127.0.0.1:8090", "description": "Where `ringback serve` listens by default."}],
         openapi_url=None,  # `create_app` serves it
-        docs_url=None,  # both pages load their scripts from a content delivery network
+        docs_url=None,  # both pages would load scripts from a content delivery network
         redoc_url=None,
         redirect_slashes=False,
         webhooks=openapi_webhooks.router,

@@ -1,4 +1,4 @@
-"""Who is asking: whoever the token in `Authorization: Bearer …` stands for."""
+"""Authentication by the bearer token, and strict parsing of JSON bodies after it."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -19,12 +19,12 @@ from ringback.domain.protected_resource import REST_RESOURCE, parse_bearer_token
 _BEARER: Final = HTTPBearer(
     scheme_name="apiKey",
     description=(
-        "An API key, `rbk_…`. Make one: `ringback keys create PRINCIPAL`. Where an issuer is configured, its access tokens are "
-        "as good (`/.well-known/oauth-protected-resource`)."
+        "An API key, `rbk_…`. Create one: `ringback keys create PRINCIPAL`. If an issuer is configured, its access tokens work "
+        "too (`/.well-known/oauth-protected-resource`)."
     ),
     auto_error=False,
 )
-"""Only for the document: what the header says was read before the body was."""
+"""Only for the OpenAPI document: `AuthenticatedRoute` reads the header, before the body."""
 
 
 async def authenticate_request(request: Request) -> Caller:
@@ -33,7 +33,7 @@ async def authenticate_request(request: Request) -> Caller:
     return await get_config(request).authenticator.authenticate(bearer, resource=REST_RESOURCE)
 
 
-async def _get_caller(  # async, as `services_of`
+async def _get_caller(  # async, for the reason of `get_services`
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
 ) -> Caller:
     caller: Caller = request.state.caller
@@ -41,13 +41,13 @@ async def _get_caller(  # async, as `services_of`
 
 
 CallerDep = Annotated[Caller, Depends(_get_caller)]
-"""A parameter of an operation: who is asking."""
+"""The parameter of an operation that holds its caller."""
 
 
 # The route class of all operations that need a caller.
 #
-# FastAPI parses a body before authentication, with a parser that accepts more than JSON. Here authentication comes first, and the
-# parser is strict.
+# FastAPI parses a body before authentication, with a parser that accepts more than JSON. Here authentication comes first, and
+# the parser is strict.
 
 
 class AuthenticatedRoute(APIRoute):
@@ -70,7 +70,7 @@ class AuthenticatedRoute(APIRoute):
 
 
 class StrictJsonRequest(Request):
-    """A request whose JSON is read by `parse_json`, once: FastAPI asks again and gets the same value."""
+    """A request whose JSON `parse_strict_json` parses once. FastAPI calls `json` again and gets the same value."""
 
     async def json(self) -> Any:
         if not hasattr(self, "_value"):
@@ -79,16 +79,16 @@ class StrictJsonRequest(Request):
 
 
 def require_json_content_type(content_type: str | None) -> None:
-    """Raise `UnsupportedMediaType` unless the header says application/json, with whatever parameters."""
+    """Raise `UnsupportedMediaType` unless the media type is application/json, with any parameters."""
     if (content_type or "").partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType("The body must be JSON. Send it with the header 'Content-Type: application/json'.")
 
 
 def parse_strict_json(text: bytes) -> Any:
-    """The value of a JSON text (RFC 8259) that can be written again as it is.
+    """Parse a JSON text (RFC 8259) whose value can be serialised again without changes.
 
-    orjson is the judge of the text: it knows where it stopped, and takes no NaN, no number beyond doubles and no half of a
-    surrogate pair. Python's parser makes the value, because orjson would round integers beyond 64 bits; those we refuse.
+    orjson checks the text: it reports the position of an error, and rejects NaN, numbers beyond doubles and lone surrogates.
+    Python's parser builds the value, because orjson would round integers beyond 64 bits; these are rejected.
     """
     try:
         orjson.loads(text)
@@ -104,6 +104,6 @@ def parse_strict_json(text: bytes) -> Any:
         jsontext.dumps(value)
     except (TypeError, RecursionError):
         raise InvalidRequest(
-            "The body holds an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
+            "The body has an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
         ) from None
     return value

@@ -1,4 +1,4 @@
-"""What every request needs: the services behind the API, and the few settings of the API itself."""
+"""The services and the settings that every request uses."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,22 +46,22 @@ class Services:
 class ApiConfig:
     authenticator: Authenticator
     oauth: ProtectedResource | None = None
-    """How OAuth clients find the issuer of their tokens; None when only API keys are known."""
+    """How OAuth clients find the issuer of their tokens; None if the service accepts only API keys."""
     public_url: str
     allowed_hosts: Collection[str] = ()
-    """Host names that are answered to beside the public URL's."""
+    """Accepted host names besides that of the public URL."""
     allowed_origins: Collection[str] = ()
-    """Origins of pages that may call from a browser; with none, CORS is off."""
+    """Origins of pages that may call from a browser; without any, CORS is off."""
     request_bytes_max: int
     public_keys: Sequence[Mapping[str, str]] = ()
-    """JSON Web Keys of what signs callbacks for everybody."""
+    """JSON Web Keys of the keys that sign callbacks."""
     failing_workers: Callable[[], frozenset[str]] = frozenset
-    """Names of the background workers that are down. The service is not ready while there is one."""
+    """Names of the failed background workers. The service is not ready while one has failed."""
     failing_endpoints: Callable[[], frozenset[str]] = frozenset
-    """Paths of the MCP endpoints that are down. Readiness lists them and stays green: everything else is served."""
+    """Paths of the failed MCP endpoints. Readiness lists them and stays 200, because everything else works."""
 
 
-async def get_services(request: Request) -> Services:  # async, or FastAPI would run it in a thread for each request
+async def get_services(request: Request) -> Services:  # async, because FastAPI runs other dependencies in threads
     services: Services = request.app.state.services
     return services
 
@@ -72,4 +72,4 @@ def get_config(request: Request) -> ApiConfig:
 
 
 ServicesDep = Annotated[Services, Depends(get_services)]
-"""A parameter of an operation: the services behind the API."""
+"""The parameter of an operation that holds the services."""

@@ -1,4 +1,4 @@
-"""Deliveries over REST: what was sent to whom, what came of it, and sending it once more."""
+"""Deliveries over REST: list them, read their attempts, send one again."""
 
 from typing import Annotated
 
@@ -6,8 +6,8 @@ from fastapi import APIRouter, Path, Query
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.paging import build_page
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
+from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.schemas import examples
@@ -25,21 +25,20 @@ DeliveryIdPath = Annotated[str, Path(description="A delivery's id.", examples=[e
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_deliveries(
-    query: Annotated[DeliveryListQuery, Query()], behind: ServicesDep, caller: CallerDep
+    query: Annotated[DeliveryListQuery, Query()], services: ServicesDep, caller: CallerDep
 ) -> DeliveryPageView:
-    """List deliveries to your webhooks, newest first; `state=dead` shows what was given up."""
+    """List deliveries to your webhooks, newest first; `state=dead` lists those without a success."""
     position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
-    found = await behind.deliveries.list_deliveries(caller, query.to_filter(), position=position, limit=query.limit)
-    page = build_page(CursorList.DELIVERIES, found)
-    return DeliveryPageView.from_deliveries(page.items, page.next_cursor)
+    page = await services.deliveries.list_deliveries(caller, query.to_filter(), position=position, limit=query.limit)
+    return DeliveryPageView.from_deliveries(page, encode_next_cursor(CursorList.DELIVERIES, page))
 
 
 @router.get("/{delivery_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
 async def read_delivery(
-    delivery_id: DeliveryIdPath, behind: ServicesDep, caller: CallerDep
+    delivery_id: DeliveryIdPath, services: ServicesDep, caller: CallerDep
 ) -> DeliveryWithAttemptsView:
-    """Read a delivery with every attempt."""
-    delivery, attempts = await behind.deliveries.get_delivery(caller, delivery_id)
+    """Read a delivery with all its attempts."""
+    delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
     return DeliveryWithAttemptsView.from_delivery_and_attempts(delivery, attempts)
 
 
@@ -50,6 +49,6 @@ async def read_delivery(
         *AUTHENTICATED_ERRORS, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive
     ),
 )
-async def redeliver(delivery_id: DeliveryIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryView:
-    """Send one delivery again, under the same `webhook-id`. If it is on its way already, that one is answered."""
-    return DeliveryView.from_delivery(await behind.replays.redeliver_delivery(caller, delivery_id))
+async def redeliver(delivery_id: DeliveryIdPath, services: ServicesDep, caller: CallerDep) -> DeliveryView:
+    """Send a delivery again with the same `webhook-id`. If it has not ended yet, the response shows it unchanged."""
+    return DeliveryView.from_delivery(await services.replays.redeliver_delivery(caller, delivery_id))

@@ -1,22 +1,47 @@
-"""Events over REST: the log, polled and streamed."""
+"""Events over REST: poll the event log, or stream it as server-sent events (the HTML standard, §9.2).
 
-from typing import Annotated
+retry: 2000                       how long a browser waits before it reconnects, in milliseconds
+id: MTpldmVudHM6NDI               the event's cursor; a client sends it as Last-Event-ID
+event: call.finished
+data: {"eventId": …}              one line of JSON
+: still here                      the heartbeat
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, suppress
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.event_stream import EVENT_STREAM_MEDIA_TYPE, EventStreamResponse
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
 from ringback.schemas import examples
-from ringback.schemas.events import EventListQuery, EventPageView, EventStreamQuery
+from ringback.schemas.events import EventListQuery, EventPageView, EventStreamQuery, EventView
 from ringback.schemas.fields import Cursor
+from ringback.services.events import EventPage
+
+EVENT_STREAM_MEDIA_TYPE: Final = "text/event-stream"
+RETRY_MILLISECONDS: Final = 2000
+"""About the duration of a restart."""
+HEARTBEAT_FRAME: Final = b": still here\n\n"
+TRUNCATED_FRAME: Final = b'event: truncated\ndata: {"truncated":true}\n\n'
+"""Events after the client's cursor are missing. The frame has no id, because the client's cursor stays the same."""
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # nginx would buffer frames
+}
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=AuthenticatedRoute)
 
 LastEventId = Annotated[
-    Cursor | None, Header(alias="Last-Event-ID", description="Where a stream broke off; goes over `cursor`.")
+    Cursor | None,
+    Header(
+        alias="Last-Event-ID", description="The cursor of the last received event. It takes precedence over `cursor`."
+    ),
 ]
 
 
@@ -25,10 +50,10 @@ LastEventId = Annotated[
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor),
 )
 async def poll_events(
-    query: Annotated[EventListQuery, Query()], behind: ServicesDep, caller: CallerDep
+    query: Annotated[EventListQuery, Query()], services: ServicesDep, caller: CallerDep
 ) -> EventPageView:
-    """Read your events, oldest first. A cursor whose events are gone gives `truncated: true`, never an error."""
-    page = await behind.events.poll_events(
+    """Read your events, oldest first. If events after the cursor are missing, `truncated` is true; it is never an error."""
+    page = await services.events.poll_events(
         caller,
         query.to_filter(),
         cursor=query.cursor,
@@ -43,7 +68,7 @@ async def poll_events(
     response_class=Response,
     responses={
         200: {
-            "description": "Server-sent events: `id` is the event's cursor, `event` its name, `data` what a poll shows.",
+            "description": "Server-sent events: `id` is the event's cursor, `event` its name, `data` the event as in a poll.",
             "content": {EVENT_STREAM_MEDIA_TYPE: {"schema": {"type": "string"}, "example": examples.STREAM}},
         },
         **problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor, errors.QuotaExceeded),
@@ -51,13 +76,44 @@ async def poll_events(
 )
 async def stream_events(
     query: Annotated[EventStreamQuery, Query()],
-    behind: ServicesDep,
+    services: ServicesDep,
     caller: CallerDep,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Follow your events as they come. Every quarter of an hour the stream ends; come back with `Last-Event-ID`.
+    """Stream your events as they are written. The stream ends after 15 minutes; reconnect with `Last-Event-ID`.
 
-    A comment every 15 seconds tells that it lives. An event `truncated` tells that events after your place are no longer kept.
+    Without events, the stream sends a comment every 15 seconds. A `truncated` event means that events after your cursor are
+    missing.
     """
-    pages = behind.events.follow_events(caller, query.to_filter(), cursor=last_event_id or query.cursor)
+    pages = services.events.follow_events(caller, query.to_filter(), cursor=last_event_id or query.cursor)
     return EventStreamResponse(await anext(pages), pages)
+
+
+class EventStreamResponse(StreamingResponse):
+    """Streams pages of the event log as fast as the client reads, and closes the generator of pages at the end."""
+
+    def __init__(self, first: EventPage, pages: AsyncGenerator[EventPage]) -> None:
+        self._pages = pages
+        self._frames = _stream_frames(first, pages)
+        super().__init__(self._frames, headers=_HEADERS, media_type=EVENT_STREAM_MEDIA_TYPE)
+
+    async def stream_response(self, send: Send) -> None:
+        # A client that disconnects during a write leaves both generators open.
+        async with aclosing(self._pages), aclosing(self._frames):
+            await super().stream_response(send)
+
+
+async def _stream_frames(first: EventPage, pages: AsyncGenerator[EventPage]) -> AsyncGenerator[bytes]:
+    yield b"retry: %d\n\n" % RETRY_MILLISECONDS
+    yield b"".join(_page_frames(first))
+    with suppress(errors.StoreUnavailable):  # the stream ends, and the client reconnects with its cursor
+        async for page in pages:
+            yield b"".join(_page_frames(page)) or HEARTBEAT_FRAME
+
+
+def _page_frames(page: EventPage) -> Iterator[bytes]:
+    if page.is_truncated:
+        yield TRUNCATED_FRAME
+    for event in page.events:
+        view = EventView.from_event(event)
+        yield f"id: {view.cursor}\nevent: {view.name}\ndata: {view.model_dump_json(by_alias=True)}\n\n".encode()

@@ -1,6 +1,6 @@
-"""Metrics in Prometheus' text format: what is there now, read from the store and the workers when it is asked for.
+"""Metrics in Prometheus' text format, read from the store and the workers at each request.
 
-Nothing is counted here on the way. So the figures are true after a restart, and cost nothing while nobody asks.
+Requests and deliveries update no counters, so the figures are correct after a restart, and cost nothing between scrapes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ router = APIRouter(tags=["operations"], route_class=AuthenticatedRoute)
 
 UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "unresponsive", "failing")
 _EXAMPLE: Final = """\
-# HELP ringback_calls Calls that are kept, by status.
+# HELP ringback_calls Stored calls, by status.
 # TYPE ringback_calls gauge
 ringback_calls{status="working"} 3.0
 """
@@ -40,61 +40,63 @@ ringback_calls{status="working"} 3.0
         **problem_responses(*AUTHENTICATED_ERRORS),
     },
 )
-async def read_metrics(request: Request, behind: ServicesDep, caller: CallerDep) -> Response:
-    """How the service is doing, for Prometheus. It tells of all principals: the key needs the scope `admin`."""
-    vitals = await behind.insights.get_status(caller)
+async def read_metrics(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Metrics of the service for Prometheus. They cover all principals, so the key needs the scope `admin`."""
+    current = await services.insights.get_status(caller)
     registry = CollectorRegistry()
     config = get_config(request)
     registry.register(
         _MetricsCollector(
-            vitals, failing_workers=len(config.failing_workers()), failing_endpoints=len(config.failing_endpoints())
+            current, failing_workers=len(config.failing_workers()), failing_endpoints=len(config.failing_endpoints())
         )
     )
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 class _MetricsCollector(Collector):
-    def __init__(self, vitals: ServiceStatus, *, failing_workers: int, failing_endpoints: int) -> None:
-        self._vitals = vitals
+    def __init__(self, status: ServiceStatus, *, failing_workers: int, failing_endpoints: int) -> None:
+        self._status = status
         self._failing_workers = failing_workers
         self._failing_endpoints = failing_endpoints
 
     def collect(self) -> Iterator[Metric]:
-        vitals = self._vitals
+        current = self._status
         yield InfoMetricFamily("ringback_build", "The version that runs.", value={"version": __version__})
-        calls = GaugeMetricFamily("ringback_calls", "Calls that are kept, by status.", labels=["status"])
-        for status, count in vitals.totals.calls.items():
+        calls = GaugeMetricFamily("ringback_calls", "Stored calls, by status.", labels=["status"])
+        for status, count in current.totals.calls.items():
             calls.add_metric([status], count)
         yield calls
         deliveries = GaugeMetricFamily("ringback_open_deliveries", "Deliveries that have not ended.", labels=["state"])
-        for state, count in vitals.totals.open_deliveries.items():
+        for state, count in current.totals.open_deliveries.items():
             deliveries.add_metric([state], count)
         yield deliveries
         yield GaugeMetricFamily(
             "ringback_oldest_due_delivery_age_seconds",
-            "How long the delivery that has waited longest is overdue.",
-            value=vitals.oldest_due_age_seconds,
+            "How long the oldest due delivery is overdue.",
+            value=current.oldest_due_age_seconds,
         )
-        yield CounterMetricFamily("ringback_events", "Events ever written to the log.", value=vitals.totals.events)
-        yield GaugeMetricFamily("ringback_open_streams", "Event streams that are open.", value=vitals.open_streams)
+        yield CounterMetricFamily(
+            "ringback_events", "Events written to the log, including deleted ones.", value=current.totals.events
+        )
+        yield GaugeMetricFamily("ringback_open_streams", "Event streams that are open.", value=current.open_streams)
         yield GaugeMetricFamily(
             "ringback_failing_workers", "Background workers that failed and are being restarted.", self._failing_workers
         )
         yield GaugeMetricFamily(
             "ringback_failing_endpoints", "MCP endpoints that failed and are being restarted.", self._failing_endpoints
         )
-        yield from _upstream_metrics(vitals.upstreams)
+        yield from _upstream_metrics(current.upstreams)
 
 
 def _upstream_metrics(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
     states = GaugeMetricFamily(
-        "ringback_upstream_state", "1 for the state that the upstream is in.", labels=["upstream", "state"]
+        "ringback_upstream_state", "1 for the current state of the upstream.", labels=["upstream", "state"]
     )
     in_flight = GaugeMetricFamily(
-        "ringback_upstream_calls_in_flight", "Calls that the upstream is at work on.", labels=["upstream"]
+        "ringback_upstream_calls_in_flight", "Calls that run at the upstream.", labels=["upstream"]
     )
     faults = CounterMetricFamily(
-        "ringback_upstream_faults", "What upstreams sent that they should not, by kind.", labels=["upstream", "fault"]
+        "ringback_upstream_faults", "Protocol faults of upstreams, by kind.", labels=["upstream", "fault"]
     )
     for upstream in upstreams:
         for fault, count in upstream.faults.items():

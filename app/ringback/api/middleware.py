@@ -1,8 +1,8 @@
-"""Around every request, as plain ASGI: which host it was sent to, where it came from, how much of it there is.
+"""ASGI middleware around every request: unexpected errors, Host and Origin, size of the body, response hooks.
 
-Host and Origin are checked because a browser on the same machine or network is a confused deputy: a page that rebinds its own
-name to our address still sends that name as Host, and a page that posts to us from elsewhere sends its Origin (MCP's streamable
-HTTP transport asks for the same).
+Host and Origin are checked because a browser on the same machine or network is a confused deputy. A page that rebinds its own
+name to our address still sends that name as Host, and a page of another site sends its Origin. MCP's streamable HTTP transport
+requires the same checks.
 """
 
 import logging
@@ -23,13 +23,13 @@ from ringback.services.response_hooks import response_written_hook
 log = logging.getLogger(__name__)
 
 PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""Asked by whatever keeps the service alive, under whatever name it knows it; they tell nothing and change nothing."""
+"""Probes of process managers, which can use any host name. These paths disclose nothing and change nothing."""
 
 _HOST_PATTERN = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/?#@\[\]]+)(?::[0-9]{0,5})?")
 
 
 class UnhandledErrorMiddleware:
-    """What nobody expected is logged here, and becomes a 500 that tells no details."""
+    """Logs an unexpected error and responds with a 500 without details."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -52,21 +52,21 @@ class UnhandledErrorMiddleware:
                 raise
             log.exception("request.failed", extra={"method": scope["method"], "path": scope["path"]})
             failure = InternalError(
-                "The service failed at this request, and its log says why. A call started with an Idempotency-Key can be "
+                "The service failed at this request; its log has the reason. A call with an Idempotency-Key can be "
                 "sent again."
             )
             await problem_response(failure)(scope, receive, send)
 
 
 def _is_client_disconnect(error: BaseException) -> bool:
-    """Whether nothing but the client's leaving is told: by itself, or by each of the tasks that have met it."""
+    """Whether the error, or each error of a group, is only the disconnect of the client."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_client_disconnect(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions)
     return isinstance(error, ClientDisconnect)
 
 
 class HostOriginMiddleware:
-    """Refuses requests for other hosts and from other origins."""
+    """Rejects requests for other hosts and from other origins."""
 
     def __init__(self, app: ASGIApp, *, config: ApiConfig) -> None:
         self._app = app
@@ -75,23 +75,23 @@ class HostOriginMiddleware:
         self._origins = frozenset(config.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = (
+        rejection = (
             self._check_host_and_origin(scope) if scope["type"] == "http" and scope["path"] not in PROBE_PATHS else None
         )
-        answer = self._app if refusal is None else problem_response(refusal)
-        await answer(scope, receive, send)
+        responder = self._app if rejection is None else problem_response(rejection)
+        await responder(scope, receive, send)
 
     def _check_host_and_origin(self, scope: Scope) -> RingbackError | None:
         headers = Headers(scope=scope)
         if not self._is_allowed_host(headers.getlist("host"), scope):
             return HostNotAllowed(
-                "The Host header names another service. Use the public URL of this one, or have its operator set "
+                "The Host header names another service. Use the public URL of this service, or let its operator set "
                 "RINGBACK_PUBLIC_URL or RINGBACK_ALLOWED_HOSTS."
             )
         origin = headers.get("origin")
         if origin is not None and origin not in self._origins and not _is_same_loopback_origin(origin, headers["host"]):
             return OriginNotAllowed(
-                "Pages of this origin may not call the API. Have its operator add the origin to RINGBACK_ALLOWED_ORIGINS."
+                "Pages of this origin may not call the API. Let the operator add the origin to RINGBACK_ALLOWED_ORIGINS."
             )
         return None
 
@@ -102,14 +102,14 @@ class HostOriginMiddleware:
         return name in self._hosts or (is_loopback(name) and self._is_on_loopback(scope))
 
     def _is_on_loopback(self, scope: Scope) -> bool:
-        """Whether the connection came in on a loopback address, or the public URL is one."""
+        """Whether the connection arrived on a loopback address, or the public URL is one."""
         server = scope.get("server")
         names = {*self._hosts, server[0] if server else None}
         return any(is_loopback(name) for name in names if name is not None)
 
 
 class BodyLimitMiddleware:
-    """Counts a body as it comes and stops it at the limit, whatever length was declared."""
+    """Counts the bytes of a body as they arrive and rejects it at the limit, whatever its Content-Length."""
 
     def __init__(self, app: ASGIApp, *, bytes_max: int) -> None:
         self._app = app
@@ -136,17 +136,17 @@ class BodyLimitMiddleware:
     def _check_size(self, size: int) -> None:
         if size > self._bytes_max:
             raise ContentTooLarge(
-                f"The body is larger than {self._bytes_max} bytes. Send large things by reference.",
+                f"The body is larger than {self._bytes_max} bytes. Send large data by reference.",
                 bytes_max=self._bytes_max,
             )
 
 
 class ResponseHookMiddleware:
-    """Does what was left to do once an answer was written (`services.inline_answers`), if its client was there till then.
+    """Runs the hook of a response (`services.response_hooks`) after the response was written, if its client is still connected.
 
-    A server tells of a client that has gone only before the answer is complete, and holds a message back until most of what was
-    sent before has left the process. So an empty piece is sent behind the last one, and then it is asked; what the network does
-    after that, nobody here can know.
+    A server reports a disconnect only before the response is complete, and it blocks a message until most of the earlier data
+    has left the process. So the middleware sends an empty chunk after the last one and then checks the connection. Losses in
+    the network after that remain unknown.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -172,19 +172,19 @@ class ResponseHookMiddleware:
         await self._app(scope, receive, send_and_check)
         action = response_written_hook(state)
         if is_delivered and action is not None:
-            with suppress(RingbackError):  # then a callback rings that nobody needed
+            with suppress(RingbackError):  # then the client gets a callback that it did not need
                 await action()
 
 
 def _is_same_loopback_origin(origin: str, host: str) -> bool:
-    """Whether a loopback address that is ours, as its Host says, was asked by a page of the very same address.
+    """Whether Host is a loopback address and Origin is the same address.
 
-    Clients on this machine send it as they are told to (MCP 2026-07-28, transports: servers accept valid local origins).
+    Clients on this machine send such an Origin (MCP 2026-07-28, transports: servers accept valid local origins).
     """
     return is_loopback(_parse_host_name(host) or "") and origin == f"http://{host}"
 
 
 def _parse_host_name(host: str) -> str | None:
-    """The name in a Host header or a setting, without its port; None when it is none."""
+    """Return the host name of a Host header or a setting, without its port; None if it is malformed."""
     match = _HOST_PATTERN.fullmatch(host)
     return match["name"].strip("[]").lower() if match else None

@@ -1,8 +1,8 @@
-"""`GET /openapi.json`: made once, beside the event loop, and sent in pieces.
+"""`GET /openapi.json`: built once in a thread, and sent in chunks.
 
-Anybody may ask for it, without a key. Making it takes a second, and making it JSON again for each request took milliseconds,
-so a few hundred requests at once stopped the service (scripts/soak found it). In one piece, each reader who does not read
-would also hold 300 KB of memory.
+The endpoint needs no key. Building the document takes a second, and serialising it for each request took milliseconds, so a few
+hundred concurrent requests stopped the service (found by scripts/soak). Without chunks, each slow client would also hold 300 KB
+of memory.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 CHUNK_BYTES: Final = 32 * 1024
-"""Half of what a connection may hold unwritten before its writer waits (asyncio: 64 KiB)."""
+"""Half of the write buffer at which asyncio pauses a writer (64 KiB)."""
 
 
 class OpenApiEndpoint:
-    """The endpoint. `make` gives the document, and runs in a thread."""
+    """Serves the document. `build_document` runs in a thread."""
 
     def __init__(self, build_document: Callable[[], dict[str, Any]]) -> None:
         self._build_document = build_document

@@ -1,4 +1,4 @@
-"""Prints the OpenAPI document, always the same for the same code: `python -m ringback.api.openapi_export`."""
+"""Prints the OpenAPI document, with the same bytes for the same code: `python -m ringback.api.openapi_export`."""
 
 import json
 import sys

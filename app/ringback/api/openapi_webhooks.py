@@ -1,6 +1,6 @@
-"""The other direction: what receivers are sent, for the `webhooks` section of the OpenAPI document. Nothing here is served.
+"""The callbacks that receivers get, for the `webhooks` section of the OpenAPI document. The API does not serve these routes.
 
-`notifier/body.py` and `notifier/headers.py` make these requests; a test holds what they make against what is said here.
+`notifier/payload.py` builds these requests; a test validates them against this description.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,11 +13,11 @@ from ringback.schemas import examples
 router = APIRouter(
     tags=["callbacks"],
     responses={
-        204: {"description": "Delivered, as with every 2xx; the body of your answer is not looked at."},
-        410: {"description": "Final for this delivery: it is not tried again."},
-        413: {"description": "Final for this delivery: it is not tried again."},
-        429: {"description": "Tried again; `Retry-After` is honoured, on 503 too."},
-        "default": {"description": "Tried again. Redirects are not followed."},
+        204: {"description": "Delivered, like every 2xx. The body of the response is ignored."},
+        410: {"description": "Final for this delivery: there is no retry."},
+        413: {"description": "Final for this delivery: there is no retry."},
+        429: {"description": "Retried. `Retry-After` is honoured, also with 503."},
+        "default": {"description": "Retried. Redirects are not followed."},
     },
 )
 
@@ -29,21 +29,21 @@ class CallbackPart(BaseModel):
 
 
 class CallbackData(CallbackPart):
-    """Ids and digests. No text that an upstream controls is in here, unless the webhook asked for it."""
+    """Ids and digests. It contains no text of an upstream, unless the webhook has `include_result`."""
 
     call_id: str
     upstream: str
     tool: str
-    correlation_id: str | None = Field(description="The call's own.")
+    correlation_id: str | None = Field(description="The call's correlation id.")
     client_session_id: str | None
     webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
     created_at: str
     resume_token: str | None = Field(
         default=None,
-        description="Names this call. Send it to resume_url with your API key. Absent if the call expired.",
+        description="Names this call. Send it to `resume_url` with your API key. Absent if the call has expired.",
     )
     resume_url: str | None = None
-    resource_uri: str | None = Field(default=None, description="The same call for MCP clients, at mcp_url.")
+    resource_uri: str | None = Field(default=None, description="The call's resource for MCP clients, at `mcp_url`.")
     mcp_url: str | None = None
 
 
@@ -52,26 +52,26 @@ class FinishedData(CallbackData):
     outcome: str
     finished_at: str
     answered_inline: bool | None = Field(
-        default=None, description="Whether it ended while the client that started it stayed for the result."
+        default=None, description="Whether the call ended while the request that started it was still open."
     )
     result_bytes: int | None
     result_sha256: str | None
     result: dict[str, Any] | None = Field(
-        default=None, description="The CallToolResult, if the webhook has include_result and it fits."
+        default=None, description="The CallToolResult, if the webhook has `include_result` and the result fits."
     )
 
 
 class InputRequiredData(CallbackData):
     status: Literal["input_required"]
     input_keys: list[str] = Field(
-        description="What waits for an answer. The questions themselves are the upstream's words: GET /v1/calls/{id}"
+        description="The keys of the open questions. Read the questions, which are the upstream's text: GET /v1/calls/{id}"
     )
 
 
 class ProgressAmount(CallbackPart):
     progress: float
     total: float | None
-    message: str | None = Field(description="The upstream's own words.")
+    message: str | None = Field(description="The upstream's text.")
 
 
 class ProgressData(CallbackData):
@@ -82,9 +82,9 @@ class ProgressData(CallbackData):
 class CallbackBase(CallbackPart):
     """An MCP EventOccurrence."""
 
-    eventId: str = Field(description="Equal to the webhook-id header. Use it to drop what you have seen.")  # noqa: N815 - the wire's name
-    timestamp: str = Field(description="When it happened.")
-    cursor: str = Field(description="Everything of this webhook up to here was delivered or given up.")
+    eventId: str = Field(description="Equal to the `webhook-id` header. Use it to drop duplicates.")  # noqa: N815 - the wire's name
+    timestamp: str = Field(description="The time of the event.")
+    cursor: str = Field(description="All events of this webhook up to this cursor were delivered or given up.")
 
 
 class FinishedCallback(CallbackBase):
@@ -114,12 +114,14 @@ class TestCallback(CallbackBase):
 
 
 class WebhookData(CallbackPart):
-    """About a webhook of yours, told to the others of yours that ask for it."""
+    """About another webhook of yours."""
 
     webhook_id: str
     last_error: str | None = Field(description="How its last attempt failed.")
     failing_since: str | None
-    webhook_correlation_id: str | None = Field(default=None, description="Of the webhook that is told, if it has one.")
+    webhook_correlation_id: str | None = Field(
+        default=None, description="Of the webhook that receives this callback, if it has one."
+    )
 
 
 class SuspendedData(WebhookData):
@@ -143,7 +145,7 @@ class RecoveredCallback(CallbackBase):
 class UpstreamChangedData(CallbackPart):
     upstream: str
     change: Literal["tools", "resources", "prompts", "resource"]
-    uri: str | None = Field(default=None, description="The resource that changed: as the webhook names it.")
+    uri: str | None = Field(default=None, description="The resource that changed, as in the webhook's `resource_uri`.")
     webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
 
 
@@ -153,34 +155,37 @@ class UpstreamChangedCallback(CallbackBase):
 
 
 class GapEnvelope(CallbackPart):
-    """A control envelope: no event, so it has no eventId; its `webhook-id` begins with `msg_gap_`."""
+    """A control envelope, not an event: it has no eventId, and its `webhook-id` begins with `msg_gap_`."""
 
     type: Literal["gap"]
-    cursor: str = Field(description="Poll GET /v1/events with it for what was given up.")
+    cursor: str = Field(description="Poll GET /v1/events with it to get the events that were given up.")
 
 
 class VerificationEnvelope(CallbackPart):
-    """A control envelope: no event, so it has no eventId; its `webhook-id` begins with `msg_verification_`."""
+    """A control envelope, not an event: it has no eventId, and its `webhook-id` begins with `msg_verification_`."""
 
     type: Literal["verification"]
-    challenge: str = Field(description="Answer with it, if its signature verifies and you want callbacks.")
+    challenge: str = Field(description="Return it in the response if the signature verifies and you accept callbacks.")
 
 
 class VerificationAnswer(CallbackPart):
-    challenge: str = Field(description="As it came.")
+    challenge: str = Field(description="The challenge of the request.")
 
 
 class CallbackHeaders(CallbackPart):
-    """Standard Webhooks' headers, and MCP's subscription id."""
+    """The headers of Standard Webhooks, and MCP's subscription id."""
 
     webhook_id: str = Field(alias="webhook-id", description="The same in every attempt.", examples=[examples.EVENT_ID])
     webhook_timestamp: int = Field(
-        alias="webhook-timestamp", description="Of this attempt, in seconds since the epoch.", examples=[1795194006]
+        alias="webhook-timestamp",
+        description="The time of this attempt, in seconds since the epoch.",
+        examples=[1795194006],
     )
     webhook_signature: str = Field(
         alias="webhook-signature",
-        description="`v1,` and base64 of HMAC-SHA256 over id.timestamp.body; several, with spaces, during a rotation. Where "
-        "the service has a signing key also `v1a,` and an Ed25519 signature of the same.",
+        description="`v1,` and base64 of HMAC-SHA256 over id.timestamp.body; several, separated by spaces, during "
+        "a rotation. If "
+        "the service has a signing key, also `v1a,` and an Ed25519 signature of the same.",
         examples=["v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="],
     )
     subscription_id: str = Field(
@@ -198,43 +203,46 @@ def call_finished(body: FinishedCallback, headers: CallbackHeadersParam) -> None
 
 @router.post("call.input_required", operation_id="on_call_input_required", status_code=204)
 def call_input_required(body: InputRequiredCallback, headers: CallbackHeadersParam) -> None:
-    """A call waits for an answer of yours."""
+    """A call has open questions and waits for your answers."""
 
 
 @router.post("call.progress", operation_id="on_call_progress", status_code=204)
 def call_progress(body: ProgressCallback, headers: CallbackHeadersParam) -> None:
-    """A call has come further. Sent only to webhooks that ask for it."""
+    """The progress of a call. Sent only to webhooks with this event in `events`."""
 
 
 @router.post("webhook.test", operation_id="on_webhook_test", status_code=204)
 def webhook_test(body: TestCallback, headers: CallbackHeadersParam) -> None:
-    """Somebody tests this webhook: POST /v1/webhooks/{id}/test. It is about no call, and in no event log."""
+    """A test of this webhook: POST /v1/webhooks/{id}/test. It has no call and is not in the event log."""
 
 
 @router.post("webhook.suspended", operation_id="on_webhook_suspended", status_code=204)
 def webhook_suspended(body: SuspendedCallback, headers: CallbackHeadersParam) -> None:
-    """Another webhook of yours has not been reached for 96 hours. What is for it is held; it is tried once an hour."""
+    """Another webhook of yours has failed for 96 hours. Its deliveries are held; one attempt per hour probes it."""
 
 
 @router.post("webhook.recovered", operation_id="on_webhook_recovered", status_code=204)
 def webhook_recovered(body: RecoveredCallback, headers: CallbackHeadersParam) -> None:
-    """Another webhook of yours that was suspended has answered. What was held for it is on its way."""
+    """Another webhook of yours was suspended and works again. Its held deliveries are being sent."""
 
 
 @router.post("upstream.changed", operation_id="on_upstream_changed", status_code=204)
 def upstream_changed(body: UpstreamChangedCallback, headers: CallbackHeadersParam) -> None:
-    """A list of an upstream's, or a resource that the webhook names, has changed: look again.
+    """A list of an upstream, or the resource of the webhook, has changed: read it again.
 
-    At most once a second for the same thing. Also sent once when a change may have been missed: after a restart, or when the
-    upstream was away.
+    Sent at most once per second for each list or resource. Also sent once if a change may have been missed: after a restart, or
+    after the upstream was unreachable.
     """
 
 
 @router.post("verification", operation_id="on_verification", status_code=200, response_model=VerificationAnswer)
 def verification(body: VerificationEnvelope, headers: CallbackHeadersParam) -> None:
-    """Before anything else, where URLs have to be proven: answer with the challenge to say that callbacks are wanted here."""
+    """The first request to a URL that needs a proof: return the challenge to accept callbacks."""
 
 
 @router.post("gap", operation_id="on_gap", status_code=204)
 def gap(body: GapEnvelope, headers: CallbackHeadersParam) -> None:
-    """You are back, and something was given up meanwhile. Sent once an outage, and not counted against you if you refuse it."""
+    """Events were given up during an outage of this receiver. Sent once per outage.
+
+    A failure of this delivery does not count as a failure of the receiver.
+    """

@@ -1,4 +1,4 @@
-"""For whoever runs the service, and for whoever met a problem. Nothing here asks for a key."""
+"""Health, readiness, signing keys, problem types and OAuth metadata. These operations need no key."""
 
 from typing import Annotated, Final
 
@@ -9,32 +9,31 @@ from ringback.api.context import ServicesDep, get_config
 from ringback.api.problems import UnknownPath, iterate_error_types, problem_responses, problem_type, status_for
 from ringback.domain import errors
 from ringback.domain.protected_resource import WELL_KNOWN_PATH
-from ringback.schemas.operations import JwkSetView
-from ringback.schemas.upstreams import HealthView, ProblemTypeView, ReadinessView
+from ringback.schemas.operations import HealthView, JwkSetView, ProblemTypeView, ReadinessView
 
 SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
-"""How long receivers may keep the public keys. A new key signs beside the old one for longer, before the old one goes."""
+"""How long receivers may cache the public keys. During a rotation, both keys sign for longer than this."""
 
 METADATA_MAX_AGE_SECONDS: Final = 3600
-"""How long a client may keep a description of a protected resource: it changes with the settings only."""
+"""How long clients may cache the metadata of a protected resource. It changes only with the settings."""
 
 router = APIRouter(tags=["operations"])
 
 
 @router.get("/healthz", responses=problem_responses())
 async def check_health() -> HealthView:
-    """Answers while the process lives."""
+    """Responds while the process runs."""
     return HealthView()
 
 
 @router.get("/readyz", responses=problem_responses(errors.ShuttingDown, errors.StoreUnavailable))
-async def check_readiness(request: Request, behind: ServicesDep) -> ReadinessView:
-    """Answers 200 while the service takes work: it is not stopping, its database can be written, its workers live.
+async def check_readiness(request: Request, services: ServicesDep) -> ReadinessView:
+    """Responds with 200 while the service accepts work: no shutdown, a writable database, and running workers.
 
-    `degraded` lists the MCP endpoints that failed and are being restarted. They do not turn the answer red, because a load
-    balancer would then take away the REST API and all other endpoints too.
+    `degraded` lists the MCP endpoints that failed and are being restarted. They do not change the status, because a load
+    balancer would then also remove the REST API and all other endpoints.
     """
-    await behind.insights.require_ready()
+    await services.insights.require_ready()
     config = get_config(request)
     if failing := sorted(config.failing_workers()):
         raise errors.Unavailable(f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing)
@@ -43,7 +42,7 @@ async def check_readiness(request: Request, behind: ServicesDep) -> ReadinessVie
 
 @router.get("/.well-known/mcp-webhook-jwks.json", responses=problem_responses())
 async def read_signing_keys(request: Request, response: Response) -> JwkSetView:
-    """The public keys that verify the `v1a` signatures of callbacks. Look again when none of them does."""
+    """The public keys that verify the `v1a` signatures of callbacks. Fetch them again if none of them verifies one."""
     response.headers["Cache-Control"] = f"public, max-age={SIGNING_KEYS_MAX_AGE_SECONDS}"
     return JwkSetView.from_keys(get_config(request).public_keys)
 
@@ -52,19 +51,19 @@ async def read_signing_keys(request: Request, response: Response) -> JwkSetView:
 async def read_problem_type(
     slug: Annotated[str, Path(description="The last part of a problem's type.", examples=["unknown-tool"])],
 ) -> ProblemTypeView:
-    """What a problem type means."""
+    """The meaning of a problem type."""
     kind = next((kind for kind in iterate_error_types() if kind.slug == slug), None)
     if kind is None:
-        raise errors.NotFound("No problem of ours has this type.")
+        raise errors.NotFound("This problem type does not exist.")
     return ProblemTypeView(type=problem_type(kind), title=kind.title(), status=status_for(kind))
 
 
 @router.get(WELL_KNOWN_PATH, include_in_schema=False)
 @router.get(WELL_KNOWN_PATH + "/{suffix:path}", include_in_schema=False)
 async def describe_protected_resource(request: Request, suffix: str = "") -> JSONResponse:
-    """Where tokens for a resource come from (RFC 9728 §3.2): for OAuth clients, who know where to look."""
+    """The authorization server of a protected resource, for OAuth clients (RFC 9728 §3.2)."""
     oauth = get_config(request).oauth
     document = oauth.metadata_document(f"/{suffix}" if suffix else "") if oauth else None
     if document is None:
-        raise UnknownPath("There is no OAuth-protected resource of this name. Send an API key where one is asked for.")
+        raise UnknownPath("There is no OAuth-protected resource of this name. Use an API key.")
     return JSONResponse(document, headers={"Cache-Control": f"max-age={METADATA_MAX_AGE_SECONDS}"})

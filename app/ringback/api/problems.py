@@ -1,10 +1,10 @@
-"""Errors as problem documents (RFC 9457): which is which status, and how one looks.
+"""Errors as problem documents (RFC 9457): their statuses and their form.
 
     {"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422,
      "detail": "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? …", "tool": "git_lgo"}
 
-There is no `instance` and nothing else that differs from request to request, so what is foreign and what is unknown answer with
-the same bytes.
+There is no `instance`, and no other member that differs between requests, so the responses for foreign and for unknown
+resources have the same bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,13 @@ from ringback.domain.protected_resource import resource_for_path
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
-"""Said with every 503: a restart, and a database that was locked, are over in about that time."""
+"""Sent with every 503: the typical duration of a restart or of a locked database."""
 VALIDATION_ERRORS_MAX: Final = 20
-"""Of one body; whoever sends more mistakes than that wants to see the first ones."""
+"""The largest number of errors in one problem document."""
 HTTP_METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")
 
 
-# -- what only HTTP can get wrong ------------------------------------------------------------------------------------------
+# -- errors of HTTP itself ------------------------------------------------------------------------------------------
 
 
 class MalformedJson(errors.RingbackError):
@@ -151,7 +151,7 @@ def iterate_error_types(
         yield from iterate_error_types(kind)
 
 
-# -- an error as an answer -------------------------------------------------------------------------------------------------
+# -- responses -------------------------------------------------------------------------------------------------
 
 
 def problem_type(kind: type[errors.RingbackError]) -> str:
@@ -189,7 +189,7 @@ def _problem_headers(error: errors.RingbackError, status: int) -> dict[str, str]
             return {}
 
 
-# -- what FastAPI raises ---------------------------------------------------------------------------------------------------
+# -- handlers of FastAPI ---------------------------------------------------------------------------------------------------
 
 
 def add_problem_handlers(app: FastAPI) -> None:
@@ -199,15 +199,15 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 async def _handle_service_error(request: Request, error: Exception) -> Response:
-    refusal = cast("errors.RingbackError", error)
-    response = problem_response(refusal)
-    if (challenge := _oauth_challenge(request, refusal)) is not None:
+    service_error = cast("errors.RingbackError", error)
+    response = problem_response(service_error)
+    if (challenge := _oauth_challenge(request, service_error)) is not None:
         response.headers["WWW-Authenticate"] = challenge
     return response
 
 
 def _oauth_challenge(request: Request, error: errors.RingbackError) -> str | None:
-    """What an OAuth client has to know to come back with a better token (RFC 6750 §3, RFC 9728 §5.1)."""
+    """The challenge from which an OAuth client learns how to get a sufficient token (RFC 6750 §3, RFC 9728 §5.1)."""
     oauth = get_config(request).oauth
     if oauth is None:
         return None
@@ -229,12 +229,12 @@ async def _handle_validation_error(_request: Request, error: Exception) -> Respo
     first = violations[0]
     detail = f"{first.get('pointer') or first.get('parameter')}: {first['detail']}"
     if len(found) > 1:
-        detail += f" ({len(found)} mistakes in all, see errors.)"
+        detail += f" ({len(found)} errors in total, see `errors`.)"
     return problem_response(errors.InvalidRequest(detail, errors=violations))
 
 
 def _format_validation_error(error: dict[str, Any]) -> dict[str, str]:
-    """Where and what, never the value: it may be a secret."""
+    """The place and the reason, never the value, because it can be a secret."""
     location, *path = (str(part) for part in error["loc"])
     detail = error["msg"].removeprefix("Value error, ")
     if location != "body":
@@ -243,12 +243,14 @@ def _format_validation_error(error: dict[str, Any]) -> dict[str, str]:
 
 
 async def _handle_routing_error(request: Request, _error: Exception) -> Response:
-    """The router's own 404 and 405; nothing of ours raises an HTTPException."""
+    """The router's own 404 and 405; the API raises no HTTPException."""
     if allowed := [method for method in HTTP_METHODS if _allows_method(request, method)]:
         return problem_response(
-            MethodNotAllowed(f"This path does not take {request.method}. It takes {', '.join(allowed)}.", allow=allowed)
+            MethodNotAllowed(
+                f"This path does not allow {request.method}. It allows {', '.join(allowed)}.", allow=allowed
+            )
         )
-    return problem_response(UnknownPath("There is nothing at this path. What there is: GET /openapi.json"))
+    return problem_response(UnknownPath("There is no such path. List all paths: GET /openapi.json"))
 
 
 def _allows_method(request: Request, method: str) -> bool:
@@ -256,11 +258,12 @@ def _allows_method(request: Request, method: str) -> bool:
     return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
-# -- as OpenAPI tells it ---------------------------------------------------------------------------------------------------
+# -- OpenAPI ---------------------------------------------------------------------------------------------------
 
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
-    "description": "A problem document (RFC 9457). The type is stable; the detail says what to do. Further members by type.",
+    "description": "A problem document (RFC 9457). The type is stable; the detail says what to do. Some types have "
+    "further members.",
     "type": "object",
     "properties": {
         "type": {"type": "string", "format": "uri-reference"},
@@ -268,7 +271,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
         "errors": {
-            "description": "What is wrong with the request, place by place: a JSON pointer into the body, or a parameter.",
+            "description": "The errors of the request, each with a JSON pointer into the body or a parameter.",
             "type": "array",
             "maxItems": VALIDATION_ERRORS_MAX,
             "items": {
@@ -300,16 +303,16 @@ AUTHENTICATED_ERRORS: Final = (
     errors.StoreUnavailable,
     errors.IssuerUnavailable,
 )
-"""What every operation that has an owner can end in."""
+"""The errors of every operation with authentication."""
 BODY_ERRORS: Final = (MalformedJson, ContentTooLarge, UnsupportedMediaType, errors.InvalidRequest)
-"""What every operation that takes a body can end in."""
+"""The errors of every operation with a body."""
 
 
 def problem_responses(*kinds: type[errors.RingbackError]) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of an operation that can end in these errors, and in what can befall every request."""
+    """The `responses` of an operation with these errors, and with `default` for all others."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     by_status: dict[int | str, dict[str, Any]] = {"default": {"description": "Any other problem.", "content": content}}
     for kind in sorted(kinds, key=lambda kind: (status_for(kind), kind.slug)):
-        answer = by_status.setdefault(status_for(kind), {"description": "", "content": content})
-        answer["description"] = f"{answer['description']} `{kind.slug}`: {kind.title()}.".strip()
+        response = by_status.setdefault(status_for(kind), {"description": "", "content": content})
+        response["description"] = f"{response['description']} `{kind.slug}`: {kind.title()}.".strip()
     return by_status

@@ -1,4 +1,4 @@
-"""Reports over REST: whoever runs tools by itself tells how they go."""
+"""Reports over REST: calls that run elsewhere, and adoption of tasks that exist at an upstream."""
 
 from fastapi import APIRouter, Response
 
@@ -17,9 +17,9 @@ router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=Authenticated
     "/report",
     status_code=202,
     response_model=StartedCallView,
-    response_description="What you told is written down, and the call goes on.",
+    response_description="The report is stored, and the call is running.",
     responses={
-        200: {"model": StartedCallView, "description": "What you told is written down, and the call has ended."},
+        200: {"model": StartedCallView, "description": "The report is stored, and the call has ended."},
         **problem_responses(
             *AUTHENTICATED_ERRORS,
             *BODY_ERRORS,
@@ -32,28 +32,25 @@ router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=Authenticated
         ),
     },
 )
-async def report_call(body: ReportBody, behind: ServicesDep, caller: CallerDep) -> Response:
-    """Report a tool call that runs elsewhere: that it runs, how far it is, how it ended. Takes the scope `adopt`.
+async def report_call(body: ReportBody, services: ServicesDep, caller: CallerDep) -> Response:
+    """Report a tool call that runs elsewhere: its start, its progress, its end. Needs the scope `adopt`.
 
-    The call is like any other then: events, callbacks, resume tokens. The same report may be sent again. Progress after the end
-    is ignored; an end that differs from the one that is known is refused.
+    The call has events, callbacks and resume tokens like any other. A report can be repeated. Progress after the end is
+    ignored; an end that differs from the recorded one is rejected.
     """
-    started = await behind.reports.record_report(caller, body.to_report())
+    started = await services.reports.record_report(caller, body.to_report())
     view = StartedCallView.from_started(started, started.call)
     headers = {"Location": f"/v1/calls/{started.call.id}"}
     return build_result_response(view, None, status_code=200 if started.call.is_final else 202, headers=headers)
-
-
-# Adoption over REST: a task that exists upstream becomes a call.
 
 
 @router.post(
     "/adopt",
     status_code=202,
     response_model=StartedCallView,
-    response_description="The task is followed from now on.",
+    response_description="Ringback follows the task from now on.",
     responses={
-        200: {"model": StartedCallView, "description": "It was adopted before, and has ended."},
+        200: {"model": StartedCallView, "description": "The task was adopted before, and its call has ended."},
         **problem_responses(
             *AUTHENTICATED_ERRORS,
             *BODY_ERRORS,
@@ -67,12 +64,12 @@ async def report_call(body: ReportBody, behind: ServicesDep, caller: CallerDep) 
         ),
     },
 )
-async def adopt_task(body: AdoptBody, behind: ServicesDep, caller: CallerDep) -> Response:
-    """Follow a task that somebody already started upstream, and be rung when it ends. Takes the scope `adopt`.
+async def adopt_task(body: AdoptBody, services: ServicesDep, caller: CallerDep) -> Response:
+    """Follow a task that another client has already started at an upstream. Needs the scope `adopt`.
 
-    The same task again is the same call. A task that the upstream does not know and one that is another's look the same.
+    Adopting a task again returns the same call. An unknown task and a task of another principal get the same response.
     """
-    adopted = await behind.task_adoption.adopt_task(caller, body.to_request())
+    adopted = await services.task_adoption.adopt_task(caller, body.to_request())
     headers = {"Location": f"/v1/calls/{adopted.call.id}"}
     if not adopted.is_new:
         headers["Idempotent-Replayed"] = "true"

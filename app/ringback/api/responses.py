@@ -1,20 +1,25 @@
-"""Answers with a stored result in them."""
+"""Parts that several responses share: the cursor of the next page, and a stored result."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from fastapi import Response
 
+from ringback.domain.cursor import CursorList, Page, encode_cursor
 from ringback.schemas.fields import ResponseBody
 
 JSON_MEDIA_TYPE: Final = "application/json"
 
 
+def encode_next_cursor(cursor_list: CursorList, page: Page[Any, str]) -> str | None:
+    return None if page.next_position is None else encode_cursor(cursor_list, page.next_position)
+
+
 def build_result_response(
     view: ResponseBody, result: bytes | None, *, status_code: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The view, and in it the result byte for byte as it is stored: parsing it again could only change it."""
+    """Serialise the view with the stored bytes of the result inside it. Parsing the result could change it."""
     document = view.model_dump(mode="json", by_alias=True)
     if result is not None:
         document["result"] = orjson.Fragment(result)

@@ -1,4 +1,4 @@
-"""Results over REST: whole, in part, or only whether they have changed."""
+"""Results over REST: the whole result, a range of it, or a check for changes."""
 
 import re
 from typing import Annotated, Final
@@ -13,14 +13,14 @@ from ringback.api.responses import JSON_MEDIA_TYPE
 from ringback.domain import errors
 from ringback.schemas import examples
 
-# A part of a representation: the Range header of RFC 9110 §14, for one range of bytes.
+# The Range header of RFC 9110 §14, for one range of bytes.
 
 _RANGE_PATTERN: Final = re.compile(r"bytes=[ \t]*(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})[ \t]*", re.IGNORECASE)
-"""A unit that is not bytes, several ranges, and what is malformed are passed over, and the whole is sent: §14.2 allows it."""
+"""Other units, several ranges and malformed headers are ignored, and the whole result is sent: §14.2 allows it."""
 
 
 def parse_range(header: str | None, *, size: int) -> range | None:
-    """The places of the bytes that are asked for; None for the whole. Raises `RangeNotSatisfiable` when there are none."""
+    """Return the requested range; None for the whole result. Raises `RangeNotSatisfiable` for an empty range."""
     match = _RANGE_PATTERN.fullmatch(header or "")
     if match is None or not (match["first"] or match["last"]):
         return None
@@ -31,12 +31,12 @@ def parse_range(header: str | None, *, size: int) -> range | None:
     else:
         selected = range(int(match["first"]), min(int(match["last"] or size), size - 1) + 1)
     if not selected:
-        raise RangeNotSatisfiable(f"There are {size} bytes, and none of them is in this range.", bytes=size)
+        raise RangeNotSatisfiable(f"The result has {size} bytes, and none of them is in this range.", bytes=size)
     return selected
 
 
 def if_range_matches(if_range: str | None, etag: str) -> bool:
-    """Whether a range may be sent: If-Range names what the client has a part of, by a strong tag (§13.1.5)."""
+    """Whether a range may be sent: If-Range is absent or names this result by its strong ETag (§13.1.5)."""
     return if_range is None or if_range.strip() == etag
 
 
@@ -44,16 +44,20 @@ router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=Authenticated
 
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="An ETag you already have.")]
 Range = Annotated[
-    str | None, Header(alias="Range", description="One range of bytes; several are answered with the whole.")
+    str | None, Header(alias="Range", description="One range of bytes. Several ranges get the whole result.")
 ]
 IfRange = Annotated[
-    str | None, Header(alias="If-Range", description="The ETag that you have a part of. Another result is sent whole.")
+    str | None,
+    Header(
+        alias="If-Range",
+        description="The ETag of the part that you have. If the result has changed, the response is the whole result.",
+    ),
 ]
 
 _ETAG = {"ETag": {"description": "The result's SHA-256.", "schema": {"type": "string"}}}
 _RESULT = {JSON_MEDIA_TYPE: {"schema": {"type": "object"}, "example": examples.RESULT}}
 _PART = {JSON_MEDIA_TYPE: {"schema": {"type": "string"}, "example": '{"content":[{"type":'}}
-_UNCHANGED = {304: {"description": "It is still the one you have."}}
+_UNCHANGED = {304: {"description": "The result has not changed."}}
 
 
 @router.get(
@@ -61,12 +65,12 @@ _UNCHANGED = {304: {"description": "It is still the one you have."}}
     response_class=Response,
     responses={
         200: {
-            "description": "The stored CallToolResult, byte for byte as every other answer shows it.",
+            "description": "The stored CallToolResult, with the same bytes as in every other response.",
             "headers": _ETAG,
             "content": _RESULT,
         },
         206: {
-            "description": "The part that was asked for.",
+            "description": "The requested range.",
             "headers": {**_ETAG, "Content-Range": {"schema": {"type": "string"}}},
             "content": _PART,
         },
@@ -78,14 +82,14 @@ _UNCHANGED = {304: {"description": "It is still the one you have."}}
 )
 async def read_result(
     call_id: CallIdPath,
-    behind: ServicesDep,
+    services: ServicesDep,
     caller: CallerDep,
     if_none_match: IfNoneMatch = None,
     range_: Range = None,
     if_range: IfRange = None,
 ) -> Response:
-    """Take the result. A call that has none answers 409 and says why."""
-    call, result = await behind.calls.get_result(caller, call_id)
+    """Read the result. For a call without a result, the response is 409 with the reason."""
+    call, result = await services.calls.get_result(caller, call_id)
     headers = _result_headers(call.result_sha256)
     if _etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
@@ -101,16 +105,16 @@ async def read_result(
     name="look_at_result",
     response_class=Response,
     responses={
-        200: {"description": "There is a result; Content-Length is its size.", "headers": _ETAG, "content": {}},
+        200: {"description": "The call has a result. Content-Length is its size.", "headers": _ETAG, "content": {}},
         **_UNCHANGED,
         **problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.ResultNotReady),
     },
 )
 async def head_result(
-    call_id: CallIdPath, behind: ServicesDep, caller: CallerDep, if_none_match: IfNoneMatch = None
+    call_id: CallIdPath, services: ServicesDep, caller: CallerDep, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """Ask for the size and the ETag of a result, without the result."""
-    call, result = await behind.calls.get_result(caller, call_id)
+    """Read the size and the ETag of a result, without the result."""
+    call, result = await services.calls.get_result(caller, call_id)
     headers = _result_headers(call.result_sha256)
     if _etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
@@ -122,6 +126,6 @@ def _result_headers(sha256: str | None) -> dict[str, str]:
 
 
 def _etag_matches(if_none_match: str | None, etag: str) -> bool:
-    """Weak comparison, as If-None-Match asks for (RFC 9110 §13.1.2)."""
+    """Weak comparison, as If-None-Match requires (RFC 9110 §13.1.2)."""
     tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
     return etag in tags or tags == ["*"]

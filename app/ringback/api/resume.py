@@ -1,4 +1,4 @@
-"""Resume over REST: a token from a callback becomes the call, its result and the events since; and fresh tokens."""
+"""Resume over REST: exchange a token for the call, its result and its events; issue fresh tokens."""
 
 from fastapi import APIRouter, Response
 
@@ -22,12 +22,12 @@ _DEFAULT_TOKEN_BODY = ResumeTokenBody()
         *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.ResumeTokenExpired, errors.CallExpired
     ),
 )
-async def resume_call(body: ResumeBody, behind: ServicesDep, caller: CallerDep) -> Response:
-    """Rejoin a call from anywhere. A resume token names a call; it does not identify you: send your API key too.
+async def resume_call(body: ResumeBody, services: ServicesDep, caller: CallerDep) -> Response:
+    """Rejoin a call from any process. A resume token names a call but does not authenticate you: send your API key too.
 
-    With `wait_seconds`, answers once the call has ended or that time is over.
+    With `wait_seconds`, the response waits until the call has ended or that time has passed.
     """
-    resumed = await behind.call_resumption.resume_call(caller, body.resume_token, wait_seconds=body.wait_seconds)
+    resumed = await services.call_resumption.resume_call(caller, body.resume_token, wait_seconds=body.wait_seconds)
     return build_result_response(ResumedView.from_resumed(resumed), resumed.result)
 
 
@@ -36,12 +36,12 @@ async def resume_call(body: ResumeBody, behind: ServicesDep, caller: CallerDep) 
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.CallExpired),
 )
 async def issue_resume_token(
-    call_id: CallIdPath, behind: ServicesDep, caller: CallerDep, body: ResumeTokenBody = _DEFAULT_TOKEN_BODY
+    call_id: CallIdPath, services: ServicesDep, caller: CallerDep, body: ResumeTokenBody = _DEFAULT_TOKEN_BODY
 ) -> ResumeTokenView:
-    """Get a fresh resume token for a call; with `revoke_older`, the only one that still works.
+    """Issue a fresh resume token for a call. With `revoke_older`, all other tokens of the call become invalid.
 
-    Revoking reaches the tokens in callbacks too, also in those that are still on their way.
+    Revoking includes the tokens in callbacks, also in those that have not been sent yet.
     """
     return ResumeTokenView(
-        resume_token=await behind.call_resumption.issue_token(caller, call_id, revoke_previous=body.revoke_older)
+        resume_token=await services.call_resumption.issue_token(caller, call_id, revoke_previous=body.revoke_older)
     )

@@ -1,4 +1,4 @@
-"""Upstreams over REST: what can be called, and having the configuration read again."""
+"""Upstreams over REST: list upstreams and tools, reload the configuration."""
 
 from typing import Annotated
 
@@ -15,9 +15,9 @@ router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=Authe
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS))
-async def list_upstreams(behind: ServicesDep, caller: CallerDep) -> UpstreamsView:
-    """List the MCP servers whose tools you can call, and how they are doing."""
-    return UpstreamsView.from_infos(behind.insights.list_upstreams(caller))
+async def list_upstreams(services: ServicesDep, caller: CallerDep) -> UpstreamsView:
+    """List the MCP servers whose tools you can call, with their state."""
+    return UpstreamsView.from_infos(services.insights.list_upstreams(caller))
 
 
 @router.get(
@@ -26,14 +26,14 @@ async def list_upstreams(behind: ServicesDep, caller: CallerDep) -> UpstreamsVie
 )
 async def list_tools(
     name: Annotated[Label, Path(description="An upstream's name.", examples=["git"])],
-    behind: ServicesDep,
+    services: ServicesDep,
     caller: CallerDep,
 ) -> ToolsView:
     """List an upstream's tools."""
-    return ToolsView.from_infos(await behind.insights.list_tools(caller, name))
+    return ToolsView.from_infos(await services.insights.list_tools(caller, name))
 
 
 @router.post("/reload", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidConfiguration))
-async def reload_upstreams(behind: ServicesDep, caller: CallerDep) -> ReloadedView:
-    """Read the file with the upstreams again, without dropping calls. Takes the scope `admin`. SIGHUP does the same."""
-    return ReloadedView.from_reloaded(await behind.administration.reload_upstreams(caller))
+async def reload_upstreams(services: ServicesDep, caller: CallerDep) -> ReloadedView:
+    """Read the configuration of upstreams again. Running calls continue. Needs the scope `admin`. SIGHUP does the same."""
+    return ReloadedView.from_reloaded(await services.administration.reload_upstreams(caller))

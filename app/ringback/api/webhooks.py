@@ -1,4 +1,4 @@
-"""Webhooks over REST: register, list, read, change, verify, test, give a new secret, replay, remove."""
+"""Webhooks over REST: register, list, read, change, verify, test, replay and remove them; rotate their secrets."""
 
 from typing import Annotated
 
@@ -6,8 +6,8 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.paging import build_page_from_rows
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
+from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.schemas import examples
@@ -46,29 +46,28 @@ WebhookIdPath = Annotated[str, Path(description="A webhook's id.", examples=[exa
     ),
 )
 async def register_webhook(
-    body: RegisterWebhookBody, behind: ServicesDep, caller: CallerDep, response: Response
+    body: RegisterWebhookBody, services: ServicesDep, caller: CallerDep, response: Response
 ) -> RegisteredWebhookView:
-    """Register a callback URL. From this answer on, every event that it hears is delivered to it."""
-    registered = await behind.registrations.register_webhook(caller, body.to_registration())
+    """Register a callback URL. From this response on, every matching event is delivered to it."""
+    registered = await services.registrations.register_webhook(caller, body.to_registration())
     response.headers["Location"] = f"/v1/webhooks/{registered.webhook.id}"
     return RegisteredWebhookView.from_registered(registered)
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_webhooks(
-    query: Annotated[WebhookListQuery, Query()], behind: ServicesDep, caller: CallerDep
+    query: Annotated[WebhookListQuery, Query()], services: ServicesDep, caller: CallerDep
 ) -> WebhookPageView:
     """List your webhooks, newest first."""
     position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-    found = await behind.webhooks.list_webhooks(caller, position=position, limit=query.limit + 1)
-    page = build_page_from_rows(CursorList.WEBHOOKS, found, limit=query.limit)
-    return WebhookPageView.from_webhooks(page.items, page.next_cursor)
+    page = await services.webhooks.list_webhooks(caller, position=position, limit=query.limit)
+    return WebhookPageView.from_webhooks(page, encode_next_cursor(CursorList.WEBHOOKS, page))
 
 
 @router.get("/{webhook_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def read_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> WebhookView:
+async def read_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> WebhookView:
     """Read a webhook."""
-    return WebhookView.from_webhook(await behind.webhooks.get_webhook(caller, webhook_id))
+    return WebhookView.from_webhook(await services.webhooks.get_webhook(caller, webhook_id))
 
 
 @router.patch(
@@ -83,19 +82,19 @@ async def read_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: C
     ),
 )
 async def change_webhook(
-    webhook_id: WebhookIdPath, body: ChangeWebhookBody, behind: ServicesDep, caller: CallerDep
+    webhook_id: WebhookIdPath, body: ChangeWebhookBody, services: ServicesDep, caller: CallerDep
 ) -> WebhookView:
-    """Change a webhook, or switch it off and on. What is left out stays; what was held goes out when it becomes active."""
-    return WebhookView.from_webhook(await behind.webhooks.change_webhook(caller, webhook_id, body.to_change()))
+    """Change, disable or enable a webhook. Omitted members stay; held deliveries are sent when the webhook becomes active."""
+    return WebhookView.from_webhook(await services.webhooks.change_webhook(caller, webhook_id, body.to_change()))
 
 
 @router.post(
     "/{webhook_id}/verify",
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING_ERRORS),
 )
-async def verify_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> WebhookView:
-    """Challenge the URL now. Its state says whether it has proven that it wants callbacks, and last_error why not."""
-    return WebhookView.from_webhook(await behind.webhooks.verify_webhook(caller, webhook_id))
+async def verify_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> WebhookView:
+    """Challenge the URL now. `state` shows whether the URL has proven that it accepts callbacks, `last_error` why not."""
+    return WebhookView.from_webhook(await services.webhooks.verify_webhook(caller, webhook_id))
 
 
 @router.post(
@@ -103,9 +102,9 @@ async def verify_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller:
     status_code=202,
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS),
 )
-async def test_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryView:
-    """Send a signed `webhook.test` to this webhook, as everything is sent to it. The delivery tells what comes of it."""
-    return DeliveryView.from_delivery(await behind.webhooks.send_test(caller, webhook_id))
+async def test_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> DeliveryView:
+    """Send a signed `webhook.test` to this webhook. The delivery shows the outcome."""
+    return DeliveryView.from_delivery(await services.webhooks.send_test(caller, webhook_id))
 
 
 @router.post(
@@ -113,11 +112,11 @@ async def test_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: C
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.QuotaExceeded),
 )
 async def rotate_secret(
-    webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep, body: RotateSecretBody = _DEFAULT_ROTATE_BODY
+    webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep, body: RotateSecretBody = _DEFAULT_ROTATE_BODY
 ) -> RotatedWebhookView:
-    """Give the webhook a new signing secret. Until the overlap is over, callbacks carry a signature of each older one, too."""
+    """Replace the signing secret. Until the overlap ends, callbacks also carry a signature of each previous secret."""
     secret = body.secret.get_secret_value() if body.secret else None
-    rotated = await behind.webhooks.rotate_secret(
+    rotated = await services.webhooks.rotate_secret(
         caller, webhook_id, secret=secret, overlap_seconds=body.overlap_seconds
     )
     return RotatedWebhookView.from_rotated(rotated)
@@ -131,16 +130,17 @@ async def rotate_secret(
     ),
 )
 async def replay_webhook(
-    webhook_id: WebhookIdPath, body: ReplayBody, behind: ServicesDep, caller: CallerDep
+    webhook_id: WebhookIdPath, body: ReplayBody, services: ServicesDep, caller: CallerDep
 ) -> ReplayedView:
-    """Send again what this webhook was to hear: since a time, from a cursor on, or whatever was given up.
+    """Send deliveries of this webhook again: since a time, after a cursor, or all dead ones.
 
-    The same bodies under the same `webhook-id`. What is still being delivered is left alone: asking twice sends nothing twice.
+    Body and `webhook-id` stay the same. Deliveries that have not ended yet are skipped, so a repeated request sends nothing
+    twice.
     """
-    return ReplayedView.from_result(await behind.replays.replay_webhook(caller, webhook_id, body.to_request()))
+    return ReplayedView.from_result(await services.replays.replay_webhook(caller, webhook_id, body.to_request()))
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def remove_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> None:
-    """Remove a webhook. What was not delivered to it by now never will be."""
-    await behind.webhooks.remove_webhook(caller, webhook_id)
+async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> None:
+    """Remove a webhook and cancel its open deliveries."""
+    await services.webhooks.remove_webhook(caller, webhook_id)

@@ -9,20 +9,20 @@
                │ └─────────┘ ▼        │
                └────────── parked ────┘
 
-The statuses are MCP's own, and what a client sees. The phase says who has the call: a queued one wants a runner, a running one
-has one, a parked one waits for answers and nobody has it. The two move apart: a call can wait for input while it runs.
+Clients see the status, whose values are MCP's. The phase says whether a runner holds the call: a queued call waits for a
+runner, a running call has one, and a parked call waits for answers without one. A call can wait for input while it runs.
 
-The outcome tells why a call ended, truthfully:
+The outcome says why a call ended:
 
     completed   result          the tool answered
                 tool_error      the tool answered with isError
-    failed      upstream_error  the upstream answered with a JSON-RPC error, or with something that is no answer
+    failed      upstream_error  the upstream answered with a JSON-RPC error or with an invalid response
                 rejected        the call never reached the upstream
                 timed_out       its deadline passed
-                unknown         it was dispatched, and then the upstream or the runner was lost: it may have run
+                unknown         the upstream or the runner was lost after the dispatch: the tool may have run
     cancelled   cancelled
 
-Expired is not a status: what has expired is gone.
+Expired is not a status: an expired call is deleted.
 """
 
 from collections.abc import Mapping
@@ -37,11 +37,11 @@ from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 
 LABEL_LENGTH_MAX: Final = 256
-"""Characters in a client_session_id or a correlation_id: both come back everywhere, so they stay small."""
+"""Characters in a client_session_id or a correlation_id. Every callback repeats both, so they stay small."""
 MRTR_DRIVER: Final = "mrtr"
-"""Names handles of calls that go on in rounds (2026-07-28): between two of them the upstream holds nothing."""
+"""The driver of calls that run in rounds (2026-07-28). Between two rounds the upstream keeps no state."""
 HANDLE_BYTES_MAX: Final = 64 * 1024
-"""A task id is some forty bytes; a sealed requestState holds what its server would otherwise have kept in a session."""
+"""A task id has some 40 bytes; a sealed requestState holds what the server would otherwise keep in a session."""
 CALL_RESOURCE_URI_PREFIX: Final = "ringback://calls/"
 
 
@@ -71,7 +71,7 @@ class CallOutcome(StrEnum):
 
 
 class RerunPolicy(StrEnum):
-    """What may happen to a call that was dispatched and whose runner died."""
+    """Whether a call may run again after its runner died during the dispatch."""
 
     NEVER = "never"
     IF_SAFE = "if_safe"
@@ -106,16 +106,16 @@ STATUS_BY_OUTCOME: Final[dict[CallOutcome, CallStatus]] = {
 }
 
 INTERNAL_ERROR: Final = -32603
-"""JSON-RPC internal error: the code of every error object that Ringback itself writes into a failed call."""
+"""JSON-RPC internal error: the code of every error object that Ringback writes into a failed call."""
 
 
 class IllegalTransition(Exception):
-    """A final call was to change, or a status or phase was to follow one that it cannot follow."""
+    """The call is final, or its new status or phase may not follow the present one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The last progress an upstream told: MCP's progress, total and message."""
+    """The last progress that the upstream reported: MCP's progress, total and message."""
 
     progress: float
     total: float | None = None
@@ -124,17 +124,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCompletion:
-    """How a call ended, as a driver or the runner saw it: a stored result, or a JSON-RPC error, or neither (cancelled)."""
+    """How a call ended: with a result, with a JSON-RPC error, or with neither (cancelled)."""
 
     outcome: CallOutcome
     result: bytes | None = field(default=None, repr=False)
-    """The CallToolResult as JSON, exactly as it is kept and handed out."""
+    """The CallToolResult as JSON, byte for byte as stored and returned."""
     error: dict[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
-    """What finds a call again upstream, for any process: JSON that only its driver reads."""
+    """Data with which any process can resume a call at its upstream. Only the driver that wrote it reads it."""
 
     driver: str
     data: Mapping[str, Any] = field(repr=False)
@@ -146,7 +146,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequest:
-    """A question of the tool. `name` is the upstream's own key for it; the call has one of ours."""
+    """An input request of the tool. `name` is the upstream's key; `Call.input_requests` uses keys made here."""
 
     name: str = field(repr=False)
     method: str
@@ -161,12 +161,12 @@ class Call:
     tool: str
     arguments: dict[str, Any] = field(repr=False)
     meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """The client's `_meta`, reserved keys already dropped; its upstream's configuration decides what of it goes along."""
+    """The client's `_meta` without reserved keys. The upstream's configuration decides which keys are forwarded."""
     client_session_id: str | None = None
     correlation_id: str | None = None
     idempotency_key: str | None = None
     request_hash: str
-    """Over upstream, tool, canonical arguments and callback URL: what "the same request" means for an idempotency key."""
+    """A hash of upstream, tool, canonical arguments and callback URL. An idempotency key may repeat only with the same hash."""
     status: CallStatus = CallStatus.WORKING
     phase: CallPhase = CallPhase.QUEUED
     outcome: CallOutcome | None = None
@@ -176,33 +176,33 @@ class Call:
     result_sha256: str | None = None
     handle: Handle | None = None
     input_requests: Mapping[str, InputRequest] = field(default_factory=dict[str, InputRequest])
-    """Asked and not answered, by keys of ours that are never used twice in a call."""
+    """Open input requests. Their keys are made here and never used twice in a call."""
     input_responses: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """Answered and not yet passed on, by the upstream's keys."""
+    """Answers that are not yet sent to the upstream, by the upstream's keys."""
     input_round: int = 0
-    """How often something new was asked."""
+    """Rounds of new input requests so far."""
     accepts_input: bool = False
-    """Whether the starter can answer: only then is the upstream told that it may ask."""
+    """Whether the starter can answer input requests. Only then is elicitation declared to the upstream."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
     rerun_allowed: bool = False
-    """What the policy came to when the call was started."""
+    """What the policy decided when the call started."""
     cancel_requested: bool = False
     lease_owner: str | None = None
     lease_token: str | None = None
     lease_until: datetime | None = None
     dispatched_at: datetime | None = None
-    """Committed before the first byte goes upstream; while it is null the call is simply queued."""
+    """Committed before the first byte is sent upstream. A call without it can be queued again safely."""
     runs: int = 0
     attended_until: datetime | None = None
-    """Until then the client that started it stays to take the plain result itself."""
+    """Until this instant the client that started the call waits for the result on its own connection."""
     token_version: int = 1
-    """Resume tokens carry it; raising it revokes all older ones."""
+    """Resume tokens carry it; raising it revokes all older tokens."""
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None = None
     deadline_at: datetime
     expires_at: datetime | None = None
-    """When the result and its resume tokens go, together; set when the call ends."""
+    """When the result and the resume tokens expire. Set when the call ends."""
 
     @property
     def is_final(self) -> bool:
@@ -210,13 +210,13 @@ class Call:
 
     @property
     def answered_inline(self) -> bool:
-        """Whether it ended while its client stayed for it: what a callback then tells is no news."""
+        """Whether the call ended while its client waited for it, so that a callback repeats what the client knows."""
         ended_at, attended_until = self.finished_at, self.attended_until
         return ended_at is not None and attended_until is not None and ended_at <= attended_until
 
 
 def call_resource_uri(call: Call) -> str:
-    """Under which MCP clients read the call, and in the end its result."""
+    """The URI under which MCP clients read the call and its result."""
     return f"{CALL_RESOURCE_URI_PREFIX}{call.id}"
 
 
@@ -225,27 +225,23 @@ def compute_request_hash(*, upstream: str, tool: str, arguments: dict[str, Any],
 
 
 def advance_status(call: Call, status: CallStatus, *, now: datetime) -> Call:
-    """The call in its next status; every change of status in the product goes through here or through `finish`.
-
-    Only `finish` ends a call, so that there is no final call without its outcome.
-    """
+    """The call in its next status. Only `apply_completion` ends a call, so every final call has an outcome."""
     if status in FINAL_CALL_STATUSES:
         raise IllegalTransition(f"{call.id}: {status} without an outcome")
-    return _with_status(call, status, now=now)
+    _check_status(call, status)
+    return replace(call, status=status, updated_at=now)
 
 
 def enter_phase(call: Call, phase: CallPhase, *, now: datetime) -> Call:
-    """The call in its next phase, which only a runner that leases it holds on to: in every other it has no lease.
-
-    Leasing itself is the store's, row by row; `finish` alone ends a call.
-    """
+    """The call in its next phase, without a lease. The store leases calls; `apply_completion` ends them."""
     if phase is CallPhase.ENDED:
         raise IllegalTransition(f"{call.id}: {phase} without an outcome")
-    return _with_phase(call, phase, now=now)
+    _check_phase(call, phase)
+    return replace(call, phase=phase, updated_at=now, lease_owner=None, lease_token=None, lease_until=None)
 
 
 def apply_completion(call: Call, completion: CallCompletion, *, now: datetime, result_retention_seconds: float) -> Call:
-    """The call at its end: status from the outcome, digest of the result, nothing asked, and the day it expires."""
+    """The ended call: status from the outcome, size and digest of the result, no input requests, no lease, an expiry."""
     status = STATUS_BY_OUTCOME[completion.outcome]
     _check_status(call, status)
     _check_phase(call, CallPhase.ENDED)
@@ -274,18 +270,18 @@ def completion_from_result(result: bytes, *, is_error: bool) -> CallCompletion:
 
 
 def completion_from_upstream_error(error: dict[str, Any]) -> CallCompletion:
-    """The upstream's own JSON-RPC error object, kept as it came."""
+    """The upstream's JSON-RPC error object, stored unchanged."""
     return CallCompletion(outcome=CallOutcome.UPSTREAM_ERROR, error=error)
 
 
 def is_upstream_error(completion: CallCompletion) -> bool:
-    """Whether it is an upstream's own error, and not one of our wording about what an upstream has answered."""
+    """Whether the error object is the upstream's, and not one that Ringback wrote about an invalid response."""
     our_data = {"outcome": str(completion.outcome)}
     return completion.outcome is CallOutcome.UPSTREAM_ERROR and (completion.error or {}).get("data") != our_data
 
 
 def failed_completion(outcome: CallOutcome, message: str) -> CallCompletion:
-    """A failure that Ringback words itself; the outcome is repeated in `data`, where MCP clients can see it."""
+    """A failure with a message of Ringback's. `data` repeats the outcome for MCP clients."""
     return CallCompletion(
         outcome=outcome,
         error={"code": INTERNAL_ERROR, "message": message, "data": {"outcome": str(outcome)}},
@@ -293,7 +289,7 @@ def failed_completion(outcome: CallOutcome, message: str) -> CallCompletion:
 
 
 def overdue_completion(call: Call) -> CallCompletion:
-    """The end of a call whose deadline has passed."""
+    """The completion of a call whose deadline has passed."""
     if call.dispatched_at is not None:
         return failed_completion(CallOutcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
     return failed_completion(
@@ -304,7 +300,7 @@ def overdue_completion(call: Call) -> CallCompletion:
 
 
 def has_no_upstream_state(call: Call) -> bool:
-    """Whether no upstream is at work for it or keeps anything of it: it was never sent, or stands between two rounds."""
+    """Whether no upstream runs the call or keeps state for it: it was never dispatched, or is between two rounds."""
     if call.dispatched_at is None:
         return True
     return (
@@ -318,20 +314,10 @@ CANCELLED_COMPLETION: Final = CallCompletion(outcome=CallOutcome.CANCELLED)
 
 
 def _keep_task_id(handle: Handle | None) -> Handle | None:
-    """What stays of a handle after the end: which task it was, so that it is not adopted by somebody else."""
+    """The handle of an ended call keeps its task id, so that the task cannot be adopted a second time."""
     if handle is None or "task_id" not in handle.data:
         return None
     return Handle(driver=handle.driver, data={"task_id": handle.data["task_id"]})
-
-
-def _with_status(call: Call, status: CallStatus, *, now: datetime) -> Call:
-    _check_status(call, status)
-    return replace(call, status=status, updated_at=now)
-
-
-def _with_phase(call: Call, phase: CallPhase, *, now: datetime) -> Call:
-    _check_phase(call, phase)
-    return replace(call, phase=phase, updated_at=now, lease_owner=None, lease_token=None, lease_until=None)
 
 
 def _check_status(call: Call, status: CallStatus) -> None:

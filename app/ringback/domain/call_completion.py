@@ -1,9 +1,11 @@
-"""What becomes of a call whose runner is gone: dead, stopped, or cut off from the store for too long.
+"""Completions of calls without a runner: calls whose lease was lost, and calls that a reporter runs elsewhere.
 
-never dispatched             queued again; cancelled if that was asked for
-has a handle                 queued again: whoever leases it goes on from there, also to have it cancelled upstream
-may be run a second time     queued again, from its beginning
-anything else                the truth, which is that nobody knows
+`recover_call` decides about a running call whose runner died, stopped or lost its lease:
+
+    never dispatched       queued again; cancelled if a cancellation was requested
+    has a handle           queued again; the next runner resumes or cancels it upstream
+    may run again          queued again, from its beginning
+    anything else          failed with the outcome `unknown`
 """
 
 from dataclasses import replace
@@ -24,7 +26,7 @@ from ringback.domain.inputs import clear_inputs
 
 
 def recover_call(call: Call, *, now: datetime) -> Call | CallCompletion:
-    """The running call as it is queued again, or its ending."""
+    """The call, queued again, or its completion."""
     if call.dispatched_at is None:
         return CANCELLED_COMPLETION if call.cancel_requested else enter_phase(call, CallPhase.QUEUED, now=now)
     if call.handle is not None:
@@ -37,20 +39,18 @@ def recover_call(call: Call, *, now: datetime) -> Call | CallCompletion:
     )
 
 
-# Calls that run elsewhere: a server that runs its own tools reports how they go, and nobody at Ringback drives them.
-#
-# A reported call is parked from its first report to its last, so no runner ever leases it. Until its reporter tells its end there
-# is only its deadline, after which nobody knows how it ended.
+# Reported calls: a server runs its own tools and reports their state. A reported call is parked from its first report to its
+# last, so no runner leases it. If the last report does not arrive before the deadline, the outcome is `unknown`.
 
 REPORTED_DRIVER: Final = "reported"
-"""Names the handle of a call that is found again with whoever reports it."""
+"""The driver of calls that a reporter runs."""
 UNREPORTED_COMPLETION: Final = failed_completion(
     CallOutcome.UNKNOWN, "Nobody reported the end of this call before its deadline. The tool may have done its work."
 )
 
 
 def mark_reported(call: Call) -> Call:
-    """The new call as one that somebody else runs already."""
+    """The new call, as dispatched by its reporter."""
     return replace(
         call,
         phase=CallPhase.PARKED,
@@ -61,5 +61,5 @@ def mark_reported(call: Call) -> Call:
 
 
 def is_reported(call: Call) -> bool:
-    """Whether somebody else runs it; of a call that has ended, nobody asks any more."""
+    """Whether a reporter runs the call. An ended call has no handle and returns False."""
     return call.handle is not None and call.handle.driver == REPORTED_DRIVER

@@ -1,4 +1,4 @@
-"""Calls as the store keeps them: rows for whoever asks, a queue for the runner, and what is left of those that expired."""
+"""Ports of the store for calls: rows, the runner's queue, and tombstones of expired calls."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,28 +22,28 @@ class CallFilter:
 
 
 class CallChange(StrEnum):
-    """A kind of change of a call, by the columns that it decides; all but UNATTENDED write `updated_at`, too."""
+    """The columns that an update of a call writes. All but UNATTENDED also write `updated_at`."""
 
     DISPATCHED = "dispatched"
     """`dispatched_at` and `runs`."""
     HANDLE = "handle"
     PROGRESS = "progress"
     INPUTS = "inputs"
-    """What is asked and answered, and the status and phase that follow from it."""
+    """Input requests and responses, and the status and phase that follow from them."""
     PARKED = "parked"
-    """As INPUTS; also the handle, the progress, and the lease, which ends."""
+    """As INPUTS, and the handle and the progress. The lease ends."""
     QUEUED = "queued"
-    """Who has it, how far it got, and what is asked and answered: all that `domain.recovery` decides."""
+    """Everything that `call_completion.recover_call` decides: lease, dispatch, and input requests and responses."""
     CANCELLING = "cancelling"
     UNATTENDED = "unattended"
     """`attended_until`."""
     ENDED = "ended"
-    """Status, phase, outcome, result, handle, progress and expiry; the lease and what is asked end with the call."""
+    """Status, phase, outcome, result, handle, progress and expiry. The lease and input requests end with the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """What is kept of an expired call: enough to keep the promise of its idempotency key."""
+    """What remains of an expired call, so that its idempotency key starts no second one."""
 
     call_id: CallId
     principal: Principal
@@ -56,7 +56,7 @@ class CallRows(Protocol):
     async def insert(self, call: Call) -> None: ...
 
     async def get(self, call_id: CallId) -> Call | None:
-        """The call, locked against others until the transaction ends when this is a write."""
+        """The call. In a write transaction its row is locked until the end of the transaction."""
         ...
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
@@ -64,21 +64,20 @@ class CallRows(Protocol):
     async def list_page(
         self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
     ) -> Page[Call, str]:
-        """Newest first; `before` is the `next_place` of the previous page."""
+        """Newest first. `position` is the `next_position` of the previous page."""
         ...
 
     async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:
-        """Write what this change decides, if the row still has the status `expected` and (when a token is given) that lease.
+        """Write the columns of this change if the row still has the status `expected` and, if a token is given, that lease.
 
-        Everything else stays as it is in the row, whatever `call` says of it. False means that somebody else was first;
-        nothing was written.
+        Other columns keep the row's values. False means that another writer was first and nothing was written.
         """
         ...
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
-        """Raise the version that resume tokens of this call must carry; the new one, or None when the call is gone.
+        """Raise the version that the call's resume tokens must carry. Return the new version, or None if the call is gone.
 
-        Nothing else writes the version, so a token that was revoked never works again.
+        Nothing else writes the version, so a revoked token never works again.
         """
         ...
 
@@ -88,51 +87,51 @@ class CallRows(Protocol):
 
 
 class CallQueue(Protocol):
-    """The same rows as the runner and the janitor see them."""
+    """The same rows for the runner and the janitor."""
 
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
     ) -> Sequence[Call]:
-        """Lease queued calls of an upstream, in fair turns between principals, oldest first within each: they are running then.
+        """Lease queued calls of an upstream and set them running, in turns between principals, each principal's oldest first.
 
-        The turns go on from one lease to the next: the principal that was served longest ago comes first.
+        The turns continue between leases: the principal served longest ago is first.
         """
         ...
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
-        """Note that a call of this principal is served now, if none is queued for the upstream; whether that is so."""
+        """Count a turn for this principal if no call is queued for the upstream. Return whether it was counted."""
         ...
 
     async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
-        """Prolong this owner's leases of these calls; the ids of those that it still holds."""
+        """Extend this owner's leases of these calls. Return the ids of the leases that it still holds."""
         ...
 
     async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Running calls that nobody drives any more: those whose lease ran out at or before `now`, and those without one."""
+        """Running calls whose lease ran out at or before `now`, and running calls without a lease."""
         ...
 
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Queued and parked calls whose deadline has passed; whoever drives a call watches its deadline itself."""
+        """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls."""
         ...
 
     async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
-        """Running calls that another owner has leased, or nobody. Only for a store that is this owner's alone."""
+        """Running calls that this owner has not leased. Only for a store that serves this owner alone."""
         ...
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
 
     async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
-        """The call, of whatever principal, that follows or followed this task of the upstream's."""
+        """The call, of any principal, that follows or followed this task of the upstream."""
         ...
 
 
 class TombstoneRows(Protocol):
     async def archive(self, tombstone: Tombstone) -> None:
-        """Remove the call with its result and leave the tombstone in its place; the call's own webhook expires with it."""
+        """Replace the call and its result by the tombstone. The call's own webhook expires, too."""
         ...
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
-        """By the call's id or by its idempotency key."""
+        """Find a tombstone by the call's id or by its idempotency key."""
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int: ...

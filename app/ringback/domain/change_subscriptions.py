@@ -1,4 +1,4 @@
-"""Who wants to hear what upstreams tell unasked: webhooks for `upstream.changed`, as whoever watches upstreams sees them."""
+"""Subscriptions of webhooks to `upstream.changed`, as the component that subscribes at upstreams reads them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.domain.webhook import Webhook
 
 RESOURCE_URI_LENGTH_MAX: Final = 2048
-"""Of a resource that a webhook names: as long as a callback URL may be."""
+"""Characters in a resource URI of a webhook: the limit of a callback URL."""
 RESOURCE_URIS_MAX: Final = 256
-"""Resources of one upstream that all webhooks together name: each is a subscription there."""
+"""Resources of one upstream over all webhooks. Each is one subscription at the upstream."""
 CHANGE_SUBSCRIPTIONS_TOPIC: Final = "watches"
-"""Topic: somebody wants to hear of an upstream, or does not any more."""
+"""Topic: a subscription to an upstream's changes was added or removed."""
 
 _CHANGE_NAMES: Final = {
     Listing.TOOLS: "tools",
@@ -28,12 +28,12 @@ _CHANGE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeSubscription:
-    """A principal has at least one webhook that hears when this changes."""
+    """At least one webhook of the principal subscribes to this."""
 
     principal: Principal
     upstream: str
     resource_uri: str | None
-    """None: the upstream's lists."""
+    """None means the upstream's lists."""
 
     def matches_change(self, change: UpstreamChange) -> bool:
         return self.upstream == change.upstream and self.resource_uri == change.uri
@@ -43,17 +43,17 @@ class ChangeSubscriptionRows(Protocol):
     """Implemented by the stores (`domain.ports`), over the rows of webhooks."""
 
     async def list_all(self, *, now: datetime) -> Collection[ChangeSubscription]:
-        """Each once. Those of disabled webhooks are not among them, and those of expired ones neither."""
+        """Each subscription once, without those of disabled or expired webhooks."""
         ...
 
 
 def change_name(change: UpstreamChange) -> str:
-    """What changed: tools | resources | prompts | resource."""
+    """The changed thing: tools | resources | prompts | resource."""
     return "resource" if change.listing is None else _CHANGE_NAMES[change.listing]
 
 
 def check_change_subscription(webhook: Webhook) -> None:
-    """Raise `InvalidRequest` when it asks for `upstream.changed` and could never hear it, or names a resource for nothing."""
+    """Raise `InvalidRequest` if the webhook's filters exclude every `upstream.changed`, or its resource_uri has no effect."""
     if EventName.UPSTREAM_CHANGED not in webhook.events:
         if webhook.resource_uri is not None:
             raise InvalidRequest("resource_uri: only upstream.changed is about resources. Add it to events.")

@@ -1,18 +1,19 @@
-"""A breaker: stops sending to what does not take it, and finds out with one attempt at a time when it does again.
+"""A circuit breaker stops attempts to a receiver that fails, and probes it with one attempt after each pause.
 
-    closed ──(so many failures in a row)──▶ open ──(pause over)──▶ half open ──(success)──▶ closed
+    closed ──(failures in a row)─────────▶ open ──(pause over)──▶ half open ──(success)──▶ closed
       ▲                                      ▲                         │
       └── any success                        └──── failure, a longer pause
 
-While it is open nothing is sent, and nothing that waits is charged for it: a pause burns no attempts. When the pause is over,
-one delivery goes as a probe. There are two kinds: of a webhook, which counts every failure, and of an origin (scheme, host and
-port), which counts only failures to reach it at all and stands for every webhook there.
+An open breaker sends nothing, and waiting deliveries lose no attempts. After the pause one delivery is sent as a probe. A
+webhook's breaker counts every failure. An origin's breaker (scheme, host and port) counts only failures to reach the origin,
+because it stops every webhook there.
 
-A look-up that failed (`Category.LOOK_UP_FAILED`) may be our own name servers' fault. The breaker of an origin does not count
-it, because that would stop webhooks of others. The breaker of a webhook does: it spreads attempts that cannot succeed.
+A failed look-up (`AttemptCategory.LOOK_UP_FAILED`) may be caused by our name servers. An origin's breaker does not count it,
+because that would stop webhooks of other principals. A webhook's breaker counts it, so that attempts that cannot succeed are
+spread.
 
-What has failed, or has never answered, gets one attempt at a time even before its breaker opens (`health.trusted`): a thousand
-receivers that hang hold a thousand attempts, and not thirty times as many.
+A webhook that failed last or has never answered gets one attempt at a time before its breaker opens
+(`webhook_health.is_healthy`): a thousand receivers that hang hold a thousand attempts, not thirty times as many.
 """
 
 from dataclasses import dataclass
@@ -35,9 +36,9 @@ class CircuitState(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitBreaker:
     failures: int = 0
-    """In a row; any success begins anew."""
+    """Failures in a row; a success resets the count."""
     openings: int = 0
-    """Times that it opened in this row of failures: each pause is longer than the last."""
+    """How often the breaker opened in this row of failures. Each pause is longer than the last."""
     paused_until: datetime | None = None
 
     def state(self, now: datetime) -> CircuitState:
@@ -53,19 +54,19 @@ CLOSED_BREAKER: Final = CircuitBreaker()
 class BreakerPolicy:
     failures_to_open: int
     open_seconds_steps: tuple[float, ...]
-    """The last one repeats."""
+    """The last step repeats."""
 
 
 OPEN_SECONDS_STEPS: Final = (15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE)
-"""The first is longer than an attempt (10 s), so that what was out when the breaker opened is back before the probe goes. The
-last is how late a receiver that came back is noticed. None is longer than the step of a ladder at which it can come, so a
-delivery that is alone is never later than its ladder says."""
+"""The first pause is longer than an attempt (10 s), so attempts in flight end before the probe. The last pause is the longest
+time until a receiver that recovered is noticed. No pause is longer than the retry step at which it can occur, so a breaker
+never delays a single delivery beyond its schedule."""
 
 WEBHOOK_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=5, open_seconds_steps=OPEN_SECONDS_STEPS)
 ORIGIN_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=10, open_seconds_steps=OPEN_SECONDS_STEPS[:-1])
-"""More failures and shorter pauses than a webhook's: it speaks for webhooks that may have nothing to do with each other."""
+"""More failures and shorter pauses than a webhook's, because unrelated webhooks share an origin."""
 SUSPENDED_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=1, open_seconds_steps=(HOUR,))
-"""A receiver that was silent for days is asked once an hour."""
+"""A receiver that failed for days is probed once an hour."""
 
 UNREACHABLE_CATEGORIES: Final = frozenset(
     {
@@ -75,16 +76,16 @@ UNREACHABLE_CATEGORIES: Final = frozenset(
         AttemptCategory.TLS_ERROR,
     }
 )
-"""Nobody answered: what an origin's breaker counts. An answer, whatever it says, shows that the origin is there. A look-up that
-failed shows neither, and leaves the origin's breaker as it is."""
+"""No response: an origin's breaker counts these. Any response shows that the origin is up. A failed look-up shows neither and
+leaves the origin's breaker unchanged."""
 
 
 def breaker_after_failure(
     breaker: CircuitBreaker, policy: BreakerPolicy, *, now: datetime, random_fraction: float
 ) -> CircuitBreaker:
-    """The breaker after an attempt that failed. `chance` is uniform in [0, 1) and jitters the pause by ±20 %.
+    """The breaker after a failed attempt. `random_fraction` is uniform in [0, 1) and jitters the pause by ±20 %.
 
-    What fails while it is open was sent before it opened, and makes no pause longer.
+    A failure while the breaker is open belongs to an attempt sent before, and does not lengthen the pause.
     """
     failures = breaker.failures + 1
     if breaker.state(now) is CircuitState.OPEN:

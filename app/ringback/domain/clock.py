@@ -1,9 +1,9 @@
 """Time, handed in.
 
-Instants are aware UTC datetimes in whole milliseconds: that is what the wire shows and what both stores keep, so a value
-read back equals the value written. Times that two processes compare (leases, due dates) come from the store's clock, which
-is `Transaction.now()`; everything else asks the injected `Clock`. `now` is the default, and is safe against a clock that is
-set (`domain.scheduling_time`); `wall` is for what another machine compares with its own clock.
+Instants are aware UTC datetimes in whole milliseconds, as in JSON and in the stores, so a value read back equals the value
+written. Times that two processes compare (leases, due dates) come from the store's clock, `Transaction.now()`. Everything else
+uses the injected `Clock`: `now` by default, which tolerates a clock that is set; `wall_time` for values that another machine
+compares with its own clock.
 """
 
 import asyncio
@@ -16,25 +16,24 @@ from typing import Final, NamedTuple, Protocol
 #     wall clock  ────╮ set back an hour        scheduling ──────────────────────  goes on, and loses 1 s a minute
 #                     ╰──────────────────       until the two meet again
 #
-# Leases, due dates, deadlines and expiries are written and compared in it, so that a clock that somebody corrects neither delays
-# what is due by an hour nor ends what has a day left. It starts at the wall clock's time, goes with the machine's own count of
-# elapsed time, and approaches the wall clock by at most `1 / SLEW_DIVISOR` of what has elapsed: it never goes backwards, and an
-# hour of it is between 59 and 61 minutes. What is compared with other machines (signatures, access tokens, HTTP dates) is wall
-# time.
+# Leases, due dates, deadlines and expiries use scheduling time, so that a corrected clock neither delays due work by an hour
+# nor ends what has a day left. Scheduling time starts at the wall clock's time, advances with the machine's count of elapsed
+# time, and approaches the wall clock by at most `1 / SLEW_DIVISOR` of the elapsed time. It never goes backwards, and an hour of
+# it takes between 59 and 61 minutes. Times that other machines compare (signatures, access tokens, HTTP dates) are wall time.
 
 SLEW_DIVISOR: Final = 60
-"""At most 1 s a minute: no ladder, lease or deadline notices that, and NTP's own slewing (500 ppm) is followed at once."""
+"""At most 1 s a minute: negligible for schedules, leases and deadlines, and faster than NTP's slewing (500 ppm)."""
 CONTINUED_AHEAD_SECONDS_MAX: Final = 2 * 24 * 3600.0
-"""How far ahead of the wall clock an earlier process may have been for the next one to go on from there: a day that was set
-wrongly, and some. A clock that was further ahead than that was wrong altogether, and what it has written is not to be kept."""
+"""The largest lead over the wall clock of an earlier process from which the next process continues: a date wrong by one day,
+and some. A larger lead means that the earlier clock was wrong altogether, and its time is dropped."""
 
 EARLIEST_VALID_INSTANT: Final = 1_767_225_600 * 1_000_000_000
-"""2026-01-01, before which this was not written: a clock that shows an earlier time, as some do after booting, is not set yet,
-and once it is set it is followed at once."""
+"""2026-01-01, before this code was written. A clock with an earlier time is not set yet, as on some machines after booting.
+Once it is set, scheduling time jumps to it."""
 
 
 class SchedulingTime(NamedTuple):
-    """What scheduling time was, when so much time had elapsed. All in nanoseconds: since 1970, and since some fixed moment."""
+    """Scheduling time (nanoseconds since 1970) at an elapsed time (nanoseconds since some fixed moment)."""
 
     instant: int
     elapsed: int
@@ -49,26 +48,26 @@ class SchedulingTime(NamedTuple):
         return SchedulingTime(unslewed + max(-slew_max, min(wall - unslewed, slew_max)), self.elapsed + elapsed_since)
 
     def continued_after(self, last: int) -> "SchedulingTime":
-        """Go on from where an earlier process stood, when that is ahead of this one: its due dates are counted from there."""
+        """Continue from the last time of an earlier process if it is ahead, because its due dates refer to that time."""
         ahead = last - self.instant
         return self._replace(instant=last) if 0 < ahead <= CONTINUED_AHEAD_SECONDS_MAX * 1e9 else self
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """Scheduling time in UTC, in whole milliseconds: for all that is due, lasts or runs out. It never goes backwards."""
+        """Scheduling time in UTC, in whole milliseconds, for due dates, durations and expiries. It never goes backwards."""
         ...
 
     def wall_time(self) -> datetime:
-        """The wall clock's time in UTC, in whole milliseconds: for what is compared with another machine's clock."""
+        """Wall-clock time in UTC, in whole milliseconds, for values that another machine compares with its clock."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards, for measuring how long something took."""
+        """Seconds that never go backwards, for measuring durations."""
         ...
 
     def continue_from(self, last: datetime) -> None:
-        """Let scheduling time go on from where an earlier process has left it, if the wall clock was set back since."""
+        """Continue scheduling time from the last time of an earlier process, if the wall clock was set back since."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -100,15 +99,15 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def _wall_nanoseconds(self) -> int:
-        return time.time_ns()  # noqa: TID251 - the one place that reads it
+        return time.time_ns()  # noqa: TID251 - the only reader of the wall clock
 
     def _elapsed_nanoseconds(self) -> int:
-        """With the time for which the machine was suspended, where it tells: what is due when a laptop wakes up is due."""
+        """Elapsed time including suspensions where the platform counts them: what is due when a laptop wakes up is due."""
         return time.monotonic_ns() if _BOOT_TIME_CLOCK_ID is None else time.clock_gettime_ns(_BOOT_TIME_CLOCK_ID)
 
 
 _BOOT_TIME_CLOCK_ID: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
-"""Linux has it; `time.monotonic` stands still there during a suspension."""
+"""Linux has it. `time.monotonic` stands still there during a suspension."""
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,7 +120,7 @@ def seconds(value: float) -> timedelta:
 
 
 def format_iso(instant: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds and `Z`, as every body of ours writes it: 2026-11-20T17:00:00.000Z."""
+    """RFC 3339 in UTC with milliseconds and `Z`, as in every body: 2026-11-20T17:00:00.000Z."""
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -130,4 +129,4 @@ def epoch_milliseconds(instant: datetime) -> int:
 
 
 def from_epoch_milliseconds(value: int) -> datetime:
-    return _EPOCH + value * _MILLISECOND  # a quarter of what `fromtimestamp` takes, some fifty times for each call
+    return _EPOCH + value * _MILLISECOND  # a quarter of the time of `fromtimestamp`; runs some 50 times for each call

@@ -1,13 +1,12 @@
-"""Cursors: opaque to clients, versioned, and good for one list only.
+"""Cursors are opaque to clients, versioned, and valid for one list only.
 
-A cursor is base64url of `1:<list>:<position>`. The list is part of it, so that a cursor of one list handed to another is an
-error with a name instead of a silently wrong page.
+A cursor is base64url of `1:<list>:<position>`. It names its list, so that a cursor used with another list is an error instead
+of a wrong page.
 
-A place in the event log is `<seq>.<mark>`: a number, and 32 bits of the id of the event that stands there. After an older
-backup was restored the numbers are given out a second time, to other events. A reader who comes with a number of the lost log
-would otherwise miss events without a sign; the mark shows that its place is in another log. Three places have no mark and are
-judged by their number alone: the beginning of a log, a place whose event retention has removed, and those of cursors that an
-earlier release gave out.
+A position in the event log is `<seq>.<mark>`: a number, and 32 bits of the id of the event there. After an older backup is
+restored, the numbers are assigned a second time, to other events. The mark shows that a position belongs to the lost log, whose
+reader would otherwise miss events. Three kinds of positions have no mark and are checked by number alone: the beginning of a
+log, the position of an event that retention removed, and positions in cursors of earlier releases.
 """
 
 import base64
@@ -38,7 +37,7 @@ class CursorList(StrEnum):
 
 
 _ID_PREFIX_BY_LIST: Final = {CursorList.CALLS: "call", CursorList.WEBHOOKS: "wh", CursorList.DELIVERIES: "dlv"}
-"""Of the ids that are positions of these lists."""
+"""Prefixes of the ids that are positions in these lists."""
 
 
 def encode_cursor(cursor_list: CursorList, position: str) -> str:
@@ -46,7 +45,7 @@ def encode_cursor(cursor_list: CursorList, position: str) -> str:
 
 
 def decode_cursor(cursor_list: CursorList, cursor: str) -> str:
-    """The position inside the cursor; raises `InvalidCursor` unless it is one of this list."""
+    """The position inside the cursor. Raises `InvalidCursor` unless the cursor belongs to this list."""
     version, _, rest = _decode_base64url(cursor).partition(":")
     kind, separator, position = rest.partition(":")
     if version != _VERSION or not separator or kind not in set(CursorList):
@@ -57,7 +56,7 @@ def decode_cursor(cursor_list: CursorList, cursor: str) -> str:
 
 
 def decode_id_cursor(cursor_list: CursorList, cursor: str | None) -> str | None:
-    """The id after which a page begins, None for the first one; raises `InvalidCursor` unless it is one of this list."""
+    """The id after which the page begins, or None for the first page. Raises `InvalidCursor` for any other cursor."""
     if cursor is None:
         return None
     last_id = decode_cursor(cursor_list, cursor)
@@ -67,15 +66,15 @@ def decode_id_cursor(cursor_list: CursorList, cursor: str | None) -> str | None:
 
 
 class LogPosition(NamedTuple):
-    """A place in a principal's event log: everything at or before `seq` has been seen."""
+    """A position in a principal's event log: the reader has seen everything at or before `seq`."""
 
     seq: int
     mark: str | None = None
-    """Of the event at `seq`, where one is known."""
+    """The mark of the event at `seq`, if it is known."""
 
 
 def event_mark(event_id: str) -> str:
-    """32 bits of an event's id, in hexadecimal. Ids are random, so two events share them once in four billion times."""
+    """32 bits of an event's id, in hexadecimal. Ids are random: two events share a mark with a probability of 2**-32."""
     return f"{zlib.crc32(event_id.encode()):08x}"
 
 
@@ -93,9 +92,9 @@ def decode_log_position(cursor: str) -> LogPosition:
 
 
 def is_position_in_log(position: LogPosition, *, head: int, retention_floor: int, event_id: str | None) -> bool:
-    """Whether a place is in the log that ends at `head` and of which retention has removed all up to `horizon`.
+    """Whether the position is in the log that ends at `head` and begins after `retention_floor`.
 
-    `event_id` is the event at that number in this log; None when there is none.
+    `event_id` is the id of the event at that number in this log; None if there is no such event.
     """
     if position.seq > head:
         return False
@@ -114,19 +113,17 @@ def _decode_base64url(cursor: str) -> str:
         raise InvalidCursor("This is not a cursor of ours. Start without one.") from None
 
 
-# Pages: what one bounded look into a list found, and where the next look begins.
-#
-# A store visits a bounded number of rows for one page, however few of them match. So a page may be short, or empty, before the
-# list has ended; `next_place` alone tells whether it has.
+# Pages. A store reads a bounded number of rows for one page, however few of them match. A page may therefore be short or empty
+# before the list ends; only `next_position` says whether it has ended.
 
 T = TypeVar("T")
 P = TypeVar("P")
 
 
 class Page(list[T], Generic[T, P]):
-    """The rows of one page, which is a list of them, and the place from which the list goes on."""
+    """A list of the rows of one page, with the position of the next page."""
 
     def __init__(self, rows: Iterable[T] = (), *, next_position: P | None) -> None:
         super().__init__(rows)
         self.next_position = next_position
-        """The place that the next page is asked with; None when this page came to the end of the list."""
+        """The position of the next page; None at the end of the list."""

@@ -1,12 +1,12 @@
-"""Deliveries: one event for one webhook, and what becomes of it.
+"""A delivery: one event for one webhook, and its states.
 
     held ◀─▶ pending ──▶ leased ──▶ delivered
       │         ▲           │
       │         └───────────┤ (try again later)
-      └────▶ dead ◀─────────┤ (final answer, ladder ended, too old)
-             cancelled ◀────┘ (its webhook went away)
+      └────▶ dead ◀─────────┤ (permanent failure, schedule ended, too old)
+             cancelled ◀────┘ (its webhook was removed)
 
-The body is made once, stored, and sent byte for byte in every attempt; only the timestamp and the signature are new.
+The body is built once and stored. Every attempt sends the same bytes with a new timestamp and signature.
 """
 
 from dataclasses import dataclass, field, replace
@@ -50,28 +50,28 @@ DELIVERY_TRANSITIONS: Final[dict[DeliveryState, frozenset[DeliveryState]]] = {
 }
 
 OPEN_STATES: Final = frozenset({DeliveryState.HELD, DeliveryState.PENDING, DeliveryState.LEASED})
-"""Neither delivered nor abandoned: what holds a webhook's watermark back."""
+"""Neither delivered nor given up. Deliveries in these states hold the webhook's watermark back."""
 
 
 class DeliveryKind(StrEnum):
-    """What a delivery is, which decides how long it is tried and what its loss means."""
+    """The kind decides how long a delivery is tried and whether its loss leaves a gap."""
 
     EVENT = "event"
     PROGRESS = "progress"
-    """Of an event that the next one makes worthless: tried twice, and dropped when a newer one or the end is there."""
+    """Progress: tried twice, and cancelled when newer progress or the end of the call exists."""
     GAP = "gap"
-    """A control envelope: it tells a receiver that is back where to poll from for what was given up meanwhile."""
+    """A control envelope: it gives a recovered receiver the cursor from which to poll the events that were given up."""
 
 
 class AttemptCategory(StrEnum):
-    """How an attempt ended. Receivers' own words never leave the attempt log; these do."""
+    """How an attempt ended. Categories appear in events and errors; a receiver's text stays in the attempt log."""
 
     DELIVERED = "delivered"
     LOOK_UP_FAILED = "look_up_failed"
-    """Nobody told us the host's addresses: a time-out, SERVFAIL, name servers that are down, or a limit of ours. It says
-    nothing about the receiver, so it counts against no origin and suspends no webhook (`domain.health`)."""
+    """The host's addresses could not be looked up: a timeout, SERVFAIL, name servers that are down, or a limit of ours. The
+    receiver did not cause it, so it counts against no origin and suspends no webhook (`webhook_health`)."""
     NAME_NOT_FOUND = "name_not_found"
-    """The name servers say that the host does not exist, or has no address. That is the receiver's own affair."""
+    """The name servers say that the host does not exist or has no address. This counts as a failure of the receiver."""
     CONNECTION_REFUSED = "connection_refused"
     TIMEOUT = "timeout"
     TLS_ERROR = "tls_error"
@@ -79,13 +79,13 @@ class AttemptCategory(StrEnum):
     HTTP_4XX = "http_4xx"
     HTTP_5XX = "http_5xx"
     CHALLENGE_FAILED = "challenge_failed"
-    """The receiver did not prove that it wants callbacks: nothing but a challenge ends so."""
+    """The receiver did not answer the verification challenge. Only challenges end so."""
     UNREADABLE = "unreadable"
-    """It was never sent: the key that sealed what was to be sent is not in the key ring any more."""
+    """The delivery was not sent: the key that sealed its body or secret is missing from the key ring."""
 
 
 PERMANENT_FAILURE_STATUS_CODES: Final = frozenset({410, 413})
-"""Gone, and too large: another attempt of the same body cannot end otherwise (mcp-events §8)."""
+"""Gone, and content too large: the same body would fail again (mcp-events §8)."""
 RETRY_AFTER_STATUS_CODES: Final = frozenset({429, 503})
 
 
@@ -98,19 +98,19 @@ class Delivery:
     """None for a control envelope."""
     kind: DeliveryKind = DeliveryKind.EVENT
     call_id: CallId | None
-    """None for a test, which is about no call."""
+    """None for a test, which belongs to no call."""
     seq: int | None
-    """The event's place in the log, which the webhook's watermark is made of; None for what is in no log: a test."""
+    """The event's position in the log, from which the webhook's watermark is computed; None for a test, which is in no log."""
     generation: int = 1
-    """Raised by a replay: the stored body again, under the same webhook-id."""
+    """A replay raises it and sends the stored body again, with the same webhook-id."""
     body: bytes = field(repr=False)
-    """Empty when it cannot be unsealed any more."""
+    """Empty if it cannot be unsealed."""
     state: DeliveryState
     attempts: int = 0
     due_at: datetime
     give_up_at: datetime
     order_key: str | None = None
-    """Set when the webhook wants order: of those with the same key one is open at a time, in the order of the log."""
+    """Set for ordered webhooks: of the deliveries with one key one is sent at a time, in the order of the log."""
     lease_owner: str | None = None
     lease_token: str | None = None
     lease_until: datetime | None = None
@@ -131,7 +131,7 @@ class Delivery:
 def next_generation(
     delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, profile: RetryProfile, now: datetime
 ) -> Delivery:
-    """The next generation of a delivery that has ended: the same body and webhook-id, with every attempt before it."""
+    """The next generation of an ended delivery: the same body and webhook-id, with all attempts available again."""
     return replace(
         delivery,
         id=delivery_id,
@@ -156,12 +156,12 @@ class Attempt:
     category: AttemptCategory
     status_code: int | None
     excerpt: str | None = field(default=None, repr=False)
-    """The first bytes of the receiver's answer, for its owner's eyes only."""
+    """The first bytes of the receiver's response, shown only to the webhook's owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """What came of one POST: the receiver's status, or the category of the failure to get one."""
+    """The result of one POST: the receiver's status code, or the category of the failure."""
 
     category: AttemptCategory
     status_code: int | None = None
@@ -171,7 +171,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryDecision:
-    """What an answer means for its delivery."""
+    """The state of a delivery after an attempt."""
 
     state: DeliveryState
     due_at: datetime | None = None
@@ -179,10 +179,10 @@ class RetryDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryUpdate:
-    """What changes about a delivery when its lease ends."""
+    """The values that are written when a delivery's lease ends."""
 
     delivery: Delivery
-    """As it was leased: its token is asked for once more."""
+    """The delivery as leased. The update is written only if its lease token still holds."""
     state: DeliveryState
     due_at: datetime
     category: AttemptCategory | None
@@ -212,7 +212,7 @@ def retry_schedule_for(kind: DeliveryKind, profile: RetryProfile) -> RetrySchedu
 
 
 def give_up_seconds(kind: DeliveryKind, profile: RetryProfile, *, ordered: bool) -> float:
-    """Age at which nothing more is tried."""
+    """Age in seconds at which a delivery is given up."""
     age = retry_schedule_for(kind, profile).give_up_seconds
     return min(age, ORDERED_GIVE_UP_SECONDS) if ordered else age
 
@@ -220,7 +220,7 @@ def give_up_seconds(kind: DeliveryKind, profile: RetryProfile, *, ordered: bool)
 def decide_retry(
     delivery: Delivery, result: AttemptResult, *, profile: RetryProfile, now: datetime, random_fraction: float
 ) -> RetryDecision:
-    """What becomes of a delivery after the attempt that ended in `answer`; `delivery.attempts` already counts it."""
+    """The next state of the delivery after an attempt. `delivery.attempts` already counts that attempt."""
     if result.category is AttemptCategory.DELIVERED:
         return RetryDecision(state=DeliveryState.DELIVERED)
     if result.status_code in PERMANENT_FAILURE_STATUS_CODES:
@@ -238,7 +238,6 @@ def decide_retry(
 def build_delivery_update(
     delivery: Delivery, decision: RetryDecision, *, category: AttemptCategory | None, now: datetime
 ) -> DeliveryUpdate:
-    """The delivery as its verdict leaves it."""
     return DeliveryUpdate(
         delivery=delivery,
         state=decision.state,
@@ -249,10 +248,10 @@ def build_delivery_update(
 
 
 def leaves_gap(delivery: Delivery, result: AttemptResult | None) -> bool:
-    """Whether a delivery that was given up leaves a gap which its receiver has to be told of.
+    """Whether a delivery that was given up leaves a gap that a `gap` envelope must report.
 
-    What the receiver refused for good (`answer`) it knows. Progress is nothing to miss, and what was sent again after it had
-    ended has been told of before.
+    A receiver that refused permanently knows the event. Lost progress is no gap, and a replayed delivery has been reported
+    before.
     """
     is_permanent_failure = result is not None and result.status_code in PERMANENT_FAILURE_STATUS_CODES
     return (

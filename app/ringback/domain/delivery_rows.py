@@ -1,4 +1,4 @@
-"""Deliveries as the store keeps them: one table, and a Protocol for each of those who look at it."""
+"""Ports of the store for deliveries: one table, and a Protocol for each component that uses it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class DeliveryRows(Protocol):
     async def list_page(
         self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
-        """Newest first; `before` is the `next_place` of the previous page."""
+        """Newest first. `position` is the `next_position` of the previous page."""
         ...
 
     async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
-        """The lowest `seq` among each webhook's open deliveries of the first generation; only of webhooks that have one.
+        """The lowest `seq` among each webhook's open deliveries of the first generation, without webhooks that have none.
 
-        What is sent again was delivered or given up before, so a replay holds nothing back, and neither does a gap.
+        Replays and gaps are not counted: a replayed delivery was delivered or given up before.
         """
         ...
 
@@ -41,19 +41,19 @@ class DeliveryRows(Protocol):
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        """Remove deliveries that ended before, with their attempts."""
+        """Remove deliveries that ended before `cutoff`, with their attempts."""
         ...
 
 
 class CallDeliveries(Protocol):
-    """The same rows as what is still to be told of calls."""
+    """The same rows, selected by call."""
 
     async def cancel_superseded_progress(self, call_ids: Collection[CallId]) -> None:
-        """Cancel what is told of these calls' progress and has not begun to be sent: something newer has happened."""
+        """Cancel progress deliveries of these calls that are not leased, because something newer has happened."""
         ...
 
     async def cancel_detached(self, call_id: CallId) -> None:
-        """Cancel what is to be told of the call to `detached` webhooks and was not tried yet: its client knows the end."""
+        """Cancel the call's untried deliveries to `detached` webhooks, because the client knows the end."""
         ...
 
     async def has_unsent(self, call_id: CallId) -> bool:
@@ -62,45 +62,44 @@ class CallDeliveries(Protocol):
 
 
 class WebhookDeliveries(Protocol):
-    """The same rows as the lane of one webhook."""
+    """The same rows, selected by webhook."""
 
     async def latest_by_event(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
-        """The latest generation of each of these events that was ever to be delivered to it, in the order asked for."""
+        """The latest generation of each of these events' deliveries to the webhook, in the order of `event_ids`."""
         ...
 
     async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
-        """What was given up and not sent again since, oldest first. Tests are not among it: they are over when they are.
-
-        `after` is the `next_place` of the previous page.
+        """Dead deliveries without a replay, oldest first, without tests. `after` is the `next_position` of the previous
+        page.
         """
         ...
 
     async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
-        """How many are held, counted up to `limit`."""
+        """The number of held deliveries, counted up to `limit`."""
         ...
 
     async def release_held(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        """Make what is held due now, oldest first; how many."""
+        """Make held deliveries due now, oldest first. Return their number."""
         ...
 
     async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
-        """Hold what waits for its turn; how many."""
+        """Hold pending deliveries. Return their number."""
         ...
 
     async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        """End what is open, leased or not; how many."""
+        """Cancel open deliveries, leased ones included. Return their number."""
         ...
 
 
 class DeliveryQueue(Protocol):
-    """The same rows as the dispatcher sees them."""
+    """The same rows for the dispatcher."""
 
     async def list_due_webhooks(
         self, *, now: datetime, excluding: Collection[WebhookId], limit: int, after: str = ""
     ) -> Page[WebhookId, str]:
-        """Webhooks that have something due, but none of `without`: the one whose delivery has waited longest comes first.
+        """Webhooks with a due delivery, without those in `excluding`; the one whose delivery is due longest is first.
 
-        `after` is the `next_place` of the previous page.
+        `after` is the `next_position` of the previous page.
         """
         ...
 
@@ -116,53 +115,56 @@ class DeliveryQueue(Protocol):
         ordered: bool,
         after: str = "",
     ) -> Page[Delivery, str]:
-        """Lease what is due for the webhook, oldest due first. Each row's `attempts` counts the attempt that the lease is for.
+        """Lease due deliveries of the webhook, longest due first. Each row's `attempts` counts the attempt that the lease is
+        for.
 
-        With `ordered`, of those that share an order key only the first that is open, and only while none of them is leased;
-        a bounded number of keys is looked at, and `after` is the `next_place` of the previous look.
+        With `ordered`, only the first open delivery of each order key is leased, and only while none of that key is leased. A
+        bounded number of keys is read; `after` is the `next_position` of the previous call.
         """
         ...
 
     async def apply_updates(self, updates: Sequence[DeliveryUpdate]) -> Collection[DeliveryId]:
-        """Write what became of deliveries whose lease still holds, and end it; their ids.
+        """Write updates of deliveries whose lease still holds, and end the lease. Return their ids.
 
-        Of the others somebody else decides, and nothing of them is written.
+        Another holder decides about the other deliveries; nothing is written for them.
         """
         ...
 
     async def insert_attempts(self, attempts: Sequence[Attempt]) -> None: ...
 
     async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        """End what waits for the webhook and has reached its age; dead, as it is then."""
+        """End the webhook's pending deliveries that are past `give_up_at`. Return them as dead deliveries."""
         ...
 
     async def next_due_at(self) -> datetime | None:
-        """When the first pending delivery is due, which may have been a while ago."""
+        """When the first pending delivery is due. This may be in the past."""
         ...
 
 
 class DeliveryMaintenance(Protocol):
-    """The same rows as the janitor sees them."""
+    """The same rows for the janitor."""
 
     async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
-        """Make pending what was leased until `now` or before. It may have been sent: the attempt stays counted."""
+        """Make deliveries pending whose lease ran out at or before `now`. The attempt stays counted, because it may have been
+        sent.
+        """
         ...
 
     async def release_leases_of_others(self, *, owner: str, limit: int) -> int:
-        """The same with what others than this owner have leased. Only for a store that is this owner's alone."""
+        """Make deliveries pending that another owner leased. Only for a store that serves this owner alone."""
         ...
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        """End what is held and has reached its age; dead, as it is then."""
+        """End held deliveries that are past `give_up_at`. Return them as dead deliveries."""
         ...
 
     async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
-        """Active webhooks that have something held; `after` is the `next_place` of the previous page."""
+        """Active webhooks with held deliveries. `after` is the `next_position` of the previous page."""
         ...
 
     async def list_webhooks_to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
-        """Suspended webhooks whose breaker's pause is over, that have something held and nothing under way.
+        """Suspended webhooks whose breaker pause is over, with a held delivery and none that is due or leased.
 
-        `after` is the `next_place` of the previous page.
+        `after` is the `next_position` of the previous page.
         """
         ...

@@ -1,7 +1,7 @@
 """Rate limits: so many permits a second on average, and a burst at once.
 
-Webhooks with a rate, the starts of a principal and the messages of an upstream are limited here. The instants are seconds of one
-clock of the caller's, which hands in `now`.
+Webhooks with a rate, the starts of a principal and the messages of an upstream are limited here. The instants are seconds of
+one clock of the caller's, which hands in `now`.
 """
 
 import math

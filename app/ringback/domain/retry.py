@@ -1,7 +1,7 @@
-"""The ladders: how long to wait before which attempt, and when to give up.
+"""Retry schedules of deliveries: the pause before each attempt, and the age at which a delivery is given up.
 
-`days` is for back ends that may be down over a weekend; `minutes` is what MCP event subscriptions expect (short, because the
-subscriber can poll). Each step is jittered by ±20 % so that receivers which failed together are not called together.
+`days` suits back ends that may be down over a weekend. `minutes` is what MCP event subscriptions expect: short, because the
+subscriber can poll. Each pause is jittered by ±20 %, so that receivers that failed together are not called together.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class RetryProfile(StrEnum):
 class RetrySchedule:
     delays_seconds: tuple[float, ...]
     give_up_seconds: float
-    """Age of a delivery at which nothing more is tried, also when it was paused for a while."""
+    """Age in seconds at which a delivery is given up. Pauses count."""
 
 
 RETRY_SCHEDULES: Final[dict[RetryProfile, RetrySchedule]] = {
@@ -40,9 +40,9 @@ RETRY_SCHEDULES: Final[dict[RetryProfile, RetrySchedule]] = {
 }  # fmt: skip
 
 PROGRESS_SCHEDULE: Final = RetrySchedule(delays_seconds=(5,), give_up_seconds=MINUTE)
-"""Two attempts: the next progress, or the end, tells more than a late one could."""
+"""Two attempts: a later progress or the end of the call replaces a late one."""
 ORDERED_GIVE_UP_SECONDS: Final = HOUR
-"""What waits for its turn behind a delivery that fails waits no longer than this, whatever the ladder."""
+"""Ordered deliveries wait behind a failing one. They wait no longer than this, whatever the schedule."""
 
 _DELAY_DIGITS_MAX: Final = 10
 
@@ -50,9 +50,10 @@ _DELAY_DIGITS_MAX: Final = 10
 def retry_delay_seconds(
     schedule: RetrySchedule, *, attempts: int, random_fraction: float, retry_after_seconds: float | None
 ) -> float | None:
-    """Seconds until the next attempt after `attempts` of them, or None when the ladder ends.
+    """Seconds until the next attempt after `attempts` attempts, or None at the end of the schedule.
 
-    `chance` is uniform in [0, 1). A receiver's Retry-After lengthens the wait, up to the ladder's longest step.
+    `random_fraction` is uniform in [0, 1). A receiver's Retry-After lengthens the pause, up to the longest step of the
+    schedule.
     """
     steps = schedule.delays_seconds
     if attempts > len(steps):
@@ -64,9 +65,9 @@ def retry_delay_seconds(
 
 
 def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Seconds from a Retry-After header (RFC 9110 §10.2.3: delay or date); None when absent or not understood.
+    """Seconds from a Retry-After header (RFC 9110 §10.2.3: delay or date); None if absent or invalid.
 
-    A date may come in any of the three forms of §5.6.7; the asctime form names no zone and means UTC like the others.
+    A date may have any of the three forms of §5.6.7. The asctime form names no zone and means UTC.
     """
     if value is None:
         return None

@@ -18,10 +18,10 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          │   services.calls.start_call ─ stores the call; from here on it runs even if the client leaves
          │     │
          │   tool_call_responder ──┬─ progress_relay        progress and log messages while the client waits
-         │             ├─ elicitation           2  the tool requests input
-         │             ├─ tasks, legacy_tasks   3  a task
-         │             └─ pending_results       1  the result, or 4  a pending result
-         │   cancellation               what a disconnect cancels, and what it does not
+         │                         ├─ elicitation           2  the tool requests input
+         │                         ├─ tasks, legacy_tasks   3  a task
+         │                         └─ pending_results       1  the result, or 4  a pending result
+         │   cancellation              what a disconnect cancels, and what it does not
          │
          ├── proxied_methods            lists, resources, prompts and completions, through `UpstreamProxyPort`
          ├── tasks, legacy_tasks        tasks/… of both eras

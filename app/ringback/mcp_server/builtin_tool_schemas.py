@@ -248,8 +248,8 @@ TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
         BuiltinToolName.ANSWER_CALL,
         "Answer a call's questions",
         "Answer the questions of a tool call in the background (status input_required). Get the call first: each question has "
-        "a key and a schema for its answer. Ask the user; do not invent answers, and decline only if the user says so. The call "
-        "continues when all questions are answered.",
+        "a key and a schema for its answer. Ask the user; do not invent answers, and decline only if the user says so. The "
+        "call continues when all questions are answered.",
         _ADDITIVE_ANNOTATIONS,
         _ANSWER_OUTPUT_SCHEMA,
     ),

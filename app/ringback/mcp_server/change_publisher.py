@@ -28,6 +28,23 @@ from ringback.mcp_server.upstream_router import UpstreamRouter
 
 CALL_REREAD_SECONDS: Final = 60.0
 """How long a lost signal can delay a notification. Ten thousand subscribed calls then cost 170 reads a second."""
+RESOURCE_UPDATED_METHOD: Final = "notifications/resources/updated"
+LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+"""The notifications of changed lists, by their flags in subscriptions/listen."""
+_LIST_CHANGED_FLAGS: Final[Mapping[Listing, str]] = {
+    Listing.TOOLS: "toolsListChanged",
+    Listing.PROMPTS: "promptsListChanged",
+    Listing.RESOURCES: "resourcesListChanged",
+    Listing.RESOURCE_TEMPLATES: "resourcesListChanged",
+}
+"""Resource templates have no notification of their own."""
+
+Acceptance = asyncio.Future[None]
+"""Done when the subscription is accepted; contains the error when it is refused."""
 
 
 class CallChanges:
@@ -67,25 +84,6 @@ def subscribe_call_changes(gateway: Gateway, caller: Caller, call_id: CallId) ->
     """No change after entering is missed. The caller of this function checks who owns the call."""
     with gateway.signals.listen(call_changed_topic(call_id)) as waiter:
         yield CallChanges(gateway, caller, call_id, waiter)
-
-
-RESOURCE_UPDATED_METHOD: Final = "notifications/resources/updated"
-LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
-"""The notifications of changed lists, by their flags in subscriptions/listen."""
-_LIST_CHANGED_FLAGS: Final[Mapping[Listing, str]] = {
-    Listing.TOOLS: "toolsListChanged",
-    Listing.PROMPTS: "promptsListChanged",
-    Listing.RESOURCES: "resourcesListChanged",
-    Listing.RESOURCE_TEMPLATES: "resourcesListChanged",
-}
-"""Resource templates have no notification of their own."""
-
-Acceptance = asyncio.Future[None]
-"""Done when the subscription is accepted; contains the error when it is refused."""
 
 
 class ChangePublisher:

@@ -23,12 +23,15 @@ from ringback.domain.errors import CallEnded, RingbackError
 from ringback.domain.meta import without_reserved_meta
 from ringback.mcp_server import meta
 from ringback.mcp_server.gateway import Gateway, Result
-from ringback.mcp_server.meta import with_meta
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
+
+
+ELICITATION_TIMEOUT_SECONDS: Final = 50.0
+"""How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
 
 
 class RawElicitRequest(types.Request[dict[str, Any], str]):
@@ -65,24 +68,16 @@ async def elicit_input(
 async def _send_elicitation(
     context: RequestContext, request: InputRequest, call_meta: Mapping[str, Any]
 ) -> dict[str, Any]:
-    params = with_meta(without_reserved_meta(request.params), call_meta)
+    params = meta.with_meta(without_reserved_meta(request.params), call_meta)
     metadata = ServerMessageMetadata(related_request_id=context.sdk_context.request_id)
     message = cast("Any", RawElicitRequest(method=request.method, params=params))
     result = await context.sdk_context.session.send_request(message, types.ElicitResult, metadata=metadata)
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-ELICITATION_TIMEOUT_SECONDS: Final = 50.0
-"""How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
-
-
 class CallElicitation:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-
-    def can_elicit(self, context: RequestContext, call: Call) -> bool:
-        """Whether the client of this request supports the call's open questions."""
-        return can_elicit(context, call.input_requests.values())
 
     # -- modern --
 

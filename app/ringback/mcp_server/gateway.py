@@ -91,7 +91,7 @@ LEGACY_ONLY: Final[tuple[Era, ...]] = ("legacy",)
 MODERN_ONLY: Final[tuple[Era, ...]] = ("modern",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MethodBinding:
     name: str
     params: type[BaseModel]

@@ -54,21 +54,10 @@ def build_feature(gateway: Gateway) -> Feature:
     tasks = LegacyTasks(gateway)
     return Feature(
         methods=(
-            MethodBinding(
-                name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=LEGACY_ONLY
-            ),
-            MethodBinding(
-                name="tasks/result",
-                params=types.GetTaskPayloadRequestParams,
-                handler=tasks.get_task_result,
-                eras=LEGACY_ONLY,
-            ),
-            MethodBinding(
-                name="tasks/list", params=types.PaginatedRequestParams, handler=tasks.list_tasks, eras=LEGACY_ONLY
-            ),
-            MethodBinding(
-                name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=LEGACY_ONLY
-            ),
+            MethodBinding("tasks/get", types.GetTaskRequestParams, tasks.get_task, eras=LEGACY_ONLY),
+            MethodBinding("tasks/result", types.GetTaskPayloadRequestParams, tasks.get_task_result, eras=LEGACY_ONLY),
+            MethodBinding("tasks/list", types.PaginatedRequestParams, tasks.list_tasks, eras=LEGACY_ONLY),
+            MethodBinding("tasks/cancel", types.CancelTaskRequestParams, tasks.cancel_task, eras=LEGACY_ONLY),
         ),
         task_responder=tasks,
         advertise_capabilities=tasks.advertise_capabilities,
@@ -163,7 +152,7 @@ class LegacyTasks:
     # -- notifications --
 
     def _start_status_notifications(self, context: RequestContext, call: Call) -> None:
-        notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
+        notifications = get_session_notifications(self._gateway, context)
         if notifications.has_capacity_for(call.id):
             notifications.start_publisher(call.id, lambda: self._publish_status_changes(context, call))
 
@@ -174,8 +163,8 @@ class LegacyTasks:
                 if token is not None and call.progress is not None and call.progress != progress:
                     progress = call.progress
                     params = {"progressToken": token, **progress_params(progress), "_meta": related_task_meta(call)}
-                    await send_to_session(context.sdk_context, "notifications/progress", params)
-                await send_to_session(context.sdk_context, "notifications/tasks/status", self._serialize_task(call))
+                    await send_to_session(context, "notifications/progress", params)
+                await send_to_session(context, "notifications/tasks/status", self._serialize_task(call))
 
 
 def _add_task_support(context: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:

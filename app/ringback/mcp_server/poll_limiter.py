@@ -5,10 +5,9 @@ principal and call; after a few of them the response says to stop and wait for t
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from ringback.domain.call import Call, CallStatus, Progress
+from ringback.domain.call import Call
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 
@@ -18,17 +17,7 @@ TRACKED_CALLS_MAX: Final = 10_000
 """Calls tracked at once, about 3 MB. The one polled longest ago is dropped first, and its count starts again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CallState:
-    status: CallStatus
-    progress: Progress | None
-    input_round: int
-    open_questions: int
-    cancel_requested: bool
-
-
-def _read_call_state(call: Call) -> _CallState:
-    return _CallState(call.status, call.progress, call.input_round, len(call.input_requests), call.cancel_requested)
+_CallState = tuple[Any, ...]
 
 
 class PollLimiter:
@@ -56,3 +45,7 @@ class PollLimiter:
         self._polls[key] = (state, polls + 1 if last_state == state else 1)
         if len(self._polls) > self._tracked_calls_max:
             self._polls.popitem(last=False)
+
+
+def _read_call_state(call: Call) -> _CallState:
+    return call.status, call.progress, call.input_round, len(call.input_requests), call.cancel_requested

@@ -54,7 +54,7 @@ class ProgressRelay:
             if each.method == _PROGRESS_METHOD:
                 await self._send_progress(each.params)
             else:
-                await send_to_request(self._context.sdk_context, each.method, each.params)
+                await send_to_request(self._context, each.method, each.params)
 
     async def relay_stored_progress(self, call: Call) -> None:
         if call.progress is not None:
@@ -65,6 +65,4 @@ class ProgressRelay:
         if self._progress_token is None or (self._last_progress is not None and progress <= self._last_progress):
             return
         self._last_progress = progress
-        await send_to_request(
-            self._context.sdk_context, _PROGRESS_METHOD, {**params, "progressToken": self._progress_token}
-        )
+        await send_to_request(self._context, _PROGRESS_METHOD, {**params, "progressToken": self._progress_token})

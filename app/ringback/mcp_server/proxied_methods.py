@@ -14,9 +14,9 @@ from ringback.domain.meta import without_reserved_meta
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
-from ringback.mcp_server import pending_results as pending
 from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import resource_not_found
+from ringback.mcp_server.pending_results import CALL_RESOURCE_TEMPLATE, is_ringback_uri, read_call_resource
 from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
@@ -32,20 +32,13 @@ def build_feature(gateway: Gateway, *, log_levels: SessionLogLevels) -> Feature:
     lists = types.PaginatedRequestParams
     return Feature(
         methods=(
-            MethodBinding(name="resources/list", params=lists, handler=methods.list_resources),
-            MethodBinding(name="resources/templates/list", params=lists, handler=methods.list_resource_templates),
-            MethodBinding(name="resources/read", params=types.ReadResourceRequestParams, handler=methods.read_resource),
-            MethodBinding(name="prompts/list", params=lists, handler=methods.list_prompts),
-            MethodBinding(name="prompts/get", params=types.GetPromptRequestParams, handler=methods.get_prompt),
-            MethodBinding(
-                name="completion/complete", params=types.CompleteRequestParams, handler=methods.complete_argument
-            ),
-            MethodBinding(
-                name="logging/setLevel",
-                params=types.SetLevelRequestParams,
-                handler=methods.set_log_level,
-                eras=LEGACY_ONLY,
-            ),
+            MethodBinding("resources/list", lists, methods.list_resources),
+            MethodBinding("resources/templates/list", lists, methods.list_resource_templates),
+            MethodBinding("resources/read", types.ReadResourceRequestParams, methods.read_resource),
+            MethodBinding("prompts/list", lists, methods.list_prompts),
+            MethodBinding("prompts/get", types.GetPromptRequestParams, methods.get_prompt),
+            MethodBinding("completion/complete", types.CompleteRequestParams, methods.complete_argument),
+            MethodBinding("logging/setLevel", types.SetLevelRequestParams, methods.set_log_level, eras=LEGACY_ONLY),
         ),
         advertise_capabilities=_advertise_resources,
     )
@@ -62,10 +55,8 @@ class ProxiedMethods:
 
     async def list_resource_templates(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
         listed = await self._list_entries(context, params, Listing.RESOURCE_TEMPLATES)
-        upstream_templates = [
-            each for each in listed["resourceTemplates"] if not pending.is_ringback_uri(each["uriTemplate"])
-        ]
-        return {**listed, "resourceTemplates": [*upstream_templates, pending.CALL_RESOURCE_TEMPLATE]}
+        upstream_templates = [each for each in listed["resourceTemplates"] if not is_ringback_uri(each["uriTemplate"])]
+        return {**listed, "resourceTemplates": [*upstream_templates, CALL_RESOURCE_TEMPLATE]}
 
     async def list_prompts(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
         return await self._list_entries(context, params, Listing.PROMPTS)
@@ -74,8 +65,8 @@ class ProxiedMethods:
         context.caller.require_scope(Scope.READ)
         uri = str(params.uri)
         try:
-            if pending.is_ringback_uri(uri):
-                return await pending.read_call_resource(self._gateway, context, uri)
+            if is_ringback_uri(uri):
+                return await read_call_resource(self._gateway, context, uri)
             upstream = await self._router.resolve_resource(context, uri)
         except NotFound as unknown:
             raise resource_not_found(unknown, is_modern=context.is_modern) from None

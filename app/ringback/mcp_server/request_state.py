@@ -11,21 +11,19 @@ from mcp_types import INVALID_PARAMS
 from ringback.domain import jsontext
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
-from ringback.signing import base64_text as base64text
+from ringback.signing.base64_text import decode_base64, encode_base64
 from ringback.signing.sealing import UnsealError
 
 
 def seal_request_state(gateway: Gateway, context: RequestContext, data: Any) -> str:
-    return base64text.encode_base64(
-        gateway.sealer.seal(jsontext.dumps(data), associated_data=_get_associated_data(context))
-    )
+    return encode_base64(gateway.sealer.seal(jsontext.dumps(data), associated_data=_get_associated_data(context)))
 
 
 def unseal_request_state(gateway: Gateway, context: RequestContext, state: str) -> Any:
     """The sealed data; raises -32602 for a state that this principal did not get for this method."""
     try:
         return jsontext.loads(
-            gateway.sealer.unseal(base64text.decode_base64(state), associated_data=_get_associated_data(context))
+            gateway.sealer.unseal(decode_base64(state), associated_data=_get_associated_data(context))
         )
     except (ValueError, UnsealError):
         raise unknown_request_state() from None

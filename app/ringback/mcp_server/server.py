@@ -18,10 +18,7 @@ from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
-from ringback.mcp_server import builtin_tools as own_tools
-from ringback.mcp_server import legacy_tasks, tasks, tools
-from ringback.mcp_server import proxied_methods as passthrough
-from ringback.mcp_server import subscriptions as listening
+from ringback.mcp_server import builtin_tools, legacy_tasks, proxied_methods, subscriptions, tasks, tools
 from ringback.mcp_server.auth import authenticate_request, authorize_request
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
@@ -38,15 +35,15 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
     """Each feature sees the capabilities that earlier ones advertise."""
     log_levels = SessionLogLevels()
     earlier_features = (
-        passthrough.build_feature(gateway, log_levels=log_levels),
+        proxied_methods.build_feature(gateway, log_levels=log_levels),
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
-        own_tools.build_feature(gateway),
+        builtin_tools.build_feature(gateway),
     )
     return (
         *earlier_features,
         tools.build_feature(gateway, earlier_features, log_levels=log_levels),
-        listening.build_feature(gateway),
+        subscriptions.build_feature(gateway),
     )
 
 

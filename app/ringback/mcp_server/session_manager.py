@@ -27,11 +27,7 @@ from ringback.mcp_server.request_context import Endpoint
 from ringback.services.events import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper, wait_first
 
-# Limits of legacy sessions at one endpoint: their number, and how long a session's own stream stays open.
-#
-# The SDK's manager knows the live sessions and their owners, so they are counted there: a separate count would have to follow
-# every way in which a session ends. Private names of the SDK are used only here, because no public ones exist:
-# `_admit_session`, which decides about a new session, `_server_instances` and `_session_owners`.
+log = logging.getLogger(__name__)
 
 SESSIONS_MAX: Final = 10_000
 """Sessions of one endpoint; as many idle streams as one process is built for."""
@@ -39,9 +35,20 @@ SESSIONS_PER_PRINCIPAL_MAX: Final = SESSIONS_MAX // 10
 """Sessions of one principal: it takes ten principals that never end a session before others are refused."""
 RETRY_AFTER_SECONDS: Final = 30
 """The end of a session cannot be predicted; 30 s is soon enough for the client and rare enough for the service."""
+START_TIMEOUT_SECONDS: Final = 30.0
+"""How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
+RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+"""The pause before a failed endpoint restarts. It is reset after a run as long as the longest pause."""
 
 
 class BoundedSessionManager(StreamableHTTPSessionManager):
+    """Limits the number of legacy sessions at one endpoint, and how long a session's own stream stays open.
+
+    The SDK's manager knows the live sessions and their owners, so they are counted here: a separate count would have to follow
+    every way in which a session ends. Private names of the SDK are used only here, because no public ones exist:
+    `_admit_session`, which decides about a new session, `_server_instances` and `_session_owners`.
+    """
+
     def __init__(self, server: Server[Any], *, request_bytes_max: int, clock: Clock) -> None:
         super().__init__(server, max_request_body_size=request_bytes_max, max_sessions=SESSIONS_MAX)
         self._clock = clock
@@ -80,14 +87,6 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
                 quota="sessions",
                 limit=SESSIONS_PER_PRINCIPAL_MAX,
             )
-
-
-log = logging.getLogger(__name__)
-
-START_TIMEOUT_SECONDS: Final = 30.0
-"""How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
-RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
-"""The pause before a failed endpoint restarts. It is reset after a run as long as the longest pause."""
 
 
 @dataclass(slots=True, eq=False)
@@ -165,8 +164,7 @@ class EndpointSupervisor:
             each for each in self._endpoints if each.upstream is not None and each.upstream not in upstream_names
         ]:
             self._endpoints.pop(removed_endpoint).stop_requested.set()
-        name = "/mcp" if endpoint.upstream is None else f"/mcp/{endpoint.upstream}"
-        self._endpoints[endpoint] = state = _EndpointState(name)
+        self._endpoints[endpoint] = state = _EndpointState(endpoint.path)
         task = asyncio.create_task(self._run_with_restarts(endpoint, state))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

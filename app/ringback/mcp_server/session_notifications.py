@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
 
-from ringback.mcp_server.gateway import TaskSpawner
+from ringback.mcp_server.gateway import Gateway, TaskSpawner
+from ringback.mcp_server.request_context import RequestContext
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +30,17 @@ class RawNotification(types.Notification[dict[str, Any], str]):
     """Sends params unchanged."""
 
 
-async def send_to_session(sdk_context: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any]) -> None:
+async def send_to_session(context: RequestContext, method: str, params: Mapping[str, Any]) -> None:
     """Send on the session's own stream; the notification is lost if the client has none open."""
-    await sdk_context.session.send_notification(cast("Any", RawNotification(method=method, params=dict(params))))
+    await context.sdk_context.session.send_notification(
+        cast("Any", RawNotification(method=method, params=dict(params)))
+    )
 
 
-async def send_to_request(sdk_context: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any]) -> None:
+async def send_to_request(context: RequestContext, method: str, params: Mapping[str, Any]) -> None:
     """Send on the request's response stream; waits for a client that reads slowly."""
     notification = cast("Any", RawNotification(method=method, params=dict(params)))
-    await sdk_context.session.send_notification(notification, related_request_id=sdk_context.request_id)
+    await context.sdk_context.session.send_notification(notification, related_request_id=context.sdk_context.request_id)
 
 
 class SessionNotifications:
@@ -93,17 +95,12 @@ class _PublisherTask:
             log.exception("session.not_told")
 
 
-def get_session_notifications(
-    sdk_context: ServerRequestContext[Any, Any], background: TaskSpawner
-) -> SessionNotifications:
+def get_session_notifications(gateway: Gateway, context: RequestContext) -> SessionNotifications:
     """The notifications of the session, created on first use."""
-    connection = _get_connection(sdk_context)
+    # Only the connection reports a session's end.
+    connection: Connection = context.sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     notifications: SessionNotifications | None = connection.state.get(_STATE_KEY)
     if notifications is None:
-        connection.state[_STATE_KEY] = notifications = SessionNotifications(background)
+        connection.state[_STATE_KEY] = notifications = SessionNotifications(gateway.background_tasks)
         connection.exit_stack.callback(notifications.stop_publishers)
     return notifications
-
-
-def _get_connection(sdk_context: ServerRequestContext[Any, Any]) -> Connection:
-    return sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - only it reports a session's end

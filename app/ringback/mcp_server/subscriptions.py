@@ -67,22 +67,13 @@ def build_feature(gateway: Gateway) -> Feature:
     return Feature(
         methods=(
             MethodBinding(
-                name="subscriptions/listen",
-                params=types.SubscriptionsListenRequestParams,
-                handler=modern.handle_listen,
-                eras=MODERN_ONLY,
+                "subscriptions/listen", types.SubscriptionsListenRequestParams, modern.handle_listen, eras=MODERN_ONLY
             ),
             MethodBinding(
-                name="resources/subscribe",
-                params=types.SubscribeRequestParams,
-                handler=legacy.subscribe_resource,
-                eras=LEGACY_ONLY,
+                "resources/subscribe", types.SubscribeRequestParams, legacy.subscribe_resource, eras=LEGACY_ONLY
             ),
             MethodBinding(
-                name="resources/unsubscribe",
-                params=types.UnsubscribeRequestParams,
-                handler=legacy.unsubscribe_resource,
-                eras=LEGACY_ONLY,
+                "resources/unsubscribe", types.UnsubscribeRequestParams, legacy.unsubscribe_resource, eras=LEGACY_ONLY
             ),
         ),
         notification_handlers={"notifications/initialized": legacy.handle_initialized},
@@ -157,9 +148,7 @@ class _SubscriptionStream:
         accepted: dict[str, Any] = dict.fromkeys(lists, True)
         accepted |= {"taskIds": tasks} if tasks else {}
         accepted |= {"resourceSubscriptions": uris} if uris else {}
-        await send_to_request(
-            self._context.sdk_context, ACKNOWLEDGED_METHOD, {"notifications": accepted, "_meta": self.meta}
-        )
+        await send_to_request(self._context, ACKNOWLEDGED_METHOD, {"notifications": accepted, "_meta": self.meta})
         self._is_acknowledged.set()
 
     async def _filter_own_tasks(self, task_ids: Sequence[str]) -> Sequence[CallId]:
@@ -182,7 +171,7 @@ class _SubscriptionStream:
 
     async def _send_notification(self, method: str, params: Mapping[str, Any]) -> None:
         await self._is_acknowledged.wait()
-        await send_to_request(self._context.sdk_context, method, with_meta(params, self.meta))
+        await send_to_request(self._context, method, with_meta(params, self.meta))
 
 
 async def _collect_accepted(resources: Mapping[str, Acceptance]) -> Sequence[str]:
@@ -199,17 +188,14 @@ class LegacySubscriptions:
         self._publisher = ChangePublisher(gateway)
 
     async def subscribe_resource(self, context: RequestContext, params: types.SubscribeRequestParams) -> Result:
-        notifications, uri = (
-            get_session_notifications(context.sdk_context, self._gateway.background_tasks),
-            str(params.uri),
-        )
+        notifications, uri = get_session_notifications(self._gateway, context), str(params.uri)
         if not notifications.has_capacity_for(_publisher_key(uri)):
             raise QuotaExceeded(
                 f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions. Unsubscribe from some resources.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         accepted: Acceptance = asyncio.get_running_loop().create_future()
-        send = partial(send_to_session, context.sdk_context)
+        send = partial(send_to_session, context)
         notifications.start_publisher(
             _publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted)
         )
@@ -217,15 +203,13 @@ class LegacySubscriptions:
         return {}
 
     async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
-        get_session_notifications(context.sdk_context, self._gateway.background_tasks).stop_publisher(
-            _publisher_key(str(params.uri))
-        )
+        get_session_notifications(self._gateway, context).stop_publisher(_publisher_key(str(params.uri)))
         return {}
 
     async def handle_initialized(self, context: RequestContext) -> None:
         """Start the notifications of changed lists."""
-        send = partial(send_to_session, context.sdk_context)
-        notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
+        send = partial(send_to_session, context)
+        notifications = get_session_notifications(self._gateway, context)
         notifications.start_publisher(
             _LIST_PUBLISHER,
             lambda: self._publisher.publish_list_changes(context, LIST_CHANGED_METHODS, send),

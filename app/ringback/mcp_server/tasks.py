@@ -48,13 +48,9 @@ def build_feature(gateway: Gateway) -> Feature:
     tasks = ModernTasks(gateway)
     return Feature(
         methods=(
-            MethodBinding(
-                name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=MODERN_ONLY
-            ),
-            MethodBinding(name="tasks/update", params=UpdateTaskParams, handler=tasks.update_task, eras=MODERN_ONLY),
-            MethodBinding(
-                name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=MODERN_ONLY
-            ),
+            MethodBinding("tasks/get", types.GetTaskRequestParams, tasks.get_task, eras=MODERN_ONLY),
+            MethodBinding("tasks/update", UpdateTaskParams, tasks.update_task, eras=MODERN_ONLY),
+            MethodBinding("tasks/cancel", types.CancelTaskRequestParams, tasks.cancel_task, eras=MODERN_ONLY),
         ),
         task_responder=tasks,
         advertise_capabilities=_advertise_tasks,

@@ -20,10 +20,10 @@ from ringback.domain import jsontext
 from ringback.domain.call import Call, CallOutcome, CallStatus, failed_completion
 from ringback.domain.upstreams import UpstreamNotification
 from ringback.mcp_server import meta
-from ringback.mcp_server import pending_results as pending
 from ringback.mcp_server.cancellation import mark_call_unattended
-from ringback.mcp_server.elicitation import CallElicitation, is_upstream_task
+from ringback.mcp_server.elicitation import CallElicitation, can_elicit, is_upstream_task
 from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
+from ringback.mcp_server.pending_results import build_pending_result
 from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.response_hooks import on_response_written
@@ -105,14 +105,14 @@ class _ResponseWait:
                 break
         if self._task_responder is not None:
             return await self._task_responder.create_task_result(self._context, call)
-        return pending.build_pending_result(call)
+        return build_pending_result(call)
 
     async def _request_input(self, call: Call) -> Call | Result | None:
         """The call after its questions are answered, or the response that asks them.
 
         None when this client cannot be asked, or does not answer.
         """
-        if not self._elicitation.can_elicit(self._context, call):
+        if not can_elicit(self._context, call.input_requests.values()):
             return None
         if self._context.is_modern:
             updated = await self._elicitation.apply_early_responses(self._context, call)

@@ -37,7 +37,6 @@ from ringback.mcp_server.gateway import (
     TaskResponder,
 )
 from ringback.mcp_server.jsonrpc_errors import build_error_result, task_required
-from ringback.mcp_server.meta import parse_callback
 from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.tool_call_responder import ToolCallResponder
@@ -54,8 +53,8 @@ def build_feature(gateway: Gateway, features: Sequence[Feature], *, log_levels: 
     tools = ToolMethods(gateway, features, log_levels=log_levels)
     return Feature(
         methods=(
-            MethodBinding(name="tools/list", params=types.PaginatedRequestParams, handler=tools.list_tools),
-            MethodBinding(name="tools/call", params=types.CallToolRequestParams, handler=tools.call_tool),
+            MethodBinding("tools/list", types.PaginatedRequestParams, tools.list_tools),
+            MethodBinding("tools/call", types.CallToolRequestParams, tools.call_tool),
         ),
         notification_handlers={"notifications/cancelled": tools.waiting_requests.handle_cancelled},
         advertise_capabilities=_advertise_tools,
@@ -171,7 +170,7 @@ class ToolMethods:
 def _build_start_call(
     context: RequestContext, params: types.CallToolRequestParams, upstream: str, tool: str, wait_seconds: float
 ) -> StartCallRequest:
-    callback = parse_callback(context.meta)
+    callback = meta.parse_callback(context.meta)
     return StartCallRequest(
         upstream=upstream,
         tool=tool,

@@ -1,7 +1,4 @@
-"""How a webhook hears what the log already holds, step by step (`domain.catch_up`).
-
-Every method runs inside a transaction of its caller's.
-"""
+"""Catch-up: a webhook that starts at an old cursor gets the events of the log in bounded steps (`domain.catch_up`)."""
 
 import asyncio
 import logging
@@ -21,25 +18,27 @@ from ringback.waits import wait_first
 
 
 class CatchUps:
+    """Every method runs inside the caller's transaction."""
+
     def __init__(self, fan_out: FanOut) -> None:
         self._fan_out = fan_out
 
     async def begin_catch_up(self, tx: Transaction, webhook: Webhook, *, after_seq: int) -> None:
-        """Deliver the first of what lies after this place; a worker does the rest. The caller holds the lock of the log's head.
+        """Insert deliveries for the first events after `after_seq`; `CatchUpWorker` does the rest, if there is one.
 
-        Most webhooks have little to catch up with, and are done with it here.
+        Most webhooks have few events to catch up with and need no worker. The caller holds the lock of the log's head.
         """
         catch_up = CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=after_seq)
-        if webhook.call_id is None:  # else it begins at the log's beginning, and its call may be younger
+        if webhook.call_id is None:  # a webhook for one call starts at the log's start, and its call may be younger
             webhook = await _record_retention_loss(tx, catch_up, webhook)
         await self._run_step(tx, catch_up, webhook)
 
     async def continue_catch_up(self, tx: Transaction, catch_up: CatchUp) -> None:
-        """Deliver the next of it; once it reaches the head of the log, the webhook hears events as they happen."""
+        """Make the next step; at the head of the log, the catch-up ends and new events reach the webhook directly."""
         latest = await tx.catch_ups.get(catch_up.webhook_id)
         webhook = await tx.webhooks.get(catch_up.webhook_id)
         if latest is None or webhook is None:
-            return  # its owner has disabled or removed it since
+            return  # the owner has disabled or removed the webhook
         await tx.event_log.get_head(webhook.principal, lock=True)
         await self._run_step(tx, latest, await _record_retention_loss(tx, latest, webhook))
 
@@ -60,31 +59,29 @@ class CatchUps:
 
 
 async def _record_retention_loss(tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> Webhook:
-    """The webhook, which has missed something if retention was faster."""
+    """The webhook; it has missed events if retention removed them before the catch-up reached them."""
     retention_floor = await tx.event_log.get_retention_floor(webhook.principal)
     return await _record_loss(tx, webhook, catch_up.seq + 1) if retention_floor > catch_up.seq else webhook
 
 
 async def _record_loss(tx: Transaction, webhook: Webhook, seq: int) -> Webhook:
-    """The receiver will be told from where to poll."""
-    latest = await tx.webhooks.get(webhook.id) or webhook  # the step may have noted a loss already
+    """Record the first missed event; the receiver gets a gap from it."""
+    latest = await tx.webhooks.get(webhook.id) or webhook  # the step may have recorded a loss already
     updated = health.webhook_after_loss(latest, seq)
     await tx.webhooks.update(updated, WebhookPart.MISSED)
     return updated
 
 
-# The worker that brings webhooks to the head of their logs, one bounded step in each transaction.
-
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 5.0
-"""How long a missed ring, or a store that could not be written, delays a catch-up."""
+"""The longest delay after a missed notification or an unavailable store."""
 
 
 class CatchUpWorker:
-    """Makes one step after the other, in turns between principals; of one principal the oldest catch-up goes first.
+    """Runs one step in each transaction, in turns between principals; a principal's oldest catch-up goes first.
 
-    After each step it pauses for as long as the step took, so that a long past takes at most half of what the store can do.
+    After each step it pauses for as long as the step took, so catch-ups use at most half of the store's capacity.
     """
 
     name = "catch-up"
@@ -94,7 +91,7 @@ class CatchUpWorker:
         self._clock = clock
         self._catch_ups = catch_ups
         self._last_principal = ""
-        """The principal whose turn it was."""
+        """The principal that had the last turn."""
 
     async def run(self, stop: asyncio.Event) -> None:
         with self._store.signals.listen(CATCH_UP_TOPIC) as waiter:
@@ -111,7 +108,7 @@ class CatchUpWorker:
                     await wait_first(waiter.wait(POLL_SECONDS), stop.wait())
 
     async def run_once(self) -> bool:
-        """Make one step of the next principal's; False when no webhook catches up."""
+        """Make one step for the next principal; False if no webhook catches up."""
         catch_up = await self._store.read(lambda tx: tx.catch_ups.find_next(after=self._last_principal))
         if catch_up is None:
             return False

@@ -1,22 +1,19 @@
-"""The ends of calls, recorded together: as many as come while the store is busy with others."""
+"""Records the ends of calls in batches: all that are submitted while the store is busy share one transaction."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringback.domain.call import Call
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.batcher import Batcher
-from ringback.notifier.recorder import CompletionRequest, Recorder
-
-PrepareCompletion = Callable[[Transaction], Awaitable[CompletionRequest | None]]
-"""The end as it is true when its turn comes; None when it is not ours to write any more."""
+from ringback.notifier.recorder import LeasedCompletion, Recorder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PendingCompletion:
-    prepare: PrepareCompletion
-    completed: asyncio.Future[Call | None]
+    leased: LeasedCompletion
+    finished: asyncio.Future[Call | None]
 
 
 class CompletionBatcher:
@@ -26,31 +23,34 @@ class CompletionBatcher:
             store=store, write_batch=self._record_completions, on_written=_resolve_futures, on_failed=_fail_futures
         )
 
-    async def finish_call(self, prepare: PrepareCompletion) -> Call | None:
-        """As `Recorder.finish`, after the commit; raises what the store raises, `StoreUnavailable` among it.
+    async def finish_call(self, leased: LeasedCompletion) -> Call | None:
+        """Record the end and return the call after the commit; None if the lease is lost.
 
-        A caller that goes before its turn takes its end along.
+        Raises `StoreUnavailable` and other exceptions of the store. A completion whose caller is cancelled before the batch
+        is written leaves the batch.
         """
-        pending = _PendingCompletion(prepare, asyncio.get_running_loop().create_future())
+        pending = _PendingCompletion(leased, asyncio.get_running_loop().create_future())
         self._batcher.submit(pending)
-        return await pending.completed
+        return await pending.finished
 
     async def drain(self) -> None:
+        """Return when every submitted completion is written or has failed."""
         await self._batcher.drain()
 
     async def _record_completions(self, tx: Transaction, batch: Sequence[_PendingCompletion]) -> Sequence[Call | None]:
-        requests = [None if pending.completed.cancelled() else await pending.prepare(tx) for pending in batch]
-        completed = iter(await self._recorder.finish_calls(tx, [end for end in requests if end is not None]))
-        return [None if end is None else next(completed) for end in requests]
+        wanted = [pending for pending in batch if not pending.finished.cancelled()]
+        finished = await self._recorder.finish_leased_calls(tx, [pending.leased for pending in wanted])
+        finished_by_pending = dict(zip(wanted, finished, strict=True))
+        return [finished_by_pending.get(pending) for pending in batch]
 
 
-def _resolve_futures(batch: Sequence[_PendingCompletion], completed: Sequence[Call | None]) -> None:
-    for pending, call in zip(batch, completed, strict=True):
-        if not pending.completed.done():
-            pending.completed.set_result(call)
+def _resolve_futures(batch: Sequence[_PendingCompletion], finished: Sequence[Call | None]) -> None:
+    for pending, call in zip(batch, finished, strict=True):
+        if not pending.finished.done():
+            pending.finished.set_result(call)
 
 
 def _fail_futures(batch: Sequence[_PendingCompletion], error: Exception) -> None:
     for pending in batch:
-        if not pending.completed.done():
-            pending.completed.set_exception(error)
+        if not pending.finished.done():
+            pending.finished.set_exception(error)

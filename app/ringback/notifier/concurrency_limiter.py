@@ -1,13 +1,14 @@
-"""Who may be sent to now. A lane is what waits for one webhook; this book keeps how many attempts each lane may have in flight.
+"""Decides which webhooks may be sent to now: the concurrency limits, rate limits and circuit breakers of one process.
 
-    share of a lane = the least of    what is free overall
-                                      32 - in flight of the same (principal, origin)
-                                      128 - in flight of the same origin
-                                      1 - in flight, if the receiver is on trial: new, failing, or probed after a pause
-                                      what its rate leaves
-                                      0, while its breaker or its origin's is open
+    permits of a webhook = the minimum of
+        in_flight_max (2048)     minus all attempts in flight
+        per_receiver_max (32)    minus those of the same principal and origin
+        per_origin_max (128)     minus those of the same origin
+        1                        minus those of the webhook or origin, if it is new, failing, or probed after a pause
+        its rate limit           see `domain.rate_limiter`
+        0                        while its circuit breaker, or that of its origin, is open
 
-It is the memory of one process and nothing but that: breakers are kept in the store, and are learned from it.
+All of this is in memory. The store keeps the circuit breakers; the dispatcher copies them from there.
 """
 
 from collections import Counter
@@ -27,15 +28,15 @@ from ringback.domain.webhook_health import is_healthy
 Key = TypeVar("Key")
 
 RECHECK_AFTER_SECONDS: Final = 10.0
-"""How long a lane without a share is passed over for what was known of it: its owner may have changed it meanwhile."""
+"""A webhook without permits is read from the store again after this time, because its owner may have changed it."""
 BLOCKED_RECHECK_SECONDS: Final = 1.0
-"""How long one is passed over of which nothing could be leased, because all of it stands behind what is not due yet."""
+"""An ordered webhook whose due deliveries all wait behind a delivery that is not due is queried again after this time."""
 
 SENDABLE_STATES: Final = frozenset({WebhookState.ACTIVE, WebhookState.SUSPENDED})
 
 
 class ReceiverKey(NamedTuple):
-    """Whose callbacks, and where they go."""
+    """One principal's callbacks to one origin."""
 
     principal: Principal
     origin: str
@@ -51,11 +52,11 @@ class Permit(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencyLimits:
     in_flight_max: int = 2048
-    """Twice the thousand receivers that may hang at once, each with the one attempt that it gets; a socket each."""
+    """Attempts, with one socket each: twice the thousand receivers that may hang at once with one attempt each."""
     per_receiver_max: int = 32
-    """For one principal at one origin, so that nobody's slow receiver takes the slots of the others."""
+    """Attempts of one principal to one origin: a slow receiver must not use up the permits of other principals."""
     per_origin_max: int = 128
-    """For all principals together: no receiver is flooded because many use it."""
+    """Attempts of all principals to one origin: a receiver that many use must not be flooded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,10 @@ class ConcurrencyLimiter:
     def free_permits(self) -> int:
         return self._limits.in_flight_max - self._in_flight
 
-    # -- slots --
+    # -- permits --
 
     def available_permits(self, webhook: Webhook, origin: str, *, now: datetime) -> int:
-        """How many more attempts the lane may have in flight."""
+        """How many more attempts the webhook may have in flight."""
         if webhook.state not in SENDABLE_STATES or self.is_paused(webhook, origin, now=now):
             return 0
         permits = min(
@@ -112,12 +113,12 @@ class ConcurrencyLimiter:
         return permit
 
     def release_permit(self, permit: Permit) -> bool:
-        """Give the slot back; whether somebody may be waiting for it."""
+        """Release the permit; True if a webhook may be waiting for it."""
         was_full = self.free_permits() <= 0
         self._count_permit(permit, -1)
         waiting = self._waiting.get(permit.webhook_id)
         if waiting is not None and waiting.is_blocked:
-            self.clear_waiting(permit.webhook_id)  # what was out may have been what the rest of the lane stood behind
+            self.clear_waiting(permit.webhook_id)  # its other deliveries may have waited for the one that just ended
         return (
             waiting is not None
             or permit.receiver_key.origin in self._waiting_by_origin
@@ -125,7 +126,7 @@ class ConcurrencyLimiter:
         )
 
     def cancel_permit(self, webhook: Webhook, permit: Permit) -> None:
-        """The attempt is not made, because the unit of work that it was entered in was undone."""
+        """Release the permit of an attempt that is not made, because its transaction was rolled back."""
         self.release_permit(permit)
         self._rate_limiter.refund_permit(webhook.id)
 
@@ -136,10 +137,10 @@ class ConcurrencyLimiter:
         limit = RateLimit(per_second=rate, burst=max(1, int(rate)))
         return self._rate_limiter.get_bucket(webhook.id, limit, now=now.timestamp())
 
-    # -- pauses --
+    # -- circuit breakers --
 
     def update_origin_breakers(self, breakers: Mapping[str, CircuitBreaker]) -> None:
-        """What the store knows of these origins now."""
+        """Replace the breakers of these origins by those read from the store."""
         for origin, breaker in breakers.items():
             if breaker == CLOSED_BREAKER:
                 self._origin_breakers.pop(origin, None)
@@ -147,7 +148,7 @@ class ConcurrencyLimiter:
                 self._origin_breakers[origin] = breaker
 
     def has_failed_origin(self, origin: str) -> bool:
-        """Whether the origin has failed and has not been reached since."""
+        """Whether the origin has failed and no attempt has reached it since."""
         return origin in self._origin_breakers
 
     def is_paused(self, webhook: Webhook, origin: str, *, now: datetime) -> bool:
@@ -156,7 +157,7 @@ class ConcurrencyLimiter:
             self._origin_breakers.get(origin, CLOSED_BREAKER).state(now),
         )
 
-    # -- lanes that have something due and no share --
+    # -- webhooks with due deliveries and without permits --
 
     def mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
         self.clear_waiting(webhook.id)
@@ -169,11 +170,11 @@ class ConcurrencyLimiter:
             _add_to_counter(self._waiting_by_origin, waiting.origin, -1)
 
     def is_waiting(self, webhook_id: WebhookId) -> bool:
-        """Whether older deliveries of this lane stand in line."""
+        """Whether older deliveries of this webhook wait for permits."""
         return webhook_id in self._waiting
 
     def webhooks_without_permits(self, *, now: datetime) -> set[WebhookId]:
-        """Lanes that need not be looked at: they have no share yet."""
+        """The waiting webhooks that still have no permits; the lease query skips them."""
         for webhook_id, waiting in list(self._waiting.items()):
             if now >= waiting.recheck_at:
                 self.clear_waiting(webhook_id)

@@ -1,4 +1,4 @@
-"""Claiming what is due: which lanes, how much of each, under one lease."""
+"""Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,16 +18,16 @@ from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
 from ringback.notifier.http.target import TargetCache
 
 WEBHOOKS_PER_LEASE_MAX: Final = 64
-"""Lanes looked at in one unit of work, which takes some two milliseconds of the one writer's time."""
+"""Webhooks in one transaction, which takes some two milliseconds of the one writer's time."""
 GIVE_UP_BATCH_SIZE: Final = 200
 PLACES_MAX: Final = 10_000
-"""Ordered webhooks with so many sessions that a claim visits a part of them only, and whose next part is remembered. The one
-that was claimed for longest ago makes room, as those do that were removed; it begins again at its first session."""
+"""Cursors of ordered webhooks that have more sessions than one query visits. Beyond this, the cursor that was used longest ago
+is dropped, and its webhook begins again at its first session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedDelivery:
-    """A delivery in our hands: to be sent before its lease runs out, to the webhook as it was when it was leased."""
+    """A delivery to send before its lease expires, and its webhook as it was at the time of the lease."""
 
     delivery: Delivery
     webhook: Webhook
@@ -38,7 +38,7 @@ class LeasedDelivery:
 class LeasedBatch:
     deliveries: Sequence[LeasedDelivery]
     has_more: bool
-    """Whether other lanes may be due that were not looked at."""
+    """Whether the query left out other webhooks or sessions that may be due."""
 
 
 class DeliveryLeasing:
@@ -62,13 +62,13 @@ class DeliveryLeasing:
         self._order_key_cursors: dict[WebhookId, str] = {}
 
     async def lease_due(self) -> LeasedBatch:
-        """Lease what is due and has a share, spread over lanes; those that waited longest come first."""
+        """Lease due deliveries that have permits, spread over webhooks; those that have waited longest come first."""
         if self._limiter.free_permits() <= 0:
             return LeasedBatch([], has_more=False)
         return await self._store.write(self._lease_due)
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
-        """A slot for a delivery that is being born, as long as nothing of its lane waits and the lane has a share."""
+        """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
         if webhook.ordered or webhook.rate_per_second is not None or self._limiter.is_waiting(webhook.id):
             return None
         origin = self._target_cache.get_origin(webhook.url)
@@ -154,7 +154,7 @@ class DeliveryLeasing:
                 del self._order_key_cursors[next(iter(self._order_key_cursors))]
 
     async def _drop_unreadable(self, tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """End what can never be sent, as a loss that its receiver is told of, and go on with the others."""
+        """End deliveries whose body cannot be decrypted, record them as missed, and return the others."""
         dead = RetryDecision(state=DeliveryState.DEAD)
         unsent = [replace(each, attempts=each.attempts - 1) for each in deliveries if each.is_unreadable]
         await tx.delivery_queue.apply_updates(
@@ -164,7 +164,7 @@ class DeliveryLeasing:
         return [each for each in deliveries if not each.is_unreadable]
 
     async def _suspend_unsignable(self, tx: Transaction, webhook: Webhook) -> None:
-        """Nothing can be signed for it. Once an hour it is looked at again: its owner, or its old key, may have mended it."""
+        """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""
         breaker = breaker_after_failure(CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, now=tx.now(), random_fraction=0.5)
         suspended = replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=breaker)
         await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
@@ -176,7 +176,7 @@ class DeliveryLeasing:
         return permit
 
     async def _cancel_deliveries(self, tx: Transaction, webhook_id: WebhookId) -> None:
-        """Cancel what is due for a webhook that was switched off, or is gone."""
+        """Cancel the due deliveries of a webhook that is disabled or removed."""
         now = tx.now()
         leased = await tx.delivery_queue.lease_due(
             webhook_id,
@@ -187,8 +187,8 @@ class DeliveryLeasing:
             limit=GIVE_UP_BATCH_SIZE,
             ordered=False,
         )
-        verdict = RetryDecision(state=DeliveryState.CANCELLED)
+        cancelled = RetryDecision(state=DeliveryState.CANCELLED)
         unsent = [replace(delivery, attempts=delivery.attempts - 1) for delivery in leased]
         await tx.delivery_queue.apply_updates(
-            [build_delivery_update(delivery, verdict, category=delivery.last_category, now=now) for delivery in unsent]
+            [build_delivery_update(each, cancelled, category=each.last_category, now=now) for each in unsent]
         )

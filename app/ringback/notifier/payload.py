@@ -1,7 +1,7 @@
-"""The body of a callback: one form for every webhook, an MCP EventOccurrence (mcp-events §3).
+"""Everything that is sent to a receiver: event bodies, control envelopes and headers, and the deliveries that carry them.
 
-It is thin: ids, digests and a resume token. No text that an upstream controls is in it unless the owner asked for the result.
-There is no top-level `type`, because that is what marks control envelopes.
+An event body is an MCP EventOccurrence (mcp-events §3) for every webhook: ids, digests and a resume token. It contains no text
+that an upstream controls, unless the webhook includes the result. It has no top-level `type`: that marks control envelopes.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,53 @@ from ringback.domain.clock import format_iso, seconds
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState, give_up_seconds
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import DeliveryId, EventId
+from ringback.domain.ids import CallId, DeliveryId, EventId
 from ringback.domain.webhook import TEST_EVENT_NAME, DeliveryCondition, Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.post_commit import DeliveryLease
 from ringback.signing import standard_webhooks
 from ringback.signing.ed25519 import SigningKey
 
 BODY_BYTES_MAX: Final = 262_144
-"""The largest body that may be sent (mcp-events §8). A result that does not fit is left out whole, never cut."""
+"""The largest body (mcp-events §8). A result that does not fit is left out completely, never cut."""
+
+
+def new_delivery(
+    webhook: Webhook,
+    *,
+    delivery_id: DeliveryId,
+    kind: DeliveryKind = DeliveryKind.EVENT,
+    event_id: EventId | None = None,
+    call_id: CallId | None = None,
+    seq: int | None,
+    body: bytes,
+    now: datetime,
+    due_at: datetime | None = None,
+    order_key: str | None = None,
+    lease: DeliveryLease | None = None,
+) -> Delivery:
+    """The first generation of a delivery: leased, or held while the webhook holds deliveries, or pending."""
+    is_ordered = webhook.ordered and kind is not DeliveryKind.GAP
+    held_or_pending = DeliveryState.HELD if webhook.holds_deliveries() else DeliveryState.PENDING
+    return Delivery(
+        id=delivery_id,
+        principal=webhook.principal,
+        webhook_id=webhook.id,
+        event_id=event_id,
+        kind=kind,
+        call_id=call_id,
+        seq=seq,
+        body=body,
+        state=held_or_pending if lease is None else DeliveryState.LEASED,
+        attempts=0 if lease is None else 1,
+        lease_owner=None if lease is None else lease.owner,
+        lease_token=None if lease is None else lease.token,
+        lease_until=None if lease is None else lease.until,
+        due_at=due_at or now,
+        give_up_at=now + seconds(give_up_seconds(kind, webhook.retries, ordered=is_ordered)),
+        order_key=order_key,
+        created_at=now,
+    )
 
 
 class PayloadBuilder:
@@ -31,15 +70,15 @@ class PayloadBuilder:
         self._tokens = tokens
         self._public_url = public_url.rstrip("/")
         self._last_token: tuple[Call, LogPosition, str] | None = None
-        """The last token, and what it was issued for: all webhooks that hear an event are given the same one."""
+        """The last token with its call and position: all webhooks that match one event get the same token."""
 
     def build_event_body(
         self, event: Event, webhook: Webhook, *, call: Call | None, watermark: LogPosition, result: bytes | None = None
     ) -> bytes:
-        """The bytes that every attempt sends.
+        """The bytes that every attempt of the delivery sends.
 
-        `call` is None when the call has already expired: then there is nothing left to resume. `safe` is the place
-        at or before which everything of this webhook was delivered or abandoned. `result` is inlined if it fits.
+        `call` is None if the call has expired: there is nothing left to resume. Everything of this webhook at or before
+        `watermark` was delivered or given up. `result` is inlined if it fits.
         """
         data = dict(event.data)
         if webhook.correlation_id is not None:
@@ -50,7 +89,7 @@ class PayloadBuilder:
             data["resource_uri"] = call_resource_uri(call)
             data["mcp_url"] = f"{self._public_url}/mcp"
         if call is not None and event.name is EventName.CALL_FINISHED:
-            # A detached webhook rings only if nobody is known to have read the answer.
+            # A webhook for detached calls only gets events of calls that no client answered inline.
             data["answered_inline"] = call.answered_inline and webhook.when is DeliveryCondition.ALWAYS
         without_result = _encode_event(event, data, watermark)
         if result is None or len(without_result) + len(result) > BODY_BYTES_MAX:
@@ -65,7 +104,7 @@ class PayloadBuilder:
 
 
 def build_test_body(webhook: Webhook, *, event_id: EventId, watermark: LogPosition, now: datetime) -> bytes:
-    """The same form for a test: it is about the webhook and no call, so there is nothing to resume."""
+    """The body of a test delivery: an event of the webhook, without a call to resume."""
     data: dict[str, Any] = {"webhook_id": webhook.id, "client_session_id": webhook.client_session_id}
     if webhook.correlation_id is not None:
         data["webhook_correlation_id"] = webhook.correlation_id
@@ -90,36 +129,27 @@ def _encode_occurrence(
     )
 
 
-# Control envelopes: messages about the deliveries themselves, marked by a top-level `type` (mcp-events §8).
-
-_FIRST_GENERATION: Final = 1
+# -- control envelopes: messages about deliveries, marked by a top-level `type` (mcp-events §8) --
 
 
 def build_verification_body(challenge: str) -> bytes:
-    """Asks whether callbacks are wanted here: the answer is JSON with the same challenge."""
+    """The receiver must respond with JSON that contains the same challenge."""
     return jsontext.dumps({"type": "verification", "challenge": challenge})
 
 
 def build_gap_delivery(webhook: Webhook, *, position: LogPosition, delivery_id: DeliveryId, now: datetime) -> Delivery:
-    """Tells the receiver from where to poll for what was given up: `after` is just before the first such event."""
-    return Delivery(
-        id=delivery_id,
-        principal=webhook.principal,
-        webhook_id=webhook.id,
-        event_id=None,
+    """A gap: the receiver polls from `position`, which is just before the first event that was given up."""
+    return new_delivery(
+        webhook,
+        delivery_id=delivery_id,
         kind=DeliveryKind.GAP,
-        call_id=None,
         seq=position.seq + 1,
-        generation=_FIRST_GENERATION,
         body=jsontext.dumps({"type": "gap", "cursor": encode_log_position(position)}),
-        state=DeliveryState.PENDING,
-        due_at=now,
-        give_up_at=now + seconds(give_up_seconds(DeliveryKind.GAP, webhook.retries, ordered=False)),
-        created_at=now,
+        now=now,
     )
 
 
-# The headers of a callback (Standard Webhooks, and the subscription id of mcp-events §8).
+# -- headers (Standard Webhooks, and the subscription id of mcp-events §8) --
 
 
 def build_callback_headers(
@@ -131,7 +161,7 @@ def build_callback_headers(
     signing_keys: Sequence[SigningKey] = (),
     now: datetime,
 ) -> dict[str, str]:
-    """Headers for one attempt: the same id as ever, this attempt's timestamp, a signature for each living secret and key."""
+    """Headers of one attempt: the message id of the delivery, the attempt's timestamp, a signature for each valid key."""
     timestamp = int(now.timestamp())
     signature = standard_webhooks.sign_message(
         secrets, message_id=message_id, timestamp=timestamp, body=body, keys=signing_keys

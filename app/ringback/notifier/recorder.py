@@ -1,4 +1,4 @@
-"""Writing down what happened: the call or webhook, its events and their deliveries, in the caller's one transaction."""
+"""Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +8,8 @@ from typing import NamedTuple
 from ringback.domain import call as calls
 from ringback.domain.call import Call, CallCompletion, CallPhase, Progress
 from ringback.domain.call_rows import CallChange
-from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
-from ringback.domain.ids import IdGenerator
+from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
@@ -25,46 +24,57 @@ from ringback.post_commit import DeliveryHandoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """A call that is to end, as its row is now."""
+    """The end of a call, and the call's row as the same transaction has read it."""
 
     call: Call
     completion: CallCompletion
     lease_token: str | None
-    """Whoever still holds it may write; None for what nobody holds."""
+    """The end is written only under this lease; None for a call without a lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedCompletion:
+    """The end of a call that a runner holds. It has values only: the recorder reads the row in its own transaction."""
+
+    call_id: CallId
+    lease_token: str
+    completion: CallCompletion
+    progress: Progress | None
+    """The latest progress that the runner received; None keeps the progress of the row."""
 
 
 class ChangedCall(NamedTuple):
-    """A call to be told of, as it has become; with the result that it has ended with."""
+    """A call after its change, and its result if it has ended."""
 
     call: Call
     result: bytes | None = None
 
 
 class Recorder:
-    """Whoever changes a call does it through here. Every method runs inside a transaction of its caller's."""
+    """Every change of a call that has an event goes through here. Every method runs inside the caller's transaction."""
 
     def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, result_retention_seconds: float) -> None:
         self.post_commit = DeliveryHandoff()
-        """Where a dispatcher of this process takes deliveries right after the commit."""
+        """Passes new deliveries to the dispatcher of this process right after the commit."""
         self._ids = ids
         self._fan_out = FanOut(ids=ids, payloads=payloads, post_commit=self.post_commit)
         self.catch_ups = CatchUps(self._fan_out)
-        """How webhooks hear what was recorded before them."""
+        """Delivers past events to new webhooks."""
         self._result_retention_seconds = result_retention_seconds
 
     async def finish_call(
         self, tx: Transaction, call: Call, completion: CallCompletion, *, lease_token: str | None
     ) -> Call | None:
-        """End the call and tell everybody. None when somebody else changed or took it first: then nothing is written."""
+        """Record the end of the call. None, and nothing is written, if another transaction changed or leased the call first."""
         (finished,) = await self.finish_calls(
             tx, [CompletionRequest(call=call, completion=completion, lease_token=lease_token)]
         )
         return finished
 
     async def finish_calls(self, tx: Transaction, requests: Sequence[CompletionRequest]) -> Sequence[Call | None]:
-        """As `finish`, for each of them in their order.
+        """As `finish_call`, for several calls in this order.
 
-        The rows of calls are locked before the heads of logs, and those in the order of their principals, here as everywhere.
+        As in every transaction, rows of calls are locked before the heads of logs, and these in the order of principals.
         """
         finished = [await self._update_finished_call(tx, request) for request in requests]
         changed_calls = [
@@ -77,10 +87,18 @@ class Recorder:
             await self._append_call_events(tx, EventName.CALL_FINISHED, list(principal_calls))
         return finished
 
+    async def finish_leased_calls(
+        self, tx: Transaction, completions: Sequence[LeasedCompletion]
+    ) -> Sequence[Call | None]:
+        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost."""
+        requests = [await _read_completion_request(tx, each) for each in completions]
+        finished = iter(await self.finish_calls(tx, [each for each in requests if each is not None]))
+        return [None if request is None else next(finished) for request in requests]
+
     async def record_input_requests(
         self, tx: Transaction, call: Call, updated: Call, *, lease_token: str | None
     ) -> bool:
-        """Write a call whose questions have changed, and tell everybody if there are new ones. False as with `finish`."""
+        """Write changed input requests, with an event if there are new ones. False if another transaction changed the call."""
         change = CallChange.PARKED if updated.phase is CallPhase.PARKED is not call.phase else CallChange.INPUTS
         if not await tx.calls.update(updated, change, expected=call.status, lease_token=lease_token):
             return False
@@ -90,8 +108,8 @@ class Recorder:
         return True
 
     async def record_progress(self, tx: Transaction, call: Call, progress: Progress, *, lease_token: str) -> bool:
-        """Store the last progress and tell whoever listens to it. False when the lease is lost."""
-        # The runner knows a call as it was at its dispatch; its tokens may have been revoked since.
+        """Write the latest progress and its event. False if the lease is lost."""
+        # The runner has the call as it was at its dispatch; its resume tokens may have been revoked since.
         latest = await tx.calls.get(call.id)
         if latest is None or latest.is_final:
             return False
@@ -102,37 +120,34 @@ class Recorder:
         return True
 
     async def record_reported_progress(self, tx: Transaction, call: Call) -> None:
-        """Store the progress of a call that nobody here drives, and tell whoever listens to it. The caller holds its row."""
+        """Write the progress of a call that a client runs and reports, with its event. The caller holds the lock of its row."""
         await tx.calls.update(call, CallChange.PROGRESS, expected=call.status, lease_token=None)
         await self._append_call_events(tx, EventName.CALL_PROGRESS, [ChangedCall(call)])
 
     async def enqueue_gap(self, tx: Transaction, webhook: Webhook) -> None:
-        """Tell a webhook that was registered with a place in a lost log that it hears from now on, and from where to poll."""
+        """Insert a gap for a webhook registered with a cursor of a lost log: the receiver polls from the oldest event."""
         oldest = await read_log_position(
             tx, webhook.principal, await tx.event_log.get_retention_floor(webhook.principal)
         )
         gap = build_gap_delivery(webhook, position=oldest, delivery_id=self._ids.new_delivery_id(), now=tx.now())
-        await tx.deliveries.insert(
-            [replace(gap, state=DeliveryState.HELD if webhook.holds_deliveries() else gap.state)]
-        )
+        await tx.deliveries.insert([gap])
         tx.notify(DELIVERY_DUE_TOPIC)
 
     async def record_webhook_event(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
-        """Tell the webhook's owner what has become of it, through the log and every other webhook that wants to know."""
+        """Append an event about the webhook to its owner's log, and deliver it to the owner's matching webhooks."""
         seq = await tx.events.reserve_seqs(webhook.principal, 1)
-        await self._append_event(
-            tx, build_webhook_event(webhook, name, event_id=self._ids.new_event_id(), seq=seq, now=tx.now())
-        )
+        event = build_webhook_event(webhook, name, event_id=self._ids.new_event_id(), seq=seq, now=tx.now())
+        await self._append_events(tx, [EventContext(event)])
 
     async def record_upstream_change(
         self, tx: Transaction, principal: Principal, upstream: str, *, change: str, uri: str | None
     ) -> None:
-        """Tell the principal that a list or a resource of the upstream has changed."""
+        """Append the event that a list or a resource of the upstream has changed."""
         seq = await tx.events.reserve_seqs(principal, 1)
         event = build_upstream_event(
             principal, upstream, change=change, uri=uri, event_id=self._ids.new_event_id(), seq=seq, now=tx.now()
         )
-        await self._append_event(tx, event)
+        await self._append_events(tx, [EventContext(event)])
 
     async def _update_finished_call(self, tx: Transaction, request: CompletionRequest) -> Call | None:
         retention_seconds = self._result_retention_seconds
@@ -145,7 +160,7 @@ class Recorder:
         return finished if was_updated else None
 
     async def _append_call_events(self, tx: Transaction, name: EventName, changed_calls: Sequence[ChangedCall]) -> None:
-        """What has become of these calls of one principal, in the order of the log."""
+        """Append one event for each call of one principal, in this order."""
         principal, now = changed_calls[0].call.principal, tx.now()
         first = await tx.events.reserve_seqs(principal, len(changed_calls))
         contexts = [
@@ -156,21 +171,27 @@ class Recorder:
             )
             for seq, each in enumerate(changed_calls, first)
         ]
+        tx.notify(*(call_changed_topic(each.call.id) for each in changed_calls))
+        await self._append_events(tx, contexts)
+
+    async def _append_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> None:
         await tx.events.insert([each.event for each in contexts])
         await self._fan_out.deliver_new_events(tx, contexts)
-        tx.notify(*(call_changed_topic(each.call.id) for each in changed_calls), log_appended_topic(principal))
-
-    async def _append_event(self, tx: Transaction, event: Event) -> None:
-        """What happened to no call."""
-        await tx.events.insert([event])
-        await self._fan_out.deliver_new_events(tx, [EventContext(event)])
-        tx.notify(log_appended_topic(event.principal))
+        tx.notify(log_appended_topic(contexts[0].event.principal))
 
 
 async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]:
-    """The webhooks that hear this event: the store proposes, the domain decides."""
+    """The webhooks that match the event: an index of the store finds candidates, `matches_event` decides."""
     (candidates,) = await tx.webhooks.find_candidates([event], catching_up=True)
     return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
+
+
+async def _read_completion_request(tx: Transaction, leased: LeasedCompletion) -> CompletionRequest | None:
+    call = await tx.calls.get(leased.call_id)
+    if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
+        return None
+    latest = replace(call, progress=leased.progress or call.progress)
+    return CompletionRequest(call=latest, completion=leased.completion, lease_token=leased.lease_token)
 
 
 def _principal_key(changed_call: ChangedCall) -> Principal:

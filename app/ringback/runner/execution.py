@@ -1,16 +1,16 @@
-"""One leased call, from its lease to its end, or to where nobody needs to drive it.
+"""Runs one leased call until it ends, is parked or is handed back to the queue.
 
-    lease ──▶ session ready ──▶ dispatched_at committed ──▶ driver ──▶ ending written down
-                 ▲                     (not again, if the call      ├──▶ parked, until it is answered
-                 └── upstream away      goes on from a handle)      └──▶ handed back: this process stops
+    lease ──▶ session opened ──▶ dispatched_at committed ──▶ driver runs ──▶ completion recorded
+                 ▲                 (skipped if the call         ├──▶ parked until its questions are answered
+                 └── upstream away      has a handle)           └──▶ handed back, because this process stops
 
-What cuts a drive short, and what it does to the upstream:
+What stops an execution early, and what the upstream sees:
 
-    cancellation   told to stop, as often as it takes; the driver knows whether that ends the call or the upstream still tells
-    deadline       told to stop, once; the call has timed out, also if nobody drove it when its time was up
-    stopping       a call with a handle is handed back, and its upstream notices nothing; another may end until the cut
+    cancellation   a cancel request, repeated until it is delivered; the driver says whether that ends the call
+    deadline       a cancel request, once; the call has timed out, even if nothing ran it when its deadline passed
+    shutdown       nothing, if the call has a handle: it is handed back; another call may end until the abort
     lost lease     nothing is written; the next holder finds the call as it is in the store
-    cancelled      for good, behind our back: nothing is written; the upstream is told to stop, once
+    call cancelled in the store by another process: nothing is written; one cancel request
 """
 
 import asyncio
@@ -39,46 +39,39 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
-from ringback.upstreams.errors import (
-    RequestFailed,
-    RequestNotSent,
-    UpstreamNotConfigured,
-    UpstreamUnreachable,
-)
+from ringback.upstreams.errors import RequestFailed, RequestNotSent, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
 log = logging.getLogger(__name__)
 
 CANCEL_TIMEOUT_SECONDS: Final = 6.0
-"""How long an abandoned request may take to tell its upstream so, and telling it in words: the SDK gives each 5 s."""
+"""The limit for one cancel request, and for the end of an abandoned request. The SDK gives each of the two 5 s."""
 REREAD_SECONDS: Final = 300.0
-"""How long a lost ring can delay a cancellation. Ten thousand waiting calls then cost 33 reads a second; looking once a minute
-took a tenth of a core (measured)."""
+"""The longest delay of a cancellation whose notification is lost. At 300 s, ten thousand waiting calls cost 33 reads a second;
+at 60 s the reads took a tenth of a core (measured)."""
 CANCEL_RETRY_SECONDS: Final = 2.0
-"""Between two attempts to tell an upstream that cannot be told."""
+"""The pause between two attempts to deliver a cancel request."""
 RECONNECT_RETRY_SECONDS: Final = 5.0
-"""Between two attempts to reach the upstream of a call that can be found again."""
+"""The pause between two attempts to reach the upstream of a call that has a handle."""
 
-
-ExecutionTask = asyncio.Task[CallCompletion | ParkedCall | None]
+Outcome = CallCompletion | ParkedCall | None
+"""How an execution ends; None hands the call back to the queue."""
 
 
 class CallSessionProvider(Protocol):
     """What the runner needs of the upstreams."""
 
     def get_capacity(self) -> Mapping[str, int]:
-        """How many calls each upstream takes at once."""
+        """How many calls each upstream runs at once."""
         ...
 
     def open_call_session(self, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:
-        """A live session for the call. Entering it waits for the upstream; raises `UpstreamUnreachable` if it stays away."""
+        """A live session for the call. Waits for the upstream; raises `UpstreamUnreachable` when the wait is over."""
         ...
 
 
 class _StopReason(Enum):
-    """Why a drive is cut short."""
-
     LEASE_LOST = auto()
     PAST_DEADLINE = auto()
     SHUTTING_DOWN = auto()
@@ -87,7 +80,7 @@ class _StopReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShutdownSignal:
-    """The two steps of stopping, shared by all drives: first nothing new is dispatched, then what runs is cut off."""
+    """The two steps of a shutdown, shared by all executions: first no new dispatch, then the running requests are aborted."""
 
     drain_requested: ObservableFlag = field(default_factory=ObservableFlag)
     abort_requested: ObservableFlag = field(default_factory=ObservableFlag)
@@ -108,7 +101,7 @@ class CallExecution:
         notification_hub: NotificationHub,
     ) -> None:
         self.trusted_until = trusted_until
-        """By `Clock.monotonic`; prolonged by whoever prolongs the lease."""
+        """By `Clock.monotonic`; the runner moves it on when it extends the lease."""
         self._leased_call = LeasedCall(
             call,
             store=store,
@@ -124,15 +117,15 @@ class CallExecution:
         self._shutdown = shutdown
         self._session: BoundDriverPort | None = None
         self._cancel_delivered = False
-        self._outcome: CallCompletion | ParkedCall | None = None
-        """What the upstream has said, from the moment it has, whatever becomes of the session that it said it in."""
+        self._outcome: Outcome = None
+        """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
 
     @property
     def call(self) -> Call:
         return self._leased_call.call
 
     def abandon_lease(self) -> None:
-        """The lease is somebody else's now, or may be: stop the work here, and write nothing."""
+        """Stop the work and write nothing: another process holds the lease, or may hold it."""
         self._leased_call.lease_lost.set()
 
     async def run(self) -> None:
@@ -147,10 +140,9 @@ class CallExecution:
         else:
             await self._leased_call.requeue_call()
 
-    # -- carrying it out --
+    # -- running the driver --
 
-    async def _run_until_outcome(self) -> CallCompletion | ParkedCall | None:
-        """Where the call stands when this drive is over; None when it is to be handed back."""
+    async def _run_until_outcome(self) -> Outcome:
         if self._is_past_deadline():
             return await self._complete_past_deadline()
         task = asyncio.create_task(self._run_sessions())
@@ -168,8 +160,8 @@ class CallExecution:
             task.cancel()
 
     @contextmanager
-    def _notify_on_local_events(self, waiter: Waiter, task: ExecutionTask) -> Generator[None]:
-        """The bell also rings for what happens here: the end of the attempt, and what may make it time to stop."""
+    def _notify_on_local_events(self, waiter: Waiter, task: "asyncio.Task[Outcome]") -> Generator[None]:
+        """Notify the waiter also at the end of the task and at each flag that may stop the execution."""
         task.add_done_callback(lambda _: waiter.notify())
         flags = (
             self._leased_call.lease_lost,
@@ -179,9 +171,7 @@ class CallExecution:
         )
         for flag in flags:
             flag.add_callback(waiter.notify)
-            if (
-                flag.is_set()
-            ):  # nobody rings for what was before; a call that can be found may have been cancelled by then
+            if flag.is_set():  # also for a call with a handle: it may have been cancelled before this subscription
                 waiter.notify()
         try:
             yield
@@ -190,7 +180,7 @@ class CallExecution:
                 flag.remove_callback(waiter.notify)
 
     async def _complete_past_deadline(self) -> CallCompletion:
-        """Its time was up before this drive began: an upstream that holds something of it is told, if it is there."""
+        """The deadline passed before this execution began: cancel what the upstream still holds, if it can be reached."""
         if self.call.handle is not None and self.call.handle.driver != MRTR_DRIVER:
             with suppress(UpstreamUnreachable, TimeoutError):
                 async with (
@@ -200,8 +190,8 @@ class CallExecution:
                     await self._send_cancel(session)
         return overdue_completion(self.call)
 
-    async def _run_sessions(self) -> CallCompletion | ParkedCall | None:
-        """Drive the call, over as many sessions as it takes if it can be found again."""
+    async def _run_sessions(self) -> Outcome:
+        """Run the driver; a call with a handle goes on in the next session when one is lost."""
         while True:
             try:
                 async with self._sessions.open_call_session(self.call) as session:
@@ -211,10 +201,10 @@ class CallExecution:
                     raise
             await self._clock.sleep(RECONNECT_RETRY_SECONDS)
 
-    async def _run_driver(self, session: BoundDriverPort) -> CallCompletion | ParkedCall | None:
+    async def _run_driver(self, session: BoundDriverPort) -> Outcome:
         self._session = session
         try:
-            if self.call.cancel_requested and (completion := await self._cancel_in_session()):
+            if self.call.cancel_requested and (completion := await self._send_cancel(session)):
                 return completion
             await self._leased_call.mark_dispatched()
             async with self._leased_call.write_progress_during():
@@ -226,17 +216,7 @@ class CallExecution:
         finally:
             self._session = None
 
-    @property
-    def _depends_on_process(self) -> bool:
-        """Whether what runs upstream is lost when this process lets go of it."""
-        return self.call.dispatched_at is not None and not self._leased_call.has_handle.is_set()
-
-    def _wait_seconds(self) -> float:
-        left = max(0.0, (self.call.deadline_at - self._clock.now()).total_seconds())
-        untold = self.call.cancel_requested and not self._cancel_delivered
-        return min(left, CANCEL_RETRY_SECONDS if untold else REREAD_SECONDS)
-
-    # -- cutting it short --
+    # -- stopping early --
 
     async def _find_stop_reason(self) -> _StopReason | None:
         try:
@@ -246,31 +226,31 @@ class CallExecution:
             return _StopReason.LEASE_LOST
         if self._leased_call.lease_lost.is_set():
             return _StopReason.LEASE_LOST
-        if call.cancel_requested and await self._cancel_ends_call():
-            return _StopReason.CANCELLED
+        if call.cancel_requested and not self._cancel_delivered:
+            if not self._may_run_upstream():
+                return _StopReason.CANCELLED
+            completion = await self._cancel_in_session()
+            self._leased_call.request_poll()
+            if completion is not None:
+                return _StopReason.CANCELLED
         if self._is_past_deadline():
             return _StopReason.PAST_DEADLINE
         return _StopReason.SHUTTING_DOWN if self._is_shutting_down() else None
 
+    def _may_run_upstream(self) -> bool:
+        """Whether the upstream may be working on the call, so that a cancellation must reach it first."""
+        return self._session is not None or (self.call.handle is not None and self.call.handle.driver != MRTR_DRIVER)
+
     async def _forward_cancellation(self) -> None:
-        """Tell the upstream to stop when the call is not ours any more because it was cancelled for good."""
+        """Send a cancel request if the lease was lost because the call was cancelled in the store."""
         if not self._cancel_delivered and await self._leased_call.was_cancelled():
             await self._cancel_in_session()
-
-    async def _cancel_ends_call(self) -> bool:
-        """Tell the upstream to stop; whether that ends the call, or the upstream will still tell how it ended."""
-        if self._cancel_delivered:
-            return False
-        if self._session is None and (self.call.handle is None or self.call.handle.driver == MRTR_DRIVER):
-            return True
-        completion = await self._cancel_in_session()
-        self._leased_call.request_poll()
-        return completion is not None
 
     async def _cancel_in_session(self) -> CallCompletion | None:
         return None if self._session is None else await self._send_cancel(self._session)
 
     async def _send_cancel(self, session: BoundDriverPort) -> CallCompletion | None:
+        """The completion if the cancel request ends the call; None if it failed or the upstream will report the end."""
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
                 completion = await session.cancel_call(self.call)
@@ -280,10 +260,10 @@ class CallExecution:
         self._cancel_delivered = True
         return completion
 
-    async def _stop_task(self, task: "ExecutionTask", reason: _StopReason) -> CallCompletion | ParkedCall | None:
-        """Stop the request. An upstream that ended in this very moment has ended the call, truthfully.
+    async def _stop_task(self, task: "asyncio.Task[Outcome]", reason: _StopReason) -> Outcome:
+        """Stop the request. If the driver returns an outcome at this moment, that outcome counts.
 
-        Unless what it answered is an error of its own, and it was told to stop: that is how some say that they did.
+        The exception is an upstream error after a delivered cancel request: some upstreams confirm a cancellation that way.
         """
         if reason is _StopReason.PAST_DEADLINE and not self._cancel_delivered:
             await self._cancel_in_session()
@@ -306,13 +286,12 @@ class CallExecution:
             case _StopReason.LEASE_LOST | _StopReason.SHUTTING_DOWN:
                 return None
 
-    def _task_outcome(self, task: "ExecutionTask") -> CallCompletion | ParkedCall | None:
+    def _task_outcome(self, task: "asyncio.Task[Outcome]") -> Outcome:
         problem = asyncio.CancelledError() if task.cancelled() else task.exception()
         if problem is None:
             return task.result()
-        dispatched = self.call.dispatched_at is not None
         if isinstance(problem, UpstreamNotConfigured):
-            return None  # as with those that are still queued: it waits until there is one, or for its deadline
+            return None  # like a queued call, it waits for the upstream's configuration until its deadline
         if isinstance(problem, UpstreamUnreachable):
             return failed_completion(
                 CallOutcome.REJECTED, f"Upstream '{self.call.upstream}' could not be reached: {problem}"
@@ -322,10 +301,22 @@ class CallExecution:
             return None
         if isinstance(problem, StoreUnavailable) and not self._depends_on_process:
             return None
-        # A bug of ours must not leave the call without an end.
+        # A bug in Ringback must not leave the call without an end.
         log.error("call.drive_failed", extra={"call_id": self.call.id}, exc_info=problem)
-        outcome = CallOutcome.UNKNOWN if dispatched else CallOutcome.REJECTED
+        outcome = CallOutcome.REJECTED if self.call.dispatched_at is None else CallOutcome.UNKNOWN
         return failed_completion(outcome, "Ringback failed while it ran this call; its log says how.")
+
+    # -- the state of the execution --
+
+    @property
+    def _depends_on_process(self) -> bool:
+        """Whether the work upstream is lost when this process ends: it was dispatched and has no handle."""
+        return self.call.dispatched_at is not None and not self._leased_call.has_handle.is_set()
+
+    def _wait_seconds(self) -> float:
+        remaining = max(0.0, (self.call.deadline_at - self._clock.now()).total_seconds())
+        must_cancel = self.call.cancel_requested and not self._cancel_delivered
+        return min(remaining, CANCEL_RETRY_SECONDS if must_cancel else REREAD_SECONDS)
 
     def _is_past_deadline(self) -> bool:
         return self._clock.now() >= self.call.deadline_at

@@ -1,8 +1,8 @@
-"""A call under this process's lease, and every change of it that its holder makes.
+"""A call under this process's lease, with every change that the lease holder makes to it.
 
-Each change reads the row, checks the token and writes, in one transaction: somebody else's row is never touched, whatever the
-clocks say. Changes on the way to the end (`drivers.Desk`) are also refused once the lease is no longer trusted. The end itself
-is not: what was seen is the truth, and as long as the row still carries our token it is nobody else's.
+Each change reads the row, checks the lease token and writes, in one transaction: a row under another lease is never changed,
+whatever the clocks say. A driver's changes (`drivers.CallContext`) are also refused once the lease is no longer trusted. The
+completion is not refused: it was observed, and while the row carries this token no other process works on the call.
 """
 
 import asyncio
@@ -10,8 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from ringback.domain import inputs
 from ringback.domain.call import (
@@ -31,50 +30,22 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
+from ringback.runner.throttled_writer import ThrottledWriter
 from ringback.upstreams.notification_hub import NotificationHub
-from ringback.waits import ObservableFlag, wait_first
-
-# Progress, coalesced: the first at once, then at most one a second, always the newest.
-
-PROGRESS_INTERVAL_SECONDS: Final = 1.0
-"""One stored progress a second for each call: more is noise to whoever reads it and a write for each to the store."""
-
-
-class ProgressWriter:
-    """Takes every progress notification, writes down the newest now and then."""
-
-    def __init__(self, write: Callable[[Progress], Awaitable[None]], *, clock: Clock) -> None:
-        self._write = write
-        self._clock = clock
-        self._arrived = asyncio.Event()
-        self.latest: Progress | None = None
-
-    async def update(self, progress: Progress) -> None:
-        self.latest = progress
-        self._arrived.set()
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            if self.latest is not None:
-                await self._write(self.latest)
-            await self._clock.sleep(PROGRESS_INTERVAL_SECONDS)
-
+from ringback.waits import LocalWaiter, ObservableFlag, wait_first
 
 log = logging.getLogger(__name__)
 
-T_co = TypeVar("T_co", covariant=True)
-
+PROGRESS_INTERVAL_SECONDS: Final = 1.0
+"""One stored progress a second for each call: a reader needs no more, and each costs the store a write."""
 STORE_RETRY_SECONDS: Final = 1.0
-"""Between two attempts to write something down while the store cannot be written."""
+"""The pause between two attempts to write while the store is unavailable."""
 
 
 class LeasedCall:
-    """Implements `runner.drivers.Desk`."""
+    """Implements `runner.drivers.CallContext`."""
 
     def __init__(
         self,
@@ -87,12 +58,12 @@ class LeasedCall:
         notification_hub: NotificationHub,
         abort_requested: ObservableFlag,
     ) -> None:
-        """`cut` is set once this process must end: what the store does not take then is left to the next one."""
+        """Once `abort_requested` is set, a write that the store refuses is left to the next process."""
         self.call = call
         self.lease_lost = ObservableFlag()
-        """Set once the lease is somebody else's, or may be."""
+        """Set once another process holds the lease, or may hold it."""
         self.has_handle = ObservableFlag(is_set=call.handle is not None)
-        """Set while the call can be found again."""
+        """Set while another process could go on with the call."""
         self._lease_token = call.lease_token or ""
         self._store = store
         self._clock = clock
@@ -101,18 +72,18 @@ class LeasedCall:
         self._notification_hub = notification_hub
         self._abort_requested = abort_requested
         self._poll_requested = ObservableFlag()
-        self._progress_writer = ProgressWriter(self._record_progress, clock=clock)
+        self._progress = ThrottledWriter(self._record_progress, interval_seconds=PROGRESS_INTERVAL_SECONDS, clock=clock)
         self._accepts_progress_writes = False
         self._progress_task: asyncio.Task[None] | None = None
-        """From the first progress on, which most calls never tell."""
+        """Started by the first progress: most calls report none."""
 
-    # -- what drivers do --
+    # -- for drivers: `CallContext` --
 
     async def report_progress(self, progress: Progress) -> None:
         self._notification_hub.publish_progress(self.call.id, progress)
-        await self._progress_writer.update(progress)
+        self._progress.update(progress)
         if self._accepts_progress_writes and self._progress_task is None:
-            self._progress_task = asyncio.create_task(self._progress_writer.run())
+            self._progress_task = asyncio.create_task(self._progress.run())
 
     async def save_handle(self, handle: Handle | None) -> None:
         await self._update_call(CallChange.HANDLE, lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
@@ -123,7 +94,7 @@ class LeasedCall:
 
     async def request_input(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
         if not requests and not self.call.input_requests:
-            return  # others take questions away, and add none
+            return  # other processes answer questions; only this one adds them
         call = await self.reread_call()
         if inputs.request_input(call, requests, now=call.updated_at) is call:
             return
@@ -141,9 +112,9 @@ class LeasedCall:
             self._poll_requested.add_callback(waiter.notify)
             try:
                 if not (await self.reread_call()).input_responses and timeout_seconds > 0:
-                    rung = self._poll_requested.is_set() or await waiter.wait(timeout_seconds)
+                    notified = self._poll_requested.is_set() or await waiter.wait(timeout_seconds)
                     self._poll_requested.clear()
-                    if rung:  # a ring that was lost is made up for by the next asking, which begins with a look
+                    if notified:  # a lost notification costs one timeout: the next wait begins with a read
                         await self.reread_call()
             finally:
                 self._poll_requested.remove_callback(waiter.notify)
@@ -156,29 +127,29 @@ class LeasedCall:
                 lambda call, tx: replace(inputs.remove_sent_responses(call, keys), updated_at=tx.now()),
             )
 
-    # -- what the drive does --
+    # -- for the execution --
 
     @asynccontextmanager
     async def write_progress_during(self) -> AsyncGenerator[None]:
-        """Write down progress in here, and what comes too late not at all: the end carries the last."""
+        """Store progress while this is entered. Later progress is not stored by itself: the completion carries the last."""
         self._accepts_progress_writes = True
         try:
             yield
         finally:
             self._accepts_progress_writes = False
-            if (writing := self._progress_task) is not None:
+            if (progress_task := self._progress_task) is not None:
                 self._progress_task = None
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
+                progress_task.cancel()
+                await asyncio.gather(progress_task, return_exceptions=True)
 
     def request_poll(self) -> None:
-        """Have the driver look at its upstream now."""
+        """End the driver's wait for answers, so that it polls its upstream now."""
         self._poll_requested.set()
 
     async def reread_call(self) -> Call:
-        """The call as it is; the last known while the store cannot be read. Raises `LeaseLost`.
+        """The call as it is in the store; the last known one while the store is unavailable. Raises `LeaseLost`.
 
-        What only we change is as it was acknowledged to us: as long as a dispatch has not returned, nothing was sent.
+        Fields that only this process changes keep their acknowledged values: until `mark_dispatched` returns, nothing is sent.
         """
         known = self.call
         try:
@@ -192,38 +163,36 @@ class LeasedCall:
         return self.call
 
     async def was_cancelled(self) -> bool:
-        """Whether the call that is not ours any more has ended as cancelled; False while the store cannot say."""
+        """Whether the call has ended as cancelled; False while the store is unavailable."""
         with suppress(StoreUnavailable):
             call = await self._store.read(lambda tx: tx.calls.get(self.call.id))
             return call is not None and call.status is CallStatus.CANCELLED
         return False
 
     async def mark_dispatched(self) -> None:
-        """Commit that the call goes upstream now; one that goes on from its handle is already there.
+        """Commit that the call is sent upstream now. A call with a handle was sent earlier and is not changed.
 
-        Raises `LeaseLost`, and `StoreUnavailable`: then not a byte was sent.
+        Raises `LeaseLost` or `StoreUnavailable`: then no byte was sent.
         """
         self.call = await self._store.write(self._write_dispatched)
 
     async def finish_call(self, completion: CallCompletion) -> None:
-        ended = await self._write_with_retries(
-            lambda: self._completion_batcher.finish_call(partial(self._prepare_completion, completion=completion))
-        )
-        if ended is None:
-            return
-        about = {"call_id": ended.id, "upstream": ended.upstream, "tool": ended.tool, "outcome": str(ended.outcome)}
-        log.info("call.finished", extra=about)
+        async def write() -> Call:
+            finished = await self._completion_batcher.finish_call(self._leased_completion(completion))
+            if finished is None:
+                raise LeaseLost
+            return finished
+
+        await self._write_with_retries(write)
 
     async def park_call(self, parked: ParkedCall) -> None:
-        if await self._write_with_retries(lambda: self._store.write(lambda tx: self._write_parked(tx, parked))):
-            log.info("call.parked", extra={"call_id": self.call.id})
+        await self._write_with_retries(lambda: self._store.write(lambda tx: self._write_parked(tx, parked)))
 
     async def requeue_call(self) -> None:
-        """Let another runner have it, or end it if nobody can: whatever is true of a call that nobody drives any more."""
-        if await self._write_with_retries(lambda: self._store.write(self._write_requeued)):
-            log.info("call.handed_back", extra={"call_id": self.call.id})
+        """Queue the call for another runner, or finish it if no runner can go on with it (`recover_call`)."""
+        await self._write_with_retries(lambda: self._store.write(self._write_requeued))
 
-    # -- units of work --
+    # -- transactions --
 
     async def _read_leased(self, tx: Transaction) -> Call:
         call = await tx.calls.get(self.call.id)
@@ -239,31 +208,24 @@ class LeasedCall:
         await tx.calls.update(dispatched, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
-    async def _prepare_completion(self, tx: Transaction, *, completion: CallCompletion) -> CompletionRequest | None:
-        """The end of the call as it stands, with the last progress; None when it is not ours."""
-        try:
-            call = await self._read_leased(tx)
-        except LeaseLost:
-            log.warning("call.lease_lost", extra={"call_id": self.call.id})
-            return None
-        latest = replace(call, progress=self._progress_writer.latest or call.progress)
-        return CompletionRequest(call=latest, completion=completion, lease_token=self._lease_token)
-
-    async def _write_completion(self, tx: Transaction, completion: CallCompletion) -> Call | None:
-        end = await self._prepare_completion(tx, completion=completion)
-        return (
-            None
-            if end is None
-            else await self._recorder.finish_call(tx, end.call, completion, lease_token=end.lease_token)
+    def _leased_completion(self, completion: CallCompletion) -> LeasedCompletion:
+        return LeasedCompletion(
+            call_id=self.call.id,
+            lease_token=self._lease_token,
+            completion=completion,
+            progress=self._progress.latest,
         )
 
+    async def _write_completion(self, tx: Transaction, completion: CallCompletion) -> Call | None:
+        (finished,) = await self._recorder.finish_leased_calls(tx, [self._leased_completion(completion)])
+        return finished
+
     async def _write_parked(self, tx: Transaction, parked: ParkedCall) -> Call | None:
-        """Wait for answers, unless the end was asked for in the meantime: then nobody wants to answer."""
+        """Park the call until its questions are answered. A call whose cancellation was requested ends instead."""
         call = await self._read_leased(tx)
         if call.cancel_requested:
             return await self._write_completion(tx, CANCELLED_COMPLETION)
-        latest = self._progress_writer.latest or call.progress
-        with_handle = replace(call, handle=parked.handle, progress=latest, input_responses={})
+        with_handle = replace(self._with_latest_progress(call), handle=parked.handle, input_responses={})
         updated = enter_phase(
             inputs.request_input(with_handle, parked.input_requests, now=tx.now()), CallPhase.PARKED, now=tx.now()
         )
@@ -271,7 +233,7 @@ class LeasedCall:
         return updated
 
     async def _write_requeued(self, tx: Transaction) -> Call | None:
-        """As `look`; but a handle that was committed and not acknowledged is as good as any."""
+        """Uses acknowledged values as `reread_call` does, but also a handle whose commit was not acknowledged."""
         call = await self._read_leased(tx)
         known = replace(
             call,
@@ -286,19 +248,22 @@ class LeasedCall:
         tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
         return recovered
 
+    def _with_latest_progress(self, call: Call) -> Call:
+        return replace(call, progress=self._progress.latest or call.progress)
+
     async def _update_call(self, kind: CallChange, change: Callable[[Call, Transaction], Call]) -> None:
-        async def work(tx: Transaction) -> Call:
+        async def update(tx: Transaction) -> Call:
             leased = await self._read_leased(tx)
             changed_call = change(leased, tx)
             await tx.calls.update(changed_call, kind, expected=leased.status, lease_token=self._lease_token)
             return changed_call
 
-        self.call = await self._write_while_leased(work)
+        self.call = await self._write_while_leased(update)
 
-    # -- writing, also while the store cannot be written --
+    # -- writing, with retries while the store is unavailable --
 
-    async def _write_while_leased(self, work: "CallTransaction[Call]") -> Call:
-        """Write until the store takes it, or until the lease is not trusted any more."""
+    async def _write_while_leased(self, work: Callable[[Transaction], Awaitable[Call]]) -> Call:
+        """Write until the store accepts it or the lease is no longer trusted."""
         while not self.lease_lost.is_set():
             try:
                 return await self._store.write(work)
@@ -309,35 +274,36 @@ class LeasedCall:
                 await self._clock.sleep(STORE_RETRY_SECONDS)
         raise LeaseLost
 
-    async def _write_with_retries(self, write: Callable[[], Awaitable[Call | None]]) -> Call | None:
-        """Write until the store takes it: what was seen is not forgotten because a disk was full. None when it is not ours.
+    async def _write_with_retries(self, write: Callable[[], Awaitable[Call | None]]) -> None:
+        """Write until the store accepts it: a full disk must not lose an observed completion.
 
-        Once the process must end there is one attempt more, and then None, too: the lease is voided at the next start, which
-        does with the call what is true of one whose runner was lost.
+        Once the process must end there is one more attempt. If that fails too, the next start voids the lease and recovers
+        the call as one whose runner was lost.
         """
         while True:
-            last = self._abort_requested.is_set()
+            is_last_attempt = self._abort_requested.is_set()
             try:
-                return await write()
+                if (written := await write()) is not None:
+                    _log_written(written)
             except LeaseLost:
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
-                return None
             except StoreUnavailable:
-                if last:
-                    log.error("call.left_unrecorded", extra={"call_id": self.call.id})  # noqa: TRY400 - the store has said why
-                    return None
-                log.warning("call.not_recorded", extra={"call_id": self.call.id})
-                await self._wait_before_retry()
+                if not is_last_attempt:
+                    log.warning("call.not_recorded", extra={"call_id": self.call.id})
+                    await self._wait_before_retry()
+                    continue
+                log.error("call.left_unrecorded", extra={"call_id": self.call.id})  # noqa: TRY400 - the store has logged the cause
+            return
 
     async def _wait_before_retry(self) -> None:
-        """Until the store may be written again, or the process must end."""
-        cut = asyncio.Event()
-        self._abort_requested.add_callback(cut.set)
+        """Return after the pause, or once the process must end."""
+        aborted = LocalWaiter()
+        self._abort_requested.add_callback(aborted.notify)
         try:
             if not self._abort_requested.is_set():
-                await wait_first(self._clock.sleep(STORE_RETRY_SECONDS), cut.wait())
+                await wait_first(self._clock.sleep(STORE_RETRY_SECONDS), aborted.wait())
         finally:
-            self._abort_requested.remove_callback(cut.set)
+            self._abort_requested.remove_callback(aborted.notify)
 
     async def _record_progress(self, progress: Progress) -> None:
         try:
@@ -345,10 +311,14 @@ class LeasedCall:
                 lambda tx: self._recorder.record_progress(tx, self.call, progress, lease_token=self._lease_token)
             )
         except StoreUnavailable:
-            return  # the next progress tries again, and the end is written down for certain
+            return  # the next progress is another attempt, and the completion carries the last one
         if not leased:
             self.lease_lost.set()
 
 
-class CallTransaction(Protocol[T_co]):
-    async def __call__(self, tx: Transaction, /) -> T_co: ...
+def _log_written(call: Call) -> None:
+    if call.is_final:
+        facts = {"call_id": call.id, "upstream": call.upstream, "tool": call.tool, "outcome": str(call.outcome)}
+        log.info("call.finished", extra=facts)
+    else:
+        log.info("call.parked" if call.phase is CallPhase.PARKED else "call.handed_back", extra={"call_id": call.id})

@@ -1,4 +1,4 @@
-"""Whether an upstream knows a task, and the handle by which its driver will find it: what adoption needs of the runner."""
+"""Looks up a task of an upstream, and makes the handle with which its driver continues it. Task adoption uses this."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ringback.upstreams.errors import RequestFailed, UpstreamError, UpstreamUnre
 from ringback.upstreams.session_ports import CallSessionPort
 
 LOOKUP_TIMEOUT_SECONDS: Final = 10.0
-"""Somebody waits for the answer, and nothing is lost by asking again."""
+"""The client waits for the response, and may repeat the request without loss."""
 _TASK_STATUSES: Final = frozenset({"working", "input_required", "completed", "failed", "cancelled"})
 
 
@@ -38,28 +38,28 @@ class UpstreamTaskLookup:
                 )
         except (TimeoutError, UpstreamUnreachable, RequestFailed):
             raise Unavailable(
-                f"Upstream '{upstream}' does not tell of its tasks now. Nothing was adopted; try again. See how it is doing: "
+                f"Upstream '{upstream}' cannot report its tasks now. Nothing was adopted; try again. See its state: "
                 "GET /v1/upstreams"
             ) from None
 
 
 async def _find_in_session(session: CallSessionPort, task_id: str) -> Handle | None:
-    handle, declared = _make_handle(session, task_id)
+    handle, client_capabilities = _make_handle(session, task_id)
     try:
-        task = await session.send_request("tasks/get", {"taskId": task_id}, client_capabilities=declared)
+        task = await session.send_request("tasks/get", {"taskId": task_id}, client_capabilities=client_capabilities)
     except UpstreamError as error:
         if error.error.get("code") == METHOD_NOT_FOUND:
             raise
         return None
-    known = task.get("taskId") == task_id and task.get("status") in _TASK_STATUSES
-    return handle if known else None
+    is_known = task.get("taskId") == task_id and task.get("status") in _TASK_STATUSES
+    return handle if is_known else None
 
 
 def _make_handle(session: CallSessionPort, task_id: str) -> tuple[Handle, Mapping[str, Any] | None]:
-    """The handle of the driver that suits the upstream, and the capabilities that asking for the task takes."""
+    """The handle for the upstream's driver, and the client capabilities that tasks/get requires."""
     if session.protocol.has_extension(TASKS_EXTENSION):
         return Handle(driver=TASK_DRIVER, data={"task_id": task_id}), {"extensions": {TASKS_EXTENSION: {}}}
     if not session.protocol.is_modern and "tasks" in session.protocol.capabilities:
-        # Somebody else's session cannot be entered: what can be seen from here can be seen from any.
+        # The task was created in another client's session, which cannot be joined. A task visible here is visible in any.
         return make_legacy_task_handle(task_id, None), None
-    raise InvalidRequest("This upstream has no tasks that could be adopted: it does not offer any.")
+    raise InvalidRequest("This upstream does not support tasks, so no task of it can be adopted.")

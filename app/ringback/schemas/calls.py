@@ -86,7 +86,7 @@ class StartCallBody(RequestBody):
 
     def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
         return StartCallRequest(
-            **{**dict(self), "callback": to_registration(self.callback)}, idempotency_key=idempotency_key
+            **self.to_arguments(callback=to_registration(self.callback)), idempotency_key=idempotency_key
         )
 
 

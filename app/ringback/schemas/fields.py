@@ -47,6 +47,10 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def to_arguments(self, **replaced: Any) -> dict[str, Any]:
+        """The members as arguments of the domain value with the same names, except those that are replaced."""
+        return {**dict(self), **replaced}
+
 
 class QueryParams(BaseModel):
     """The query parameters of a request."""

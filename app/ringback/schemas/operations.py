@@ -1,7 +1,7 @@
-"""The public keys of callback signatures, as a JWK set (RFC 7517, RFC 8037)."""
+"""Responses for operators and receivers: health, readiness, problem types, and public keys (RFC 7517, RFC 8037)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -27,3 +27,22 @@ class JwkSetView(ResponseBody):
     @classmethod
     def from_keys(cls, keys: Sequence[Mapping[str, Any]]) -> Self:
         return cls(keys=[JwkView.model_validate(key) for key in keys])
+
+
+class HealthView(ResponseBody):
+    status: Literal["ok"] = "ok"
+
+
+class ReadinessView(ResponseBody):
+    status: Literal["ready"] = "ready"
+    degraded: list[str] = Field(
+        description="Paths of MCP endpoints that failed and are being restarted. All other endpoints and REST are served."
+    )
+
+
+class ProblemTypeView(ResponseBody):
+    """The meaning of a problem type."""
+
+    type: str
+    title: str
+    status: int

@@ -31,7 +31,7 @@ class AdoptBody(RequestBody):
     )
 
     def to_request(self) -> AdoptTaskRequest:
-        return AdoptTaskRequest(**{**dict(self), "callback": to_registration(self.callback)})
+        return AdoptTaskRequest(**self.to_arguments(callback=to_registration(self.callback)))
 
 
 KEY_LENGTH_MAX: Final = 256
@@ -49,7 +49,7 @@ class ProgressBody(RequestBody):
     message: Annotated[str, Field(max_length=PROGRESS_MESSAGE_LENGTH_MAX)] | None = None
 
     def to_progress(self) -> Progress:
-        return Progress(progress=self.progress, total=self.total, message=self.message)
+        return Progress(**self.to_arguments())
 
 
 class ErrorBody(RequestBody):
@@ -98,12 +98,14 @@ class ReportBody(RequestBody):
         return self
 
     def to_report(self) -> CallReport:
-        values = dict(self)
+        values = self.to_arguments(
+            callback=to_registration(self.callback),
+            progress=self.progress.to_progress() if self.progress else None,
+            completion=self._completion(),
+        )
         for name in ("status", "result", "error"):
             del values[name]
-        values["callback"] = to_registration(self.callback)
-        values["progress"] = self.progress.to_progress() if self.progress else None
-        return CallReport(**values, completion=self._completion())
+        return CallReport(**values)
 
     def _completion(self) -> CallCompletion | None:
         if self.result is not None:

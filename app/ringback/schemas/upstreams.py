@@ -1,7 +1,7 @@
-"""Responses about upstreams and their tools, and about the health of the service."""
+"""Responses about upstreams and their tools."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -57,22 +57,3 @@ class ToolsView(ResponseBody):
     @classmethod
     def from_infos(cls, infos: Sequence[ToolInfo]) -> Self:
         return cls(tools=[dict(info.raw) for info in infos])
-
-
-class HealthView(ResponseBody):
-    status: Literal["ok"] = "ok"
-
-
-class ReadinessView(ResponseBody):
-    status: Literal["ready"] = "ready"
-    degraded: list[str] = Field(
-        description="Paths of MCP endpoints that failed and are being restarted. All other endpoints and REST are served."
-    )
-
-
-class ProblemTypeView(ResponseBody):
-    """The meaning of a problem type."""
-
-    type: str
-    title: str
-    status: int

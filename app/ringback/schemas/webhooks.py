@@ -64,7 +64,8 @@ class CallbackBody(RequestBody):
     description: Description | None = None
 
     def to_registration(self) -> WebhookRegistration:
-        return WebhookRegistration(**{**dict(self), "secret": self.secret and self.secret.get_secret_value()})
+        secret = self.secret.get_secret_value() if self.secret else None
+        return WebhookRegistration(**self.to_arguments(secret=secret))
 
 
 class RegisterWebhookBody(CallbackBody):

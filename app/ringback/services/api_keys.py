@@ -9,7 +9,6 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, PRINCIPAL_LENGTH_MAX, ApiKey, Caller, Principal, Scope
 from ringback.signing import secrets
 
-API_KEY_BYTES: Final = 24
 API_KEY_PREFIX_LENGTH: Final = 12
 """Characters of a key that are stored readable: enough to distinguish keys, too few to guess the rest."""
 
@@ -29,7 +28,7 @@ class ApiKeys:
             raise InvalidRequest(
                 f"principal must not begin with '{OIDC_PRINCIPAL_PREFIX}': access tokens use this prefix."
             )
-        text = secrets.generate_api_key(self._ids.random_bytes(API_KEY_BYTES))
+        text = secrets.generate_api_key(self._ids.random_bytes(secrets.API_KEY_RANDOM_BYTES))
 
         async def insert(tx: Transaction) -> ApiKey:
             key = ApiKey(

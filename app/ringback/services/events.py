@@ -72,7 +72,7 @@ class Events:
     async def follow_events(
         self, caller: Caller, event_filter: EventFilter, *, cursor: str | None
     ) -> AsyncGenerator[EventPage]:
-        """Yield pages as events are written, and an empty page after a heartbeat without events. The first page comes at once.
+        """Yield pages as events are written, and an empty page after a heartbeat without events. The first page is immediate.
 
         Ends when the service shuts down, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.
         """

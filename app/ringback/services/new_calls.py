@@ -36,7 +36,7 @@ class CallRequest:
     """The call's deadline, counted from the creation of the call."""
 
     def require_allowed(self, caller: Caller, scope: Scope) -> None:
-        """Raise `Forbidden` without the scope. A callback is a webhook, so it also takes the scope `webhooks`."""
+        """Raise `Forbidden` without the scope. A callback is a webhook, so it also needs the scope `webhooks`."""
         caller.require_scope(scope)
         if self.callback is not None:
             caller.require_scope(Scope.WEBHOOKS)

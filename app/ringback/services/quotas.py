@@ -28,7 +28,7 @@ class Quotas:
     """The limits of one principal. The defaults fit a busy agent back end; reaching one usually means a bug."""
 
     open_calls: int = 10_000
-    """Queued and running: as many as one process is meant to hold of all principals together."""
+    """Queued and running calls: the number that one process is designed to hold for all principals together."""
     result_bytes: int = 1024**3
     """Bytes of stored results. A result is never refused; above the limit, new calls are."""
     webhooks: int = 1_000

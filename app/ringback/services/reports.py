@@ -194,7 +194,7 @@ def parse_result_completion(result: dict[str, Any]) -> CallCompletion:
         ) from None
     if len(body) > REPORTED_RESULT_BYTES_MAX:
         raise InvalidRequest(
-            f"result: it is larger than {REPORTED_RESULT_BYTES_MAX} bytes. Send large things by reference."
+            f"result: it is larger than {REPORTED_RESULT_BYTES_MAX} bytes. Send large data by reference."
         )
     return completion_from_result(body, is_error=result.get("isError") is True)
 
@@ -242,7 +242,7 @@ async def _require_same_completion(tx: Transaction, call: Call, completion: Call
         completion.result, stored
     ):
         raise CallEnded(
-            f"The call has ended as {call.status} ({call.outcome}), and stays so. This report of its end came too late.",
+            f"The call has already ended as {call.status} ({call.outcome}). This report has another end and is rejected.",
             call_id=call.id,
             call_status=str(call.status),
         )

@@ -37,7 +37,7 @@ class ResumedCall:
     events: Sequence[Event]
     """The call's events after the token's position."""
     is_truncated: bool
-    """Whether the token belongs to an event log that a restored backup has replaced. Then `events` holds all events of the call."""
+    """Whether the token belongs to an event log that a restored backup has replaced. `events` then holds all its events."""
     resume_token: str = field(repr=False)
     """A fresh token, placed after these events."""
 

@@ -1,7 +1,5 @@
 """Checks that several webhook services share: ownership, signing secrets, and limits of change subscriptions."""
 
-from typing import Final
-
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
 from ringback.domain.event import EventName
@@ -11,9 +9,6 @@ from ringback.domain.principal import Caller, Principal
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.signing import secrets as signing_secrets
-
-WEBHOOK_SECRET_BYTES: Final = 32
-"""The size of a SHA-256 digest, and within the 24 to 64 bytes of Standard Webhooks."""
 
 
 async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str) -> Webhook:
@@ -35,7 +30,7 @@ def require_enabled(webhook: Webhook) -> None:
 def choose_secret(requested: str | None, ids: IdGenerator) -> tuple[str, str | None]:
     """The requested secret, or a generated one. The second value is the generated secret, which the response shows once."""
     if not requested:
-        generated = signing_secrets.generate_secret(ids.random_bytes(WEBHOOK_SECRET_BYTES))
+        generated = signing_secrets.generate_secret(ids.random_bytes(signing_secrets.SECRET_BYTES))
         return generated, generated
     try:
         signing_secrets.parse_secret(requested)

@@ -1,7 +1,6 @@
 """Existing webhooks: read, list, change, verify, test and remove them, and rotate their secrets."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -9,6 +8,7 @@ from typing import Final
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, WebhookNotVerified
 from ringback.domain.event import EventName
@@ -106,11 +106,12 @@ class Webhooks:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
 
-    async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Sequence[Webhook]:
+    async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Page[Webhook, str]:
         caller.require_scope(Scope.READ)
-        return await self._store.scan(
-            caller.principal, lambda tx: tx.webhooks.list_page(caller.principal, position=position, limit=limit)
+        found = await self._store.scan(
+            caller.principal, lambda tx: tx.webhooks.list_page(caller.principal, position=position, limit=limit + 1)
         )
+        return Page(found[:limit], next_position=found[limit - 1].id if len(found) > limit else None)
 
     async def change_webhook(self, caller: Caller, webhook_id: str, change: WebhookChange) -> Webhook:
         """Apply the change. Held deliveries are sent as soon as the webhook becomes active."""

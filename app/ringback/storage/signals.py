@@ -1,6 +1,6 @@
 """Notifications by topic within one process.
 
-A waiter receives notifications from `listen` on, so one between the look at the store and the wait is not lost:
+A waiter receives notifications from `listen` on, so one between reading the store and waiting is not lost:
 
     with signals.listen(call_changed_topic(call_id)) as waiter:
         while not (await read_call()).is_final:    # a notification from here on …

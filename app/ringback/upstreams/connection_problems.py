@@ -12,7 +12,7 @@ from ringback.upstreams.errors import (
     ResponseLost,
     TokenUnavailable,
 )
-from ringback.upstreams.transports.guarded_http import to_request_error
+from ringback.upstreams.transports.transport_errors import to_request_error
 
 
 class ConnectionProblem(StrEnum):

@@ -1,4 +1,4 @@
-"""How a link is opened: the transport, the negotiation, or the rejoining of a session that is there already."""
+"""Opens a session: enters the transport, then negotiates the protocol or rejoins an existing legacy session."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -24,40 +24,35 @@ from ringback.upstreams.session_ports import LegacySessionId
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.direct_posts import DirectPosts
-from ringback.upstreams.transports.guarded_http import (
-    EVENT_BYTES_MAX,
-    SESSION_HEADER,
-    make_guarded_transport,
-    make_http_client,
-    to_request_error,
-)
+from ringback.upstreams.transports.guarded_http import SESSION_HEADER, make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 from ringback.upstreams.transports.oauth import ClientCredentialsTokens
 from ringback.upstreams.transports.stdio import open_stdio
+from ringback.upstreams.transports.transport_errors import EVENT_BYTES_MAX, to_request_error
 
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_SECONDS: Final = 120.0
-"""A stdio server may first be downloaded by its launcher (npx, uvx)."""
+"""Long, because the launcher of a stdio server (npx, uvx) may download it first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """How a link is opened, and what for."""
+    """The options of one session."""
 
     probes_modern: bool = True
-    """Ask for the protocol of 2026-07-28 first."""
+    """Probe for the protocol of 2026-07-28 before the legacy handshake."""
     is_dedicated: bool = False
-    """For one call only."""
+    """Whether the session serves only one call."""
     accepts_elicitation: bool = False
-    """Whoever started that call can answer questions: before 2026-07-28 this is told once, with the handshake."""
+    """Whether the client of that call can answer elicitations. Legacy declares this in the handshake."""
     rejoined_session: LegacySessionId | None = None
-    """A session that is there: nothing is negotiated."""
+    """An existing session to rejoin without negotiation."""
     token_source: ClientCredentialsTokens | None = None
-    """What authorises us, if the upstream is configured with an OAuth client."""
+    """Provides access tokens if the upstream has an OAuth client."""
     request_id_prefix: str
-    """Differs from that of every other link."""
+    """Unique for each session."""
     look_up: LookUp
     faults: FaultCounter
     child_records: ChildRecords
@@ -67,7 +62,7 @@ class SessionOptions:
 async def open_session(
     config: UpstreamConfig, options: SessionOptions, *, on_change: Callable[[UpstreamChange], None]
 ) -> AsyncGenerator[UpstreamSession]:
-    """Connect and negotiate. Must be left in the task that entered it, because anyio's scopes must."""
+    """Connect and negotiate. Enter and leave it in one task, as the cancel scopes of anyio require."""
 
     async def on_message(message: IncomingMessage) -> None:
         if (change := _parse_change(config.name, message)) is not None:
@@ -131,16 +126,16 @@ async def _reject_elicitation(
     context: ClientRequestContext,  # noqa: ARG001 - the SDK's names
     params: mcp_types.ElicitRequestParams,  # noqa: ARG001
 ) -> mcp_types.ErrorData:
-    """Makes the SDK declare elicitation. Questions go to the call (`runner.dispatcher`), and there is none at this moment."""
-    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="There is nobody to be asked now.")
+    """Makes the SDK declare elicitation. `SessionDispatcher` passes elicitations to the call; here no call takes one."""
+    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="No call accepts an elicitation now.")
 
 
-def _rejoin_session(session: ClientSession, name: LegacySessionId) -> None:
-    """Take up a session that another process negotiated. Of what it had agreed on, only the version is on the wire."""
+def _rejoin_session(session: ClientSession, session_id: LegacySessionId) -> None:
+    """Adopt a session that another process negotiated. Requests only need its protocol version."""
     unknown_server = mcp_types.Implementation(name="", version="")
     session.adopt(
         mcp_types.InitializeResult(
-            protocol_version=name.protocol_version,
+            protocol_version=session_id.protocol_version,
             capabilities=mcp_types.ServerCapabilities(),
             server_info=unknown_server,
         )
@@ -148,7 +143,7 @@ def _rejoin_session(session: ClientSession, name: LegacySessionId) -> None:
 
 
 async def _negotiate(session: ClientSession, *, probe: bool) -> None:
-    """Modern if the upstream speaks it, else the handshake of before. An upstream that is away is no verdict on the era."""
+    """Use the modern protocol if the upstream supports it, else the legacy handshake. A request that was not sent is raised."""
     if probe:
         try:
             await session.discover()
@@ -156,7 +151,7 @@ async def _negotiate(session: ClientSession, *, probe: bool) -> None:
             if isinstance(to_request_error(error.error), RequestNotSent):
                 raise
         except (ValidationError, RuntimeError):
-            log.debug("upstream.not_modern")  # it answered, with no version of the new era
+            log.debug("upstream.not_modern")  # it responded without a modern version
         else:
             return
     try:
@@ -164,13 +159,13 @@ async def _negotiate(session: ClientSession, *, probe: bool) -> None:
     except MCPError as error:
         if error.code != mcp_types.UNSUPPORTED_PROTOCOL_VERSION:
             raise
-        # It was slow to start: it took the probe that we gave up for its first message, and speaks the new era now.
+        # A slow start: the upstream took the abandoned probe for its first message and now uses the modern protocol.
         await session.discover()
 
 
 def _make_profile(session: ClientSession, handshake_result: Mapping[str, Any]) -> UpstreamProfile:
-    """What the upstream said of itself; from its own words, because the SDK's models drop keys that they do not know."""
-    meta: Mapping[str, Any] = handshake_result.get("_meta") or {}  # the SDK takes null for none
+    """The profile from the raw handshake result, because the SDK's models drop unknown keys."""
+    meta: Mapping[str, Any] = handshake_result.get("_meta") or {}  # null counts as absent, as in the SDK
     stamp = meta.get(mcp_types.SERVER_INFO_META_KEY)
     return UpstreamProfile(
         protocol_version=session.protocol_version or "",

@@ -1,7 +1,7 @@
-"""A session of before 2026-07-28 as what it is: something at the upstream that has a name, and that one comes back to.
+"""A legacy session: state at the upstream with an id, to which a connection can return.
 
-A session that was rejoined shares its request ids with whoever opened it, and with every other call that rejoined it. So what
-is asked here for the sake of a place, or in a rejoined session, has an id that nobody else makes.
+All connections that use a session share its request ids. So resumable requests and requests in a rejoined session have an id
+with a prefix that is unique for the connection.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECO
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 
 EVENT_ID_LENGTH_MAX: Final = 1024
-"""An event id is a number, or a UUID and its stream's; a longer one is not kept, and the last short one finds the rest."""
+"""An event id is a number, or a UUID with the id of its stream. A longer one is ignored; reading resumes after the last one."""
 
 
 class SendRequest(Protocol):
@@ -29,7 +29,7 @@ class SendRequest(Protocol):
 
 
 class LegacySession:
-    """Implements `drivers.StatefulSession`; a link has one, and its own requests with a place go through it too."""
+    """Implements `session_ports.LegacySessionPort`. `UpstreamSession` also sends its resumable requests through it."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LegacySession:
         is_dedicated: bool,
         request_id_prefix: str,
     ) -> None:
-        """`own` says that the session belongs to one call; `mark` is a text that no other link has."""
+        """`is_dedicated`: the session serves one call. `request_id_prefix` is unique for each session object."""
         self._dispatcher = dispatcher
         self._send = send
         self._protocol_version = protocol_version
@@ -64,7 +64,7 @@ class LegacySession:
         try:
             yield
         except (UpstreamError, InvalidUpstreamResponse):
-            self._transport.resumable_calls -= 1  # an answer, of a kind: nobody comes back for another
+            self._transport.resumable_calls -= 1  # a response arrived, so no driver will resume the request
             raise
         self._transport.resumable_calls -= 1
 
@@ -80,7 +80,7 @@ class LegacySession:
         options: CallOptions,
         on_position: OnStreamPosition,
     ) -> dict[str, Any]:
-        """A request whose answer may be read later. With hints for that, the SDK tells the upstream of no cancellation."""
+        """Send a request whose response can be read later. With these options, the SDK sends no cancellation."""
         request_id = next(self._request_ids)
         position: StreamPosition | None = None
 
@@ -102,8 +102,8 @@ class LegacySession:
     async def resume_stream(
         self, position: StreamPosition, *, on_progress: ProgressFnT | None = None
     ) -> dict[str, Any]:
-        # Newer places are not asked for. The id of a stream that was read on may stand behind an answer that the server kept
-        # and did not send: the SDK's gives one after its replay, and what comes in between is on no stream.
+        # Positions are not updated while resuming. An event id of a resumed stream may be later than a response that the
+        # server stored and did not send: the SDK's server sends one after its replay, and events in between are on no stream.
         options: CallOptions = {
             **self._call_options,
             "request_id": position.request_id,
@@ -125,7 +125,7 @@ class LegacySession:
         await self._flush_with_ping()
 
     async def _flush_with_ping(self) -> None:
-        """Messages go out one after the other, so once a ping is answered, what was written before it has arrived."""
+        """Wait for a ping: messages are sent in order, so all earlier ones have arrived before its response."""
         with suppress(UpstreamError):
             await self.send_request("ping", {})
 

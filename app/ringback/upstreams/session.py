@@ -1,9 +1,8 @@
-"""One live session with an upstream: spoken through, and seen to end.
+"""One open session with an upstream: sends requests and notices its end.
 
-Requests go through the SDK's dispatcher and not through `ClientSession.send_request`, which drops nulls from arguments and keys
-it does not know from results, and refuses results that a host could still use. So what a modern request carries around its
-parameters (spec 2026-07-28: `_meta` and headers) is put on here. Here, too, those keys of a client's `_meta` are left out that
-the upstream is not to be told: every request comes by, whoever makes it and in whichever round.
+Requests use the SDK's dispatcher and not `ClientSession.send_request`, which drops nulls from arguments and unknown keys from
+results, and rejects results that a host could still use. So this module adds the `_meta` and the headers of a modern request
+(specification 2026-07-28). It also removes the `_meta` keys that the upstream must not receive: every request passes here.
 """
 
 import asyncio
@@ -38,24 +37,24 @@ from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
 from ringback.upstreams.session_ports import NegotiatedProtocol, NotificationStreamPort, OnStreamPosition
 from ringback.upstreams.transports.child_process import ChildProcess
-from ringback.upstreams.transports.guarded_http import to_request_error
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
+from ringback.upstreams.transports.transport_errors import to_request_error
 
 log = logging.getLogger(__name__)
 
 RELISTEN_SECONDS: Final = 30.0
-"""Between two attempts to hear of changes; a list is asked for again now and then anyway."""
+"""Between two attempts to open a stream for list changes. Lists are also fetched again by age."""
 CANCELLED_REQUESTS_MAX: Final = 64
-"""Cancelled requests that one HTTP session of the old protocol may leave open before it is replaced."""
+"""Cancelled requests that may stay open on one legacy HTTP session before it is replaced."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _LISTEN_METHOD: Final = "subscriptions/listen"
 _TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 _NAME_HEADER_PARAMS: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
-"""The parameter that a modern request repeats in a header."""
+"""The parameter that a modern request repeats in a header, by method."""
 
 
 class UpstreamSession:
-    """A live session. It is left when the upstream ends it, or when it was retired; requests in flight then still end on it."""
+    """An open session. After it is closed to new requests, the requests in flight still end on it."""
 
     def __init__(
         self,
@@ -69,9 +68,9 @@ class UpstreamSession:
         is_dedicated: bool,
         request_id_prefix: str,
     ) -> None:
-        """`transport` is that of HTTP, `child` that of a pipe; the other is None.
+        """An HTTP session has a `transport`, a stdio session a `child`; the other one is None.
 
-        `passes_meta` says it of a key. The rest is as in `Opening`.
+        `forwards_meta_key` decides which `_meta` keys the upstream receives. `SessionOptions` documents the rest.
         """
         self.profile = profile
         self.child = child
@@ -88,7 +87,7 @@ class UpstreamSession:
         self._listen_numbers = count(1)
         self._unsupported_filters: set[str] = set()
         self.tools: Mapping[str, ToolInfo] = {}
-        """As listed on this session: some of a tool's arguments may have to be repeated in headers."""
+        """The tools as listed on this session. Their schemas name the arguments to repeat in headers."""
         self.legacy_session = LegacySession(
             dispatcher,
             send=self._send_raw,
@@ -112,7 +111,7 @@ class UpstreamSession:
         return self._dispatcher.ended
 
     def close_to_new_requests(self) -> None:
-        """Take no further requests."""
+        """Accept no further requests."""
         self.closed.set()
 
     async def wait_drained(self) -> None:
@@ -130,9 +129,9 @@ class UpstreamSession:
         on_progress: ProgressFnT | None = None,
         on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
-        """The result as it came; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told.
+        """Return the raw result; raises `RequestFailed`. `CallSessionPort.send_request` documents cancellation.
 
-        What stands in the `_meta` of `params` is a client's; `meta` is added to it, and ours.
+        The `_meta` of `params` comes from a client. `meta` and our own members are added to it.
         """
         stamped, options = self._add_envelope(method, params, client_capabilities or {}, meta or {})
         if on_progress is not None:
@@ -142,8 +141,8 @@ class UpstreamSession:
         return await self._send_raw(method, stamped, options)
 
     def receive_log_messages(self, on_message: OnLogMessage, *, is_dedicated: bool) -> AbstractContextManager[None]:
-        """Hear the log messages of the request that is made in here, or (with `own`) of all that goes on here."""
-        # On a pipe only a modern upstream says with its silence that it was not asked for messages of any other request.
+        """Receive log messages of the request made in this block, or of the whole session if it is dedicated."""
+        # On a pipe, a modern upstream sends log messages only for requests that ask for them.
         return self._dispatcher.receive_log_messages(
             on_message, includes_unrelated=is_dedicated or (self._is_stdio and self.protocol.is_modern)
         )
@@ -152,7 +151,7 @@ class UpstreamSession:
     async def open_notification_stream(
         self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
     ) -> AsyncGenerator[NotificationStreamPort | None]:
-        """A stream of what was asked for; None when the upstream does not honour all of it, or did not last time."""
+        """Open a stream with this filter; None if the upstream does not support all of it, now or earlier."""
         if not self.protocol.is_modern:
             with self._dispatcher.receive_task_notifications(notification_filter.get("taskIds", ())) as stream:
                 yield stream
@@ -171,7 +170,7 @@ class UpstreamSession:
     async def open_listen_stream(
         self, notifications: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
     ) -> AsyncGenerator[NotificationStream]:
-        """A `subscriptions/listen` stream with this filter, whatever of it the upstream honours (2026-07-28)."""
+        """Open a `subscriptions/listen` stream (2026-07-28). The upstream may support only a part of the filter."""
         request_id = f"ringback-listen-{next(self._listen_numbers)}"
         stream = self._dispatcher.streams[request_id] = NotificationStream()
         stamped, options = self._add_envelope(
@@ -198,25 +197,26 @@ class UpstreamSession:
             raise
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
-                self.close_to_new_requests()  # the dispatcher says so a moment before it ends
+                self.close_to_new_requests()  # the dispatcher reports this a moment before it ends
             failure = to_request_error(error.error)
             if isinstance(failure, SessionNotFound):
-                self.close_to_new_requests()  # in a session that the upstream has forgotten nobody is answered any more
+                self.close_to_new_requests()  # the upstream answers no request of this session any more
             raise failure from None
         finally:
             self._in_flight -= 1
             self._idle.set()
 
     def _count_cancelled_request(self) -> None:
-        """On the old protocol the SDK keeps a cancelled POST open, for ever if the upstream never answers it."""
+        """Count cancelled requests: on legacy HTTP the SDK keeps a cancelled POST open until the upstream responds."""
         self._cancelled_count += 1
         if self._keeps_cancelled_requests and self._cancelled_count >= CANCELLED_REQUESTS_MAX:
             self.close_to_new_requests()
 
     async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
-        """On 2026-07-28 changes are told only on a stream that asks for them; the session hands them on (`opening`).
+        """Keep a stream for list changes open (2026-07-28). `handshake` forwards its notifications.
 
-        `look` is called whenever such a stream begins: what changed before was not told. False when there never was one.
+        Calls `on_subscribed` whenever a stream starts, because earlier changes were not reported. Returns False if no stream
+        ever started.
         """
         wanted = self._supported_list_changes()
         has_subscribed = False
@@ -233,14 +233,14 @@ class UpstreamSession:
                     async for _ in events:
                         pass
             except MCPError:
-                break  # refused, or away: the age of the list decides when it is asked for again
+                break  # rejected or disconnected: lists are fetched again by age
             except SubscriptionLost:
                 log.debug("upstream.subscription_lost")
             await clock.sleep(RELISTEN_SECONDS)
         return has_subscribed
 
     def _supported_list_changes(self) -> set[str]:
-        """The lists of which the upstream says that it tells when they change."""
+        """The lists for which the upstream declares change notifications."""
         offered = self.protocol.capabilities
         return {name for name in ("tools", "resources", "prompts") if offered.get(name, {}).get("listChanged") is True}
 

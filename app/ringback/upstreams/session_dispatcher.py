@@ -1,7 +1,7 @@
-"""The SDK's dispatcher of one link, and what of its traffic is ours to hear: streams that were asked for, and questions.
+"""The SDK's dispatcher of one session, extended by notification streams, log messages and elicitations.
 
-A question is a request of the upstream in the middle of a call (`elicitation/create`, before 2026-07-28). It goes by its id
-as a request, and is open until it is answered here or the upstream takes it back.
+An elicitation is a request of the upstream during a call (`elicitation/create`, legacy). It is identified by its request id and
+stays open until the call answers it or the upstream withdraws it.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.meta import without_reserved_meta
 from ringback.upstreams.session_ports import OnElicitation
-from ringback.upstreams.transports.direct_posts import DirectPosts, message_of
+from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
 
 ACKNOWLEDGE_TIMEOUT_SECONDS: Final = 5.0
-"""For the acknowledgement of a stream, which is its first message; without one, looking now and then does as well."""
+"""For the acknowledgement, the first message of a stream. Without one, callers poll instead."""
 QUEUED_NOTIFICATIONS_MAX: Final = 64
-"""Notifications that wait on one stream; of more the oldest go, because the last ones tell most."""
+"""Notifications queued on one stream. Above the limit the oldest is dropped, because newer ones say more."""
 OnLogMessage = Callable[[Mapping[str, Any]], None]
 _ON_LOG_MESSAGE: Final[ContextVar[OnLogMessage | None]] = ContextVar("ringback_on_message", default=None)
-"""Who hears the log messages of the request that is made in this context; over HTTP they arrive in it, too."""
+"""The callback for log messages of the request made in this context. Over HTTP, the messages arrive in the same context."""
 _LOG_MESSAGE_METHOD: Final = "notifications/message"
 _CALL: Final = "tools/call"
 _DIRECT_OPTIONS: Final = frozenset({"headers", "on_progress"})
 CANCEL_SECONDS: Final = 5.0
-"""For telling of a cancellation, as in the SDK."""
+"""For sending a cancellation, as in the SDK."""
 _HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 _ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _TASK_STATUS_METHOD: Final = "notifications/tasks/status"
 
 
 class SessionDispatcher(JSONRPCDispatcher):
-    """Also tells when the stream from the upstream has ended: nothing else notices the death of a child process."""
+    """The SDK's dispatcher, which also sets `ended` at the end of the stream: nothing else detects the exit of a child."""
 
     def __init__(
         self, *streams: Any, large_results: LargeResults | None = None, direct: DirectPosts | None = None
@@ -55,13 +55,13 @@ class SessionDispatcher(JSONRPCDispatcher):
         self._direct = direct
         self.ended = anyio.Event()
         self.streams: dict[str, NotificationStream] = {}
-        """By the id of the request that asked for it; by its task's, before 2026-07-28."""
+        """By the id of the request that opened the stream; for legacy, by task id."""
         self.handshake_result: Mapping[str, Any] = {}
-        """The result with which the upstream presented itself, as it came."""
+        """The raw result of `initialize` or `server/discover`."""
         self._on_elicitation: OnElicitation | None = None
         self._pending_elicitations: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._session_log_listeners: list[OnLogMessage] = []
-        """Those who also hear messages that come in no request's context, if they are alone."""
+        """Callbacks for messages outside the context of a request; they are only used if there is just one."""
 
     async def run(
         self,
@@ -120,28 +120,28 @@ class SessionDispatcher(JSONRPCDispatcher):
         return result
 
     def _may_go_directly(self, direct: DirectPosts, method: str, options: CallOptions) -> bool:
-        """Only calls of tools: whatever else is asked is rare, or has to keep its place among notifications."""
+        """Only tool calls: other requests are rare, or must keep their order among notifications."""
         return method == _CALL and direct.serves and _DIRECT_OPTIONS.issuperset(options) and not self.ended.is_set()
 
     async def _send_directly(
         self, direct: DirectPosts, method: str, params: Mapping[str, Any], options: CallOptions
     ) -> dict[str, Any]:
         request_id = self._allocate_id()
-        if "on_progress" in options:  # as the SDK does, which takes it for the id of the request
+        if "on_progress" in options:  # as the SDK does, which uses the request id
             params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": request_id}}
         try:
             response = await direct.post(request_id, method, params, options.get("headers") or {})
         except asyncio.CancelledError:
-            await self._tell_cancelled(request_id)
+            await self._notify_cancelled(request_id)
             raise
-        if (message := message_of(response)) is not None:
-            return _result_of(message)
-        async with direct.holding(request_id, response):
+        if (message := get_message(response)) is not None:
+            return _get_result(message)
+        async with direct.hold_response(request_id, response):
             with self._large_results.expect_response(request_id):
                 return await super().send_raw_request(method, params, {**options, "request_id": request_id})
 
-    async def _tell_cancelled(self, request_id: RequestId) -> None:
-        """Before 2026-07-28 the upstream is told in words; after it, that the connection was closed tells it."""
+    async def _notify_cancelled(self, request_id: RequestId) -> None:
+        """Send a cancellation notification. A legacy upstream needs it; a modern one sees the closed connection."""
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
             await self.notify("notifications/cancelled", {"requestId": request_id, "reason": "caller cancelled"})
 
@@ -150,9 +150,9 @@ class SessionDispatcher(JSONRPCDispatcher):
         super()._resolve_pending(request_id, outcome if large_results is None else large_results)
 
     async def _write_error(self, request_id: RequestId, error: ErrorData) -> None:
-        """At its end the SDK answers every open question with this error, which would end the call that asked it.
+        """Suppress the error with which the SDK answers open elicitations at its end: it would end their calls.
 
-        Whoever goes on with the call in the same session answers; without one, the end of the session tells the upstream.
+        A driver that resumes the call in the same session answers instead; else the upstream sees the end of the session.
         """
         if error.code != CONNECTION_CLOSED:
             await super()._write_error(request_id, error)
@@ -168,7 +168,7 @@ class SessionDispatcher(JSONRPCDispatcher):
 
     @contextmanager
     def receive_task_notifications(self, task_ids: Iterable[str]) -> Generator["NotificationStream"]:
-        """What the upstream tells of these tasks unasked (2025-11-25)."""
+        """Receive the status notifications of these tasks (2025-11-25)."""
         stream = NotificationStream()
         self.streams.update(dict.fromkeys(task_ids, stream))
         try:
@@ -181,7 +181,7 @@ class SessionDispatcher(JSONRPCDispatcher):
 
     @contextmanager
     def receive_log_messages(self, on_message: OnLogMessage, *, includes_unrelated: bool) -> Generator[None]:
-        """Hear the messages of requests that are made in here; with `anywhere` also those that came in no request's context."""
+        """Receive log messages of requests made in this block, and with `includes_unrelated` those outside any request."""
         token = _ON_LOG_MESSAGE.set(on_message)
         if includes_unrelated:
             self._session_log_listeners.append(on_message)
@@ -197,7 +197,7 @@ class SessionDispatcher(JSONRPCDispatcher):
             return on_message
         return self._session_log_listeners[0] if len(self._session_log_listeners) == 1 else None
 
-    # -- questions --
+    # -- elicitations --
 
     @contextmanager
     def handle_elicitations(self, on_elicitation: OnElicitation) -> Generator[None]:
@@ -207,40 +207,40 @@ class SessionDispatcher(JSONRPCDispatcher):
         finally:
             self._on_elicitation = None
 
-    async def answer_elicitation(self, name: str, answer: Mapping[str, Any]) -> None:
-        """Answer a question; one that was asked before this connection is answered all the same."""
-        if (pending := self._pending_elicitations.pop(name, None)) is not None:
+    async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
+        """Answer an elicitation, also one that arrived on an earlier connection."""
+        if (pending := self._pending_elicitations.pop(request_id, None)) is not None:
             pending.set_result(answer)
         else:
-            await self._write_result(jsontext.loads(name), dict(answer))
+            await self._write_result(jsontext.loads(request_id), dict(answer))
 
     async def _handle_elicitation(
         self, context: DispatchContext[TransportContext], params: Mapping[str, Any], on_elicitation: OnElicitation
     ) -> dict[str, Any]:
-        name = jsontext.dumps(context.request_id).decode()
-        answer = self._pending_elicitations[name] = asyncio.get_running_loop().create_future()
-        on_elicitation(name, {"method": ELICITATION_METHOD, "params": without_reserved_meta(params)})
+        request_id = jsontext.dumps(context.request_id).decode()
+        answer = self._pending_elicitations[request_id] = asyncio.get_running_loop().create_future()
+        on_elicitation(request_id, {"method": ELICITATION_METHOD, "params": without_reserved_meta(params)})
         try:
             return dict(await answer)
         except asyncio.CancelledError:
             if context.cancel_requested.is_set():
-                on_elicitation(name, None)
+                on_elicitation(request_id, None)
             raise
         finally:
-            self._pending_elicitations.pop(name, None)
+            self._pending_elicitations.pop(request_id, None)
 
 
 class NotificationStream:
-    """Implements `drivers.Told`: what came on one `subscriptions/listen`."""
+    """Implements `session_ports.NotificationStreamPort`: the notifications of one `subscriptions/listen` request."""
 
     def __init__(self) -> None:
         self._notifications: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._acknowledged: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
         self.failure: BaseException | None = None
-        """Why it ended, if not in order."""
+        """The reason of an abnormal end."""
 
     async def wait_acknowledged(self) -> Mapping[str, Any] | None:
-        """The filter as the upstream acknowledged it; None when it did not, or not in time."""
+        """Wait for the acknowledged filter; None if it does not arrive in time."""
         with anyio.move_on_after(ACKNOWLEDGE_TIMEOUT_SECONDS):
             return await self._acknowledged
         return None
@@ -269,7 +269,7 @@ class NotificationStream:
             )
 
 
-def _result_of(message: JSONRPCResponse | JSONRPCError) -> dict[str, Any]:
+def _get_result(message: JSONRPCResponse | JSONRPCError) -> dict[str, Any]:
     if isinstance(message, JSONRPCError):
         raise MCPError(code=message.error.code, message=message.error.message, data=message.error.data)
     return message.result

@@ -159,7 +159,7 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
 
     assert ended.outcome is CallOutcome.UNKNOWN
     assert ended.error is not None
-    assert "no longer tells of the task" in ended.error["message"]
+    assert "no longer reports the task" in ended.error["message"]
 
 
 # -- cancelling, and the deadline -------------------------------------------------------------------------------------------

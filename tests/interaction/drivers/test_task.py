@@ -110,7 +110,7 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
         (ended,) = await engine.wait_until_final(call)
 
     assert ended.outcome is CallOutcome.UNKNOWN
-    assert "no longer tells of the task" in (ended.error or {})["message"]
+    assert "no longer reports the task" in (ended.error or {})["message"]
 
 
 # -- going on after a restart -----------------------------------------------------------------------------------------------

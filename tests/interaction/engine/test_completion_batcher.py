@@ -1,36 +1,45 @@
-"""Ends that come together are written together, and each is still its own: what becomes of one is no matter to the others."""
+"""Completions that are submitted together share a transaction, and each one succeeds or fails by itself."""
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
 import orjson
 import pytest
 
 from ringback.domain import webhook_health as health
-from ringback.domain.call import Call, CallCompletion, CallStatus, IllegalTransition, completion_from_result
+from ringback.domain.call import Call, CallCompletion, CallPhase, CallStatus, IllegalTransition, completion_from_result
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
-from ringback.notifier.completion_batcher import CompletionBatcher, PrepareCompletion
-from ringback.notifier.recorder import CompletionRequest
+from ringback.notifier.completion_batcher import CompletionBatcher
+from ringback.notifier.recorder import LeasedCompletion
 from tests.support.builders import make_call, make_delivery, make_webhook
+from tests.support.clock import START
 from tests.support.counting_store import CommitCountingStore
 from tests.support.engine import COMPLETED_RESULT, Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.stores import FOREVER, FailingStore
 
-
-def prepare_completion(call: Call, ending: CallCompletion = COMPLETED_RESULT) -> PrepareCompletion:
-    async def prepare(_tx: Transaction) -> CompletionRequest:
-        return CompletionRequest(call=call, completion=ending, lease_token=None)
-
-    return prepare
+LEASE = "lease_1"
 
 
-async def prepare_nothing(_tx: Transaction) -> None:
-    return None
+def make_leased_call(**over: Any) -> Call:
+    lease = {
+        "phase": CallPhase.RUNNING,
+        "lease_owner": "runner-1",
+        "lease_token": LEASE,
+        "lease_until": START + timedelta(hours=1),
+    }
+    return make_call(**(lease | over))
+
+
+def complete(
+    call: Call, completion: CallCompletion = COMPLETED_RESULT, *, lease_token: str = LEASE
+) -> LeasedCompletion:
+    return LeasedCompletion(call_id=call.id, lease_token=lease_token, completion=completion, progress=None)
 
 
 def make_batcher(engine: Engine) -> CompletionBatcher:
@@ -39,11 +48,11 @@ def make_batcher(engine: Engine) -> CompletionBatcher:
 
 async def finish_all(engine: Engine, calls: Sequence[Call]) -> list[Call | None]:
     ends = make_batcher(engine)
-    return await asyncio.gather(*(ends.finish_call(prepare_completion(call)) for call in calls))
+    return await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls))
 
 
-async def test_ends_that_come_together_are_one_unit_of_work(still: Engine) -> None:
-    calls = [make_call() for _ in range(50)]
+async def test_completions_submitted_together_share_one_transaction(still: Engine) -> None:
+    calls = [make_leased_call() for _ in range(50)]
     await still.insert_calls(*calls)
     counting = still.store = CommitCountingStore(still.store)
 
@@ -55,8 +64,8 @@ async def test_ends_that_come_together_are_one_unit_of_work(still: Engine) -> No
 
 
 @pytest.mark.requirement("R35")
-async def test_each_end_has_its_own_place_in_the_log_of_its_principal(still: Engine) -> None:
-    alices, bobs = [make_call() for _ in range(3)], [make_call(principal=BOB) for _ in range(2)]
+async def test_each_completion_gets_its_own_sequence_number_in_the_log_of_its_principal(still: Engine) -> None:
+    alices, bobs = [make_leased_call() for _ in range(3)], [make_leased_call(principal=BOB) for _ in range(2)]
     await still.insert_calls(*alices, *bobs)
 
     await finish_all(still, [alices[0], bobs[0], alices[1], bobs[1], alices[2]])
@@ -70,7 +79,7 @@ async def test_each_end_has_its_own_place_in_the_log_of_its_principal(still: Eng
 
 
 async def test_webhooks_are_matched_for_each_completion(still: Engine) -> None:
-    one, other = make_call(client_session_id="one"), make_call(client_session_id="other")
+    one, other = make_leased_call(client_session_id="one"), make_leased_call(client_session_id="other")
     of_one, of_other = make_webhook(client_session_id="one"), make_webhook(call_id=other.id)
     await still.insert_calls(one, other)
     await still.insert_webhooks(of_one, of_other)
@@ -84,7 +93,7 @@ async def test_webhooks_are_matched_for_each_completion(still: Engine) -> None:
 
 
 async def test_a_cursor_stays_before_the_first_open_delivery_also_within_one_batch(still: Engine) -> None:
-    calls = [make_call() for _ in range(3)]
+    calls = [make_leased_call() for _ in range(3)]
     await still.insert_calls(*calls)
     await still.insert_webhooks(make_webhook())
 
@@ -100,7 +109,7 @@ async def test_the_hold_limit_also_applies_within_one_batch(still: Engine) -> No
     await still.insert_deliveries(
         *(make_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_DELIVERIES_MAX - 1))
     )
-    calls = [make_call() for _ in range(3)]
+    calls = [make_leased_call() for _ in range(3)]
     await still.insert_calls(*calls)
 
     await finish_all(still, calls)
@@ -112,25 +121,27 @@ async def test_the_hold_limit_also_applies_within_one_batch(still: Engine) -> No
     assert (await still.read_webhook(webhook.id)).missed_from == 2
 
 
-async def test_an_end_that_is_not_ours_is_left_alone_and_the_others_are_written(still: Engine) -> None:
-    call = make_call()
+async def test_a_completion_with_a_lost_lease_is_not_written_and_the_others_are(still: Engine) -> None:
+    call = make_leased_call()
     await still.insert_calls(call)
     ends = make_batcher(still)
 
-    lost, ended = await asyncio.gather(ends.finish_call(prepare_nothing), ends.finish_call(prepare_completion(call)))
+    lost, ended = await asyncio.gather(
+        ends.finish_call(complete(call, lease_token="another token")), ends.finish_call(complete(call))
+    )
 
     assert lost is None
     assert ended == await still.read_call(call)
 
 
 @pytest.mark.requirement("R35")
-async def test_a_bug_with_one_end_is_no_harm_to_the_others(still: Engine) -> None:
-    before, broken, after = make_call(), make_call(status=CallStatus.CANCELLED), make_call()
-    await still.insert_calls(before, after)
+async def test_a_bug_with_one_completion_does_not_affect_the_others(still: Engine) -> None:
+    before, broken, after = make_leased_call(), make_leased_call(status=CallStatus.CANCELLED), make_leased_call()
+    await still.insert_calls(before, broken, after)
     ends = make_batcher(still)
 
     outcomes = await asyncio.gather(
-        *(ends.finish_call(prepare_completion(call)) for call in (before, broken, after)), return_exceptions=True
+        *(ends.finish_call(complete(call)) for call in (before, broken, after)), return_exceptions=True
     )
 
     assert isinstance(outcomes[1], IllegalTransition)
@@ -139,11 +150,11 @@ async def test_a_bug_with_one_end_is_no_harm_to_the_others(still: Engine) -> Non
 
 
 async def test_a_cancelled_completion_leaves_its_batch(still: Engine) -> None:
-    kept, gone = make_call(), make_call()
+    kept, gone = make_leased_call(), make_leased_call()
     await still.insert_calls(kept, gone)
     ends = make_batcher(still)
-    writing = asyncio.create_task(ends.finish_call(prepare_completion(kept)))
-    leaving = asyncio.create_task(ends.finish_call(prepare_completion(gone)))
+    writing = asyncio.create_task(ends.finish_call(complete(kept)))
+    leaving = asyncio.create_task(ends.finish_call(complete(gone)))
     await asyncio.sleep(0)
     leaving.cancel()
 
@@ -152,31 +163,29 @@ async def test_a_cancelled_completion_leaves_its_batch(still: Engine) -> None:
 
 
 async def test_a_failing_store_fails_every_completion_and_writes_nothing(still: Engine) -> None:
-    calls = [make_call() for _ in range(3)]
+    calls = [make_leased_call() for _ in range(3)]
     await still.insert_calls(*calls)
     unsteady = still.store = FailingStore(still.store)
     unsteady.refusals = FOREVER
     ends = make_batcher(still)
 
-    outcomes = await asyncio.gather(
-        *(ends.finish_call(prepare_completion(call)) for call in calls), return_exceptions=True
-    )
+    outcomes = await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
     unsteady.refusals = 0
     assert [await still.read_call(call) for call in calls] == calls
-    retried = await asyncio.gather(*(ends.finish_call(prepare_completion(call)) for call in calls))
+    retried = await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls))
     assert None not in retried
 
 
-async def test_the_same_end_twice_is_written_once(still: Engine) -> None:
-    call = make_call()
+async def test_two_completions_of_one_call_are_written_once(still: Engine) -> None:
+    call = make_leased_call()
     await still.insert_calls(call)
     ends = make_batcher(still)
 
     first, second = await asyncio.gather(
-        ends.finish_call(prepare_completion(call)),
-        ends.finish_call(prepare_completion(call, completion_from_result(b"{}", is_error=True))),
+        ends.finish_call(complete(call)),
+        ends.finish_call(complete(call, completion_from_result(b"{}", is_error=True))),
     )
 
     assert first is not None
@@ -185,10 +194,10 @@ async def test_the_same_end_twice_is_written_once(still: Engine) -> None:
 
 
 async def test_submitted_completions_are_written_when_draining_ends(still: Engine) -> None:
-    call = make_call()
+    call = make_leased_call()
     await still.insert_calls(call)
     ends = make_batcher(still)
-    writing = asyncio.create_task(ends.finish_call(prepare_completion(call)))
+    writing = asyncio.create_task(ends.finish_call(complete(call)))
     await asyncio.sleep(0)
 
     await ends.drain()

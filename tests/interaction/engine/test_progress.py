@@ -1,4 +1,4 @@
-"""Progress on its way from an upstream to the log: seldom, and always the newest."""
+"""Progress of a call is stored at most once a second, always the newest."""
 
 import asyncio
 from dataclasses import replace
@@ -8,7 +8,8 @@ import pytest
 from ringback.domain.call import Call, CallCompletion, Progress
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
-from ringback.runner.leased_call import PROGRESS_INTERVAL_SECONDS, ProgressWriter
+from ringback.runner.leased_call import PROGRESS_INTERVAL_SECONDS
+from ringback.runner.throttled_writer import ThrottledWriter
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
@@ -20,7 +21,7 @@ def make_progress(number: int) -> Progress:
 
 
 class RecordingWriter:
-    """Takes down what is written and when."""
+    """Records each write with its time."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.written: list[tuple[float, Progress]] = []
@@ -38,32 +39,33 @@ class RecordingWriter:
                 await self._more.wait()
 
 
-async def test_progress_is_written_at_once_and_then_once_a_second_with_the_newest() -> None:
+async def test_the_first_progress_is_written_at_once_and_then_the_newest_once_a_second() -> None:
     clock = FakeClock()
-    notebook = RecordingWriter(clock)
-    keeper = ProgressWriter(notebook.write, clock=clock)
-    writing = asyncio.create_task(keeper.run())
+    writer = RecordingWriter(clock)
+    throttled = ThrottledWriter(writer.write, interval_seconds=PROGRESS_INTERVAL_SECONDS, clock=clock)
+    task = asyncio.create_task(throttled.run())
 
-    await keeper.update(make_progress(1))
-    await notebook.wait_for_writes(1)
+    throttled.update(make_progress(1))
+    await writer.wait_for_writes(1)
     for number in range(2, 50):
-        await keeper.update(make_progress(number))
-    await notebook.wait_for_writes(2)
-    writing.cancel()
+        throttled.update(make_progress(number))
+    await writer.wait_for_writes(2)
+    task.cancel()
 
-    assert notebook.written == [(0.0, make_progress(1)), (PROGRESS_INTERVAL_SECONDS, make_progress(49))]
+    assert writer.written == [(0.0, make_progress(1)), (PROGRESS_INTERVAL_SECONDS, make_progress(49))]
 
 
 async def test_nothing_is_written_without_progress() -> None:
     clock = FakeClock()
-    notebook = RecordingWriter(clock)
-    writing = asyncio.create_task(ProgressWriter(notebook.write, clock=clock).run())
+    writer = RecordingWriter(clock)
+    throttled = ThrottledWriter(writer.write, interval_seconds=PROGRESS_INTERVAL_SECONDS, clock=clock)
+    task = asyncio.create_task(throttled.run())
 
     for _ in range(10):
         await asyncio.sleep(0)
-    writing.cancel()
+    task.cancel()
 
-    assert notebook.written == []
+    assert writer.written == []
 
 
 async def execute_with_progress(engine: Engine, call: Call, *steps: int, unsteady: FailingStore | None = None) -> None:

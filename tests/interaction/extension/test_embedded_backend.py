@@ -208,12 +208,12 @@ async def test_only_the_receiver_learns_the_secret_of_a_callback(
 ) -> None:
     with caplog.at_level("DEBUG", logger="ringback"):
         async with http_client(running_embedded_server(tmp_path)) as client:
-            seen = await client.call_tool("peek", {}, meta=callback_meta(receiver))
+            observed = await client.call_tool("peek", {}, meta=callback_meta(receiver))
             await receiver.wait_for_requests(1)
     secret = SECRET.removeprefix("whsec_")
-    assert "ringback/correlationId" in result_text(seen)
-    assert "ringback/callback" not in result_text(seen)
-    assert secret not in result_text(seen) + caplog.text
+    assert "ringback/correlationId" in result_text(observed)
+    assert "ringback/callback" not in result_text(observed)
+    assert secret not in result_text(observed) + caplog.text
     assert secret.encode() not in _all_bytes(tmp_path)
 
 
@@ -274,7 +274,7 @@ async def test_calls_need_open_callbacks(tmp_path: Path) -> None:
 async def test_callbacks_are_opened_once_at_a_time(tmp_path: Path) -> None:
     callbacks = running_embedded_server(tmp_path)
     async with callbacks:
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await callbacks.__aenter__()
     async with callbacks:
         pass

@@ -169,10 +169,10 @@ async def test_a_server_that_stops_while_a_tool_runs_reports_no_end(
         calling = asyncio.create_task(client.call_tool("build_slowly", {}, meta=META))
         await held.entered.wait()
 
-        async def told() -> bool:
+        async def returned() -> bool:
             return bool((await alice.get("/v1/calls")).json()["calls"])
 
-        await wait_until(told)
+        await wait_until(returned)
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
     assert held.cancelled.is_set()

@@ -1,6 +1,4 @@
-"""One Ringback with several upstreams, shared by all tests of a module; clients write raw messages
-(`tests.support.mcp_wire`).
-"""
+"""One Ringback with several upstreams for all tests of a module; clients write raw messages (`tests.support.mcp_wire`)."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -106,7 +106,7 @@ class DetachedHarness:
 
 
 @pytest.fixture(scope="module")
-async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[DetachedHarness]:
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[DetachedHarness]:
     clock, watched = OffsetClock(), PausingStore()
     world = Environment(clock=clock, wrap_store=watched.wrapping)
     async with running_gateway(tmp_path_factory.mktemp("gate"), environment=world) as gate:
@@ -118,23 +118,23 @@ async def close_request(waiting: asyncio.Task[Any]) -> None:
     await asyncio.gather(waiting, return_exceptions=True)
 
 
-@pytest.mark.parametrize("door", ["rest", "modern", "before"])
+@pytest.mark.parametrize("surface", ["rest", "modern", "legacy"])
 async def test_a_detached_webhook_gets_no_callback_for_a_response_that_was_read(
-    place: DetachedHarness, door: Literal["rest", "modern", "before"]
+    harness: DetachedHarness, surface: Literal["rest", "modern", "legacy"]
 ) -> None:
-    if door == "rest":
-        assert (await place.start_call("count", door)).status_code == 200
-    elif door == "modern":
-        await call_tool(await place.gate.make_modern_client(), "count", door, place.make_callback())
+    if surface == "rest":
+        assert (await harness.start_call("count", surface)).status_code == 200
+    elif surface == "modern":
+        await call_tool(await harness.gate.make_modern_client(), "count", surface, harness.make_callback())
     else:
-        async with place.gate.open_legacy_session() as session:
-            await call_tool(session, "count", door, place.make_callback())
+        async with harness.gate.open_legacy_session() as session:
+            await call_tool(session, "count", surface, harness.make_callback())
 
-    delivery = await place.wait_until_cancelled(door)
+    delivery = await harness.wait_until_cancelled(surface)
 
     assert delivery["attempt_count"] == 0
-    place.clock.advance(2 * INLINE_GRACE_SECONDS)
-    assert not [rung for rung in place.gate.callback_receiver.callbacks if rung.correlation_id == door]
+    harness.clock.advance(2 * INLINE_GRACE_SECONDS)
+    assert not [received for received in harness.gate.callback_receiver.callbacks if received.correlation_id == surface]
 
 
 async def call_tool(client: ModernClient | LegacyClientSession, tool: str, name: str, callback: Json) -> Json:
@@ -143,39 +143,39 @@ async def call_tool(client: ModernClient | LegacyClientSession, tool: str, name:
     return await client.request("tools/call", {"name": tool, "arguments": {}, "_meta": meta}, **declare)
 
 
-async def test_a_client_that_did_not_wait_gets_a_callback_at_once(place: DetachedHarness) -> None:
-    await place.start_call("count", "did-not-wait", wait_seconds=0.0)
-    assert (await place.gate.callback_receiver.wait_for_callback("did-not-wait")).data["answered_inline"] is False
+async def test_a_client_that_did_not_wait_gets_a_callback_at_once(harness: DetachedHarness) -> None:
+    await harness.start_call("count", "did-not-wait", wait_seconds=0.0)
+    assert (await harness.gate.callback_receiver.wait_for_callback("did-not-wait")).data["answered_inline"] is False
 
 
-async def test_a_client_that_disconnected_before_the_end_gets_a_callback_at_once(place: DetachedHarness) -> None:
-    place.gate.interop.reset()
-    place.pausing_store.marked_unattended.clear()
-    waiting = place.start_call("wait", "hung-up")
-    await place.gate.interop.wait_until_held()
+async def test_a_client_that_disconnected_before_the_end_gets_a_callback_at_once(harness: DetachedHarness) -> None:
+    harness.gate.interop.reset()
+    harness.pausing_store.marked_unattended.clear()
+    waiting = harness.start_call("wait", "hung-up")
+    await harness.gate.interop.wait_until_held()
     await close_request(waiting)
-    await asyncio.wait_for(place.pausing_store.marked_unattended.wait(), WAIT_SECONDS)
-    place.gate.interop.release.set()
+    await asyncio.wait_for(harness.pausing_store.marked_unattended.wait(), WAIT_SECONDS)
+    harness.gate.interop.release.set()
 
-    assert (await place.gate.callback_receiver.wait_for_callback("hung-up")).data["answered_inline"] is False
+    assert (await harness.gate.callback_receiver.wait_for_callback("hung-up")).data["answered_inline"] is False
 
 
 async def test_a_client_that_disconnected_before_the_response_gets_a_callback_after_the_grace(
-    place: DetachedHarness,
+    harness: DetachedHarness,
 ) -> None:
-    place.pausing_store.ended.clear()
-    place.pausing_store.marked_unattended.clear()
-    place.pausing_store.may_continue.clear()
-    waiting = place.start_call("count", "in-between")
-    await asyncio.wait_for(place.pausing_store.ended.wait(), WAIT_SECONDS)
+    harness.pausing_store.ended.clear()
+    harness.pausing_store.marked_unattended.clear()
+    harness.pausing_store.may_continue.clear()
+    waiting = harness.start_call("count", "in-between")
+    await asyncio.wait_for(harness.pausing_store.ended.wait(), WAIT_SECONDS)
     await close_request(waiting)
-    await asyncio.wait_for(place.pausing_store.marked_unattended.wait(), WAIT_SECONDS)
-    place.pausing_store.may_continue.set()
+    await asyncio.wait_for(harness.pausing_store.marked_unattended.wait(), WAIT_SECONDS)
+    harness.pausing_store.may_continue.set()
 
-    before = await place.read_delivery("in-between")
-    place.clock.advance(INLINE_GRACE_SECONDS)
-    rung = await place.gate.callback_receiver.wait_for_callback("in-between")
+    before = await harness.read_delivery("in-between")
+    harness.clock.advance(INLINE_GRACE_SECONDS)
+    received = await harness.gate.callback_receiver.wait_for_callback("in-between")
 
     assert before is not None
     assert (before["state"], before["attempt_count"]) == ("pending", 0)
-    assert rung.data["answered_inline"] is False
+    assert received.data["answered_inline"] is False

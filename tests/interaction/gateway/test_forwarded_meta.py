@@ -64,9 +64,9 @@ class MetaHarness:
 
     def forwarded_meta(self, upstream: str, method: str) -> list[Json]:
         """The client `_meta` of each such request at the upstream since the last look."""
-        seen = self.upstreams[upstream].received
-        messages: list[Any] = [json.loads(part) for part in seen if part.startswith(b"{")]
-        seen.clear()
+        observed = self.upstreams[upstream].received
+        messages: list[Any] = [json.loads(part) for part in observed if part.startswith(b"{")]
+        observed.clear()
         return [client_meta(message["params"].get("_meta", {})) for message in messages if message["method"] == method]
 
 

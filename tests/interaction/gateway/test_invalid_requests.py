@@ -68,13 +68,13 @@ async def test_an_unknown_method_is_unknown_in_every_era(modern: ModernClient, s
 
 
 async def test_a_method_of_another_era_is_unknown(modern: ModernClient, session: LegacyClientSession) -> None:
-    asked: list[tuple[ModernClient | LegacyClientSession, str, Json]] = [
+    requested: list[tuple[ModernClient | LegacyClientSession, str, Json]] = [
         (modern, "resources/subscribe", {"uri": "x://y"}),
         (modern, "logging/setLevel", {"level": "info"}),
         (session, "subscriptions/listen", {"notifications": {}}),
         (session, "server/discover", {}),
     ]
-    for client, method, params in asked:
+    for client, method, params in requested:
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await client.request(method, params)
         assert refused.value.code == -32601

@@ -66,8 +66,8 @@ async def test_completions_are_routed_by_their_prompt_or_template(gate: GatewayH
         {"type": "ref/prompt", "name": "library__review"},
         {"type": "ref/resource", "uri": "book://{number}"},
     ):
-        asked = {"ref": reference, "argument": {"name": "number", "value": ""}}
-        assert (await client.request("completion/complete", asked))["completion"]["values"] == ["1", "2"]
+        requested = {"ref": reference, "argument": {"name": "number", "value": ""}}
+        assert (await client.request("completion/complete", requested))["completion"]["values"] == ["1", "2"]
 
 
 @pytest.mark.parametrize("name", ["echo", "nobody__echo", "plain__", "__echo", "plain_echo", "plain__ehco"])

@@ -42,11 +42,13 @@ async def prompt(client: ModernClient, **rest: Any) -> Json:
 
 
 async def test_questions_keep_the_names_that_the_upstream_gave_them(client: ModernClient) -> None:
-    asked = await call(client, ASKING_TOOL)
+    requested = await call(client, ASKING_TOOL)
 
-    assert list(asked["inputRequests"]) == ["user_name"]
-    told = await call(client, ASKING_TOOL, requestState=asked["requestState"], inputResponses={"user_name": ALICE})
-    assert told["content"][0]["text"] == "Hello, Alice!"
+    assert list(requested["inputRequests"]) == ["user_name"]
+    returned = await call(
+        client, ASKING_TOOL, requestState=requested["requestState"], inputResponses={"user_name": ALICE}
+    )
+    assert returned["content"][0]["text"] == "Hello, Alice!"
 
 
 async def test_an_answer_of_an_earlier_round_answers_no_later_question(client: ModernClient) -> None:
@@ -62,20 +64,20 @@ async def test_an_answer_of_an_earlier_round_answers_no_later_question(client: M
 
 
 async def test_answers_sent_with_the_first_request_are_used_and_unknown_ones_are_ignored(client: ModernClient) -> None:
-    told = await call(client, ASKING_TOOL, inputResponses={"user_name": ALICE, "unknown": ALICE})
-    asked = await call(client, ASKING_TOOL, inputResponses={"unknown": ALICE})
+    returned = await call(client, ASKING_TOOL, inputResponses={"user_name": ALICE, "unknown": ALICE})
+    requested = await call(client, ASKING_TOOL, inputResponses={"unknown": ALICE})
 
-    assert told["content"][0]["text"] == "Hello, Alice!"
-    assert list(asked["inputRequests"]) == ["user_name"]
+    assert returned["content"][0]["text"] == "Hello, Alice!"
+    assert list(requested["inputRequests"]) == ["user_name"]
 
 
 async def test_a_prompt_requests_input_and_gets_an_answer(client: ModernClient) -> None:
-    asked = await prompt(client)
+    requested = await prompt(client)
     context = {"user_context": {"action": "accept", "content": {"context": "here"}}}
-    told = await prompt(client, requestState=asked["requestState"], inputResponses=context)
+    returned = await prompt(client, requestState=requested["requestState"], inputResponses=context)
 
-    assert (asked["resultType"], list(asked["inputRequests"])) == ("input_required", ["user_context"])
-    assert told["messages"][0]["content"]["text"] == "Use this context."
+    assert (requested["resultType"], list(requested["inputRequests"])) == ("input_required", ["user_context"])
+    assert returned["messages"][0]["content"]["text"] == "Use this context."
 
 
 async def test_a_prompts_request_state_is_valid_only_for_prompts_and_cannot_be_forged(client: ModernClient) -> None:

@@ -32,13 +32,13 @@ async def test_the_resource_shows_the_status_and_then_the_result(
         uri = await start_held_call(client)
         before = await read_resource(client, uri)
         (contents,) = before["contents"]
-        told = json.loads(contents["text"])
+        returned = json.loads(contents["text"])
         assert (contents["uri"], contents["mimeType"]) == (uri, "application/json")
-        assert (told["status"], told["upstream"], told["tool"]) == ("working", "paint", "hold")
-        assert "result" not in told
+        assert (returned["status"], returned["upstream"], returned["tool"]) == ("working", "paint", "hold")
+        assert "result" not in returned
 
         gate.interop.release.set()
-        await gate.wait_until_ended(told["call_id"])
+        await gate.wait_until_ended(returned["call_id"])
         after = json.loads((await read_resource(client, uri))["contents"][0]["text"])
 
         assert (after["status"], after["outcome"]) == ("completed", "result")
@@ -74,9 +74,9 @@ async def test_a_foreign_call_is_unknown_like_one_that_does_not_exist(
     uri = await start_held_call(modern)
     bob = await gate.make_modern_client(principal="bob")
     refusals: list[tuple[int, str]] = []
-    for asked in (uri, UNKNOWN):
+    for requested in (uri, UNKNOWN):
         with pytest.raises(JsonRpcErrorResponse) as refused:
-            await read_resource(bob, asked)
+            await read_resource(bob, requested)
         refusals.append((refused.value.code, refused.value.message))
     assert refusals[0] == refusals[1]
     assert refusals[0][0] == -32602
@@ -97,5 +97,5 @@ async def test_the_resource_of_a_failed_call_contains_its_error(gate: GatewayHar
             "tools/call", {"name": "refuse", "arguments": {}, "_meta": {"ringback/correlationId": "refused-1"}}
         )
     (call,) = (await gate.request_rest("GET", "/v1/calls?correlation_id=refused-1")).json()["calls"]
-    told = json.loads((await read_resource(client, f"ringback://calls/{call['id']}"))["contents"][0]["text"])
-    assert (told["status"], told["error"]["code"]) == ("failed", -32042)
+    returned = json.loads((await read_resource(client, f"ringback://calls/{call['id']}"))["contents"][0]["text"])
+    assert (returned["status"], returned["error"]["code"]) == ("failed", -32042)

@@ -52,9 +52,9 @@ async def read_with_builtin_tool(gate: GatewayHarness, principal: str, call_id: 
 async def find_in_lists(gate: GatewayHarness, principal: str, call_id: str) -> bool:
     listed = (await gate.request_rest("GET", "/v1/calls?limit=100", principal=principal)).text
     client = await gate.make_modern_client(principal=principal)
-    told = await client.request("tools/call", {"name": "ringback_list_calls", "arguments": {"limit": 50}})
+    returned = await client.request("tools/call", {"name": "ringback_list_calls", "arguments": {"limit": 50}})
     events = (await gate.request_rest("GET", "/v1/events?limit=100", principal=principal)).text
-    return call_id in listed or call_id in json.dumps(told) or call_id in events
+    return call_id in listed or call_id in json.dumps(returned) or call_id in events
 
 
 READ_PROBES: Final[tuple[ReadProbe, ...]] = (
@@ -78,8 +78,10 @@ async def test_a_principal_never_sees_another_principals_calls(gate: GatewayHarn
             continue
         call_id, owner = chance.choice(list(owners.items()))
         look = chance.choice(READ_PROBES)
-        told = await look(gate, principal, call_id)
-        assert told is (owner == principal), f"step {step} of seed {SEED}: {look.__name__} as {principal} of {owner}'s"
+        returned = await look(gate, principal, call_id)
+        assert returned is (owner == principal), (
+            f"step {step} of seed {SEED}: {look.__name__} as {principal} of {owner}'s"
+        )
         if owner != principal and chance.random() < 0.1:
             assert not await find_in_lists(gate, principal, call_id)
 

@@ -93,8 +93,8 @@ async def test_log_messages_are_relayed_to_a_client_that_requested_them(gate: Ga
     async with gate.open_legacy_session("library") as session:
         await session.request("logging/setLevel", {"level": level})
         await session.request("tools/call", params, heard=heard)
-    told = [message["params"]["level"] for message in heard if message["method"] == "notifications/message"]
-    assert told == {"info": ["info", "error"], "error": ["error"]}[level] * 2
+    returned = [message["params"]["level"] for message in heard if message["method"] == "notifications/message"]
+    assert returned == {"info": ["info", "error"], "error": ["error"]}[level] * 2
 
 
 async def test_log_messages_are_not_sent_to_a_client_that_did_not_request_them(gate: GatewayHarness) -> None:
@@ -128,12 +128,12 @@ async def test_initialize_returns_the_upstreams_capabilities_and_ours(gate: Gate
     discovered = await (await gate.make_modern_client("library")).request("server/discover", {})
     async with gate.open_legacy_session("library") as session:
         greeted = session.initialize_result
-    for told in (discovered, greeted):
-        capabilities = told["capabilities"]
+    for returned in (discovered, greeted):
+        capabilities = returned["capabilities"]
         assert {"tools", "resources", "prompts", "completions", "logging"} <= set(capabilities)
         assert capabilities["resources"] == {"listChanged": True, "subscribe": True}
-        assert told["instructions"].startswith(INSTRUCTIONS)
-        assert "ringback://calls/{call_id}" in told["instructions"]
+        assert returned["instructions"].startswith(INSTRUCTIONS)
+        assert "ringback://calls/{call_id}" in returned["instructions"]
     assert discovered["cacheScope"] == "private"
 
 
@@ -148,9 +148,9 @@ async def test_both_eras_advertise_that_calls_can_be_resumed_and_for_how_long(ga
     discovered = await (await gate.make_modern_client()).request("server/discover", {})
     async with gate.open_legacy_session() as session:
         greeted = session.initialize_result
-    for told in (discovered, greeted):
+    for returned in (discovered, greeted):
         for place in ("extensions", "experimental"):
-            assert told["capabilities"][place]["ringback/resume"] == {
+            assert returned["capabilities"][place]["ringback/resume"] == {
                 "resumable": True,
                 "ttlMs": 7 * 86_400_000,
                 "resumeUrl": "https://ringback.example/v1/resume",

@@ -67,10 +67,10 @@ async def test_other_meta_keys_go_upstream_and_hop_by_hop_keys_do_not(
     for client in (modern, session):
         gate.interop.seen_meta.clear()
         await call_with_meta(client, "count", {**theirs, **ours, **reserved})
-        (seen,) = gate.interop.seen_meta
-        assert theirs.items() <= seen.items()
-        assert not [key for key in seen if key.startswith("ringback/") or key in reserved]
-        assert seen.get("progress_token") != "p-1"
+        (observed,) = gate.interop.seen_meta
+        assert theirs.items() <= observed.items()
+        assert not [key for key in observed if key.startswith("ringback/") or key in reserved]
+        assert observed.get("progress_token") != "p-1"
 
 
 async def test_the_same_idempotency_key_is_the_same_call(
@@ -94,15 +94,15 @@ async def test_a_callback_of_a_call_covers_this_call_only(gate: GatewayHarness, 
     pending = await call_with_meta(modern, "hold", {"ringback/callback": callback, "ringback/correlationId": "rung-1"})
     gate.interop.release.set()
 
-    rung = await gate.callback_receiver.wait_for_callback("rung-1")
+    received = await gate.callback_receiver.wait_for_callback("rung-1")
 
     call_id = pending["_meta"]["ringback/callId"]
-    assert (rung.name, rung.call_id, rung.status) == ("call.finished", call_id, "completed")
-    assert rung.data["webhook_correlation_id"] == "inbox"
-    assert rung.data["resource_uri"] == f"ringback://calls/{call_id}"
-    assert rung.data["mcp_url"].endswith("/mcp")
-    assert rung.data["answered_inline"] is False
-    assert rung.data["result"]["content"][0]["text"] == "held"
+    assert (received.name, received.call_id, received.status) == ("call.finished", call_id, "completed")
+    assert received.data["webhook_correlation_id"] == "inbox"
+    assert received.data["resource_uri"] == f"ringback://calls/{call_id}"
+    assert received.data["mcp_url"].endswith("/mcp")
+    assert received.data["answered_inline"] is False
+    assert received.data["result"]["content"][0]["text"] == "held"
 
 
 async def test_a_callback_says_whether_the_client_already_has_the_result(

@@ -54,8 +54,8 @@ class IdleClients:
         """Open one more stream and wait until its head contains `until`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"request": _request(self._gate, method, headers, body, "/mcp/paint").decode(), "until": until}
-        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        requested = {"request": _request(self._gate, method, headers, body, "/mcp/paint").decode(), "until": until}
+        self._process.stdin.write(json.dumps(requested).encode() + b"\n")
         head: str = json.loads(await asyncio.wait_for(self._process.stdout.readline(), WAIT_SECONDS))
         assert head.startswith("http/1.1 200"), head
         assert until in head, head

@@ -91,13 +91,13 @@ async def test_neither_credentials_nor_ringback_keys_reach_an_upstream(guarded: 
         "io.modelcontextprotocol/clientCapabilities": {},
         "mine/own": "passes",
     }
-    asked: list[tuple[str, Json]] = [
+    requested: list[tuple[str, Json]] = [
         ("tools/list", {}),
         ("tools/call", {"name": "echo", "arguments": {"text": "x"}}),
         ("resources/read", {"uri": "book://1"}),
         ("prompts/get", {"name": "review"}),
     ]
-    for method, params in asked:
+    for method, params in requested:
         name: Any = params.get("name") or params.get("uri")
         sent = {**headers, "authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
         sent |= {"mcp-protocol-version": "2026-07-28", "mcp-method": method, **({"mcp-name": name} if name else {})}
@@ -106,17 +106,17 @@ async def test_neither_credentials_nor_ringback_keys_reach_an_upstream(guarded: 
     session_id = await guarded.open_legacy_session("/mcp/git", bearer=token)
     params: Json = {"name": "echo", "arguments": {"text": "x"}, "_meta": {**OWN_TOKENS, "mine/own": "passes"}}
     await guarded.post_legacy("/mcp/git", "tools/call", params, bearer=token, session_id=session_id)
-    seen = b"\n".join(guarded.upstream.received[before:])
-    assert seen.count(b"mine/own") >= 2
+    observed = b"\n".join(guarded.upstream.received[before:])
+    assert observed.count(b"mine/own") >= 2
     for secret in (token, COOKIE, SMUGGLED_HEADERS, '"ringback/', session_id, "authorization"):
-        assert secret.encode() not in seen, secret
+        assert secret.encode() not in observed, secret
 
 
 async def test_a_key_for_one_upstream_gets_unknown_for_every_other(guarded: OAuthService) -> None:
     key = await guarded.create_api_key("narrow", upstreams=frozenset({"time"}))
     session_id = await guarded.open_legacy_session("/mcp", bearer=key)
 
-    async def asked(method: str, params: Json, path: str = "/mcp") -> list[tuple[int, str]]:
+    async def requested(method: str, params: Json, path: str = "/mcp") -> list[tuple[int, str]]:
         today = await guarded.post_modern(path, method, params, bearer=key)
         before = await guarded.post_legacy("/mcp", method, params, bearer=key, session_id=session_id)
         return [(answer.status_code, answer.text) for answer in (today, before)]
@@ -125,9 +125,9 @@ async def test_a_key_for_one_upstream_gets_unknown_for_every_other(guarded: OAut
         ("tools/call", {"name": "git__echo"}, {"name": "gitt__echo"}),
         ("prompts/get", {"name": "git__x"}, {"name": "gitt__x"}),
     ):
-        assert await asked(method, forbidden) == await asked(method, unknown)
+        assert await requested(method, forbidden) == await requested(method, unknown)
     for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list"):
-        assert all("git__" not in text for _, text in await asked(method, {}))
+        assert all("git__" not in text for _, text in await requested(method, {}))
     headers = {"authorization": f"Bearer {key}"}
     doors: list[tuple[str, str, Json | None]] = [
         ("GET", "/v1/upstreams/{}/tools", None),
@@ -135,12 +135,12 @@ async def test_a_key_for_one_upstream_gets_unknown_for_every_other(guarded: OAut
         ("POST", "/v1/calls/adopt", {"task_id": "t"}),
     ]
     for method, path, body in doors:
-        told: list[tuple[int, str]] = []
+        returned: list[tuple[int, str]] = []
         for name in ("git", "gxt"):
             named = None if body is None else {**body, "upstream": name}
             answer = await guarded.http.request(method, path.format(name), json=named, headers=headers)
-            told.append((answer.status_code, answer.text.replace(name, "IT")))
-        assert told[0] == told[1]
+            returned.append((answer.status_code, answer.text.replace(name, "IT")))
+        assert returned[0] == returned[1]
     assert [
         each["name"] for each in (await guarded.http.get("/v1/upstreams", headers=headers)).json()["upstreams"]
     ] == ["time"]

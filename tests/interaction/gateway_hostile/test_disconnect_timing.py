@@ -62,13 +62,11 @@ async def read_baseline(gate: GatewayHarness, principal: str) -> int:
 
 
 async def test_a_modern_call_whose_client_disconnects_at_any_time_ends(gate: GatewayHarness, *, deep: bool) -> None:
-    """A call is cancelled, or completed before the disconnect was seen; none stays running, also between commit and
-    response.
-    """
+    """A call is cancelled or completed; none stays running, also if the disconnect is between commit and response."""
     tasks, chance = await read_baseline(gate, "ida"), random.Random(SEED)
     params: Json = {"name": "talk", "arguments": {"levels": ["info"]}}
-    asked = {"authorization": f"Bearer {await gate.get_api_key('ida')}", "mcp-protocol-version": MODERN}
-    headers = {**asked, **routing_headers("tools/call", params)}
+    requested = {"authorization": f"Bearer {await gate.get_api_key('ida')}", "mcp-protocol-version": MODERN}
+    headers = {**requested, **routing_headers("tools/call", params)}
     declared: Json = {"io.modelcontextprotocol/clientCapabilities": {}, "io.modelcontextprotocol/logLevel": "info"}
     body = encode_request("tools/call", params, meta={**declared, "progressToken": "p"})
     for _ in range(CUTS_DEEP if deep else CUTS):

@@ -63,8 +63,8 @@ async def initialize_session(gate: GatewayHarness, key: str) -> dict[str, str]:
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE_PARAMS}
     answer = await gate.http.post(f"{gate.url}/mcp/paint", json=body, headers=headers)
     headers |= {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": LEGACY}
-    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    assert (await gate.http.post(f"{gate.url}/mcp/paint", json=told, headers=headers)).status_code == 202
+    returned = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert (await gate.http.post(f"{gate.url}/mcp/paint", json=returned, headers=headers)).status_code == 202
     return headers
 
 
@@ -158,13 +158,13 @@ async def test_clients_that_disconnect_at_any_time_leave_nothing_behind(gate: Ga
         "resourceSubscriptions": ["ringback://calls/call_00000000000000000000000000", "ui://widget/board.html"],
     }
 
-    async def asked() -> None:
+    async def requested() -> None:
         async with open_raw_request(gate, *listen_request(key, wanted)) as (_, reader):
             await reader.readuntil(ACKNOWLEDGED.encode())
             await asyncio.Event().wait()
 
     for _ in range(ABANDONED_DEEP if deep else ABANDONED_REQUESTS):
-        asking = asyncio.create_task(asked())
+        asking = asyncio.create_task(requested())
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
         asking.cancel()

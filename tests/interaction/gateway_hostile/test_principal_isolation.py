@@ -1,6 +1,6 @@
-"""Two principals at work in both eras and over REST, each with the ids, tokens and sessions of the other.
+"""Two principals use each other's ids, tokens and sessions in both eras and over REST.
 
-Nothing of one is ever in an answer to the other, and what is foreign is told in the very words for what does not exist.
+No response contains data of the other principal, and a foreign object gets the same error as one that does not exist.
 """
 
 import json

@@ -101,17 +101,17 @@ async def running_tasks_gateway(folder: Path, **settings: Any) -> AsyncGenerator
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TasksHarness]:
-    async with running_tasks_gateway(tmp_path_factory.mktemp("house"), auth="keys") as house:
-        yield house
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TasksHarness]:
+    async with running_tasks_gateway(tmp_path_factory.mktemp("house"), auth="keys") as harness:
+        yield harness
 
 
 @pytest.fixture
-async def modern(house: TasksHarness) -> ModernClient:
-    return await house.make_modern_client()
+async def modern(harness: TasksHarness) -> ModernClient:
+    return await harness.make_modern_client()
 
 
 @pytest.fixture
-async def session(house: TasksHarness) -> AsyncGenerator[LegacyClientSession]:
-    async with house.open_legacy_session() as session:
+async def session(harness: TasksHarness) -> AsyncGenerator[LegacyClientSession]:
+    async with harness.open_legacy_session() as session:
         yield session

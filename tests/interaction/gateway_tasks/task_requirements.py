@@ -1,10 +1,10 @@
-"""Every MUST and MUST NOT of the two Tasks texts that binds a server, in our words, with the section it stands in.
+"""Every MUST and MUST NOT for servers in the two specifications of tasks, with its section.
 
     M…   ext-tasks, specification/2026-07-28/tasks.md
     L…   MCP 2025-11-25, basic/utilities/tasks
 
-What binds clients is not here: Ringback's own client side has its drivers. A test shows a sentence by carrying
-`@pytest.mark.must("M01")`. Where we differ in what is no MUST, or go beyond it, the modules that serve tasks say so.
+Requirements for clients are not listed: the drivers of the runner implement that side. A test that shows a requirement has the
+marker `@pytest.mark.must("M01")`. `tasks` and `legacy_tasks` list the differences from what is no MUST.
 """
 
 from dataclasses import dataclass

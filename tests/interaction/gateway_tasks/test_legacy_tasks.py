@@ -19,9 +19,9 @@ UNKNOWN = "call_00000000000000000000000000"
 pytestmark = pytest.mark.requirement("R30")
 
 
-async def wait_for_status(house: TasksHarness, task_id: str, status: str, *, principal: str = "alice") -> None:
+async def wait_for_status(harness: TasksHarness, task_id: str, status: str, *, principal: str = "alice") -> None:
     """The call's own status, as a modern client sees it."""
-    modern = await house.make_modern_client(principal)
+    modern = await harness.make_modern_client(principal)
     async with modern.open_subscription({"taskIds": [task_id]}) as stream:
         await stream.read_message("notifications/tasks", where=lambda task: task["status"] == status)
 
@@ -34,24 +34,24 @@ async def test_the_capability_is_declared_in_the_handshake(session: LegacyClient
 
 @pytest.mark.must("L32")
 async def test_tasks_are_not_listed_without_authentication(tmp_path: Path) -> None:
-    async with running_tasks_gateway(tmp_path, auth="off") as house, house.open_legacy_session() as session:
+    async with running_tasks_gateway(tmp_path, auth="off") as harness, harness.open_legacy_session() as session:
         assert "list" not in session.initialize_result["capabilities"]["tasks"]
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await session.request("tasks/list", {})
         assert refused.value.code == -32601
-        task_id, task = await house.start_task_in_session(session)
+        task_id, task = await harness.start_task_in_session(session)
         assert len(task_id) == len(UNKNOWN)
         task.complete_task("done")
         assert (await session.request("tasks/result", {"taskId": task_id}))["content"][0]["text"] == "done"
 
 
-async def test_every_tool_of_an_upstream_may_be_called_as_a_task(house: TasksHarness) -> None:
+async def test_every_tool_of_an_upstream_may_be_called_as_a_task(harness: TasksHarness) -> None:
     for upstream in ("tasks", "plain", "legacy"):
-        async with house.open_legacy_session(upstream=upstream) as session:
+        async with harness.open_legacy_session(upstream=upstream) as session:
             tools = (await session.request("tools/list", {}))["tools"]
             theirs = [tool for tool in tools if not tool["name"].startswith("ringback_")]
             assert {tool["execution"]["taskSupport"] for tool in theirs} == {"optional"}
-    modern = await house.make_modern_client(upstream="legacy")
+    modern = await harness.make_modern_client(upstream="legacy")
     assert not any("execution" in tool for tool in (await modern.request("tools/list", {}))["tools"])
 
 
@@ -62,24 +62,24 @@ async def test_every_tool_of_an_upstream_may_be_called_as_a_task(house: TasksHar
 @pytest.mark.must("L11")
 @pytest.mark.must("L12")
 @pytest.mark.must("L14")
-async def test_a_call_with_params_task_is_a_task_at_once_even_if_it_is_fast(house: TasksHarness) -> None:
-    async with house.open_legacy_session(upstream="plain") as session:
-        seen: set[str] = set()
+async def test_a_call_with_params_task_is_a_task_at_once_even_if_it_is_fast(harness: TasksHarness) -> None:
+    async with harness.open_legacy_session(upstream="plain") as session:
+        observed: set[str] = set()
         for _ in range(3):
             created = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 60000}})
             task = created["task"]
-            seen.add(task["taskId"])
+            observed.add(task["taskId"])
             assert task["status"] == "working"
             assert task["ttl"] > 60000
             assert datetime.fromisoformat(task["createdAt"]) <= datetime.fromisoformat(task["lastUpdatedAt"])
             assert created["_meta"][RELATED] == {"taskId": task["taskId"]}
             assert not {"content", "resultType", "ttlMs", "pollIntervalMs"} & (created.keys() | task.keys())
-        assert len(seen) == 3
+        assert len(observed) == 3
 
 
 @pytest.mark.must("L03")
-async def test_versions_without_tasks_have_no_task_methods(house: TasksHarness) -> None:
-    async with house.open_legacy_session(upstream="plain", version="2025-06-18") as session:
+async def test_versions_without_tasks_have_no_task_methods(harness: TasksHarness) -> None:
+    async with harness.open_legacy_session(upstream="plain", version="2025-06-18") as session:
         answered = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 60000}})
         assert answered["content"]
         assert "task" not in answered
@@ -104,14 +104,14 @@ async def test_an_invalid_call_creates_no_task(session: LegacyClientSession) -> 
 
 
 @pytest.mark.must("L13")
-async def test_a_task_is_serialized_flat(house: TasksHarness, session: LegacyClientSession) -> None:
-    task_id, task = await house.start_task_in_session(session)
-    told = await session.request("tasks/get", {"taskId": task_id})
-    assert (told["taskId"], told["status"]) == (task_id, "working")
-    assert told["ttl"] > 0
-    assert told["pollInterval"] > 0
+async def test_a_task_is_serialized_flat(harness: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await harness.start_task_in_session(session)
+    returned = await session.request("tasks/get", {"taskId": task_id})
+    assert (returned["taskId"], returned["status"]) == (task_id, "working")
+    assert returned["ttl"] > 0
+    assert returned["pollInterval"] > 0
     task.complete_task("done")
-    await wait_for_status(house, task_id, "completed")
+    await wait_for_status(harness, task_id, "completed")
     ended = await session.request("tasks/get", {"taskId": task_id})
     assert ended["status"] == "completed"
     assert not {"result", "error", "task", "pollInterval"} & ended.keys()
@@ -121,8 +121,8 @@ async def test_a_task_is_serialized_flat(house: TasksHarness, session: LegacyCli
 @pytest.mark.must("L16")
 @pytest.mark.must("L17")
 @pytest.mark.must("L26")
-async def test_tasks_result_waits_and_names_its_task(house: TasksHarness, session: LegacyClientSession) -> None:
-    task_id, task = await house.start_task_in_session(session)
+async def test_tasks_result_waits_and_names_its_task(harness: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await harness.start_task_in_session(session)
     waiting = asyncio.create_task(session.request("tasks/result", {"taskId": task_id}))
     assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "working"
     assert not waiting.done()
@@ -135,22 +135,22 @@ async def test_tasks_result_waits_and_names_its_task(house: TasksHarness, sessio
 
 @pytest.mark.must("L30")
 async def test_a_result_that_is_an_error_fails_its_task_and_stays_a_result(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session)
+    task_id, task = await harness.start_task_in_session(session)
     task.set_state(status="completed", result={"content": [{"type": "text", "text": "no"}], "isError": True})
     result = await session.request("tasks/result", {"taskId": task_id})
     assert result["isError"] is True
-    told = await session.request("tasks/get", {"taskId": task_id})
-    assert told["status"] == "failed"
-    assert told["statusMessage"]
+    returned = await session.request("tasks/get", {"taskId": task_id})
+    assert returned["status"] == "failed"
+    assert returned["statusMessage"]
 
 
 @pytest.mark.must("L29")
 async def test_an_error_of_the_upstream_is_the_result_of_its_task(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session)
+    task_id, task = await harness.start_task_in_session(session)
     task.set_state(status="failed", error={"code": -32042, "message": "rate limit", "data": {"retry": True}})
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await session.request("tasks/result", {"taskId": task_id})
@@ -164,9 +164,9 @@ async def test_an_error_of_the_upstream_is_the_result_of_its_task(
 @pytest.mark.requirement("R32")
 @pytest.mark.requirement("R19")
 async def test_a_question_is_sent_during_tasks_result_and_its_answer_reaches_the_tool(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session, _meta={"ringback/correlationId": "c-1"})
+    task_id, task = await harness.start_task_in_session(session, _meta={"ringback/correlationId": "c-1"})
     task.request_input("sure")
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         question = await frames.read_message("elicitation/create")
@@ -176,46 +176,46 @@ async def test_a_question_is_sent_during_tasks_result_and_its_answer_reaches_the
         assert question["params"]["_meta"]["ringback/correlationId"] == "c-1"
         assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "input_required"
         await session.send_response(question, ACCEPTED_ANSWER)
-        await house.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
+        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
         task.complete_task("thanks")
         assert (await frames.read_response())["content"][0]["text"] == "thanks"
 
 
 async def test_a_question_is_sent_again_to_a_client_that_reconnects(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session)
+    task_id, task = await harness.start_task_in_session(session)
     task.request_input("sure")
     async with session.open_request("tasks/result", {"taskId": task_id}) as lost:
         await lost.read_message("elicitation/create")
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         await session.send_response(await frames.read_message("elicitation/create"), ACCEPTED_ANSWER)
-        await house.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
+        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
         task.complete_task("thanks")
         await frames.read_response()
 
 
 @pytest.mark.requirement("R32")
 async def test_a_question_that_is_answered_elsewhere_is_cancelled(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session)
+    task_id, task = await harness.start_task_in_session(session)
     task.request_input("sure")
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         question = await frames.read_message("elicitation/create")
-        modern = await house.make_modern_client()
-        asked = (await modern.request("tasks/get", {"taskId": task_id}))["inputRequests"]
+        modern = await harness.make_modern_client()
+        requested = (await modern.request("tasks/get", {"taskId": task_id}))["inputRequests"]
         await modern.request(
-            "tasks/update", {"taskId": task_id, "inputResponses": dict.fromkeys(asked, ACCEPTED_ANSWER)}
+            "tasks/update", {"taskId": task_id, "inputResponses": dict.fromkeys(requested, ACCEPTED_ANSWER)}
         )
         taken_back = await frames.read_message("notifications/cancelled")
         assert taken_back["params"]["requestId"] == question["id"]
 
 
 async def test_a_question_that_the_client_refuses_stays_open_for_others(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session)
+    task_id, task = await harness.start_task_in_session(session)
     task.request_input("sure")
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         await session.send_response(await frames.read_message("elicitation/create"), {"nonsense": True})
@@ -225,10 +225,10 @@ async def test_a_question_that_the_client_refuses_stays_open_for_others(
 
 
 async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
-    house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
+    harness: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legacy_task_elicitation, "RESULT_WAITERS_MAX", 1)
-    task_id, task = await house.start_task_in_session(session)
+    task_id, task = await harness.start_task_in_session(session)
     task.request_input("sure")
     async with (
         session.open_request("tasks/result", {"taskId": task_id}) as older,
@@ -245,12 +245,12 @@ async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
 @pytest.mark.must("L23")
 @pytest.mark.must("L24")
 async def test_a_task_is_cancelled_before_tasks_cancel_responds(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session)
+    task_id, task = await harness.start_task_in_session(session)
     cancelled = await session.request("tasks/cancel", {"taskId": task_id})
     assert (cancelled["taskId"], cancelled["status"]) == (task_id, "cancelled")
-    await house.tasks.wait_until(lambda: task.cancels == 1)
+    await harness.tasks.wait_until(lambda: task.cancels == 1)
     for _ in range(2):
         with pytest.raises(JsonRpcErrorResponse, match="cancelled") as refused:
             await session.request("tasks/cancel", {"taskId": task_id})
@@ -260,15 +260,15 @@ async def test_a_task_is_cancelled_before_tasks_cancel_responds(
 @pytest.mark.must("L09")
 @pytest.mark.must("L25")
 async def test_a_cancelled_task_stays_cancelled_even_if_its_tool_ends(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task_in_session(session)
-    house.tasks.honours_cancel = False
+    task_id, task = await harness.start_task_in_session(session)
+    harness.tasks.honours_cancel = False
     try:
         await session.request("tasks/cancel", {"taskId": task_id})
-        await house.tasks.wait_until(lambda: task.cancels == 1)
+        await harness.tasks.wait_until(lambda: task.cancels == 1)
     finally:
-        house.tasks.honours_cancel = True
+        harness.tasks.honours_cancel = True
     task.complete_task("done anyway")
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await session.request("tasks/result", {"taskId": task_id})
@@ -276,25 +276,25 @@ async def test_a_cancelled_task_stays_cancelled_even_if_its_tool_ends(
     assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "cancelled"
 
 
-async def test_cancelling_stops_a_tool_that_runs_as_a_plain_request(house: TasksHarness) -> None:
-    async with house.open_legacy_session(upstream="plain") as session:
+async def test_cancelling_stops_a_tool_that_runs_as_a_plain_request(harness: TasksHarness) -> None:
+    async with harness.open_legacy_session(upstream="plain") as session:
         created = await session.request("tools/call", {"name": "hold", "arguments": {}, "task": {}})
-        await house.plain.wait_until_held(1)
+        await harness.plain.wait_until_held(1)
         await session.request("tasks/cancel", {"taskId": created["task"]["taskId"]})
-        await asyncio.wait_for(house.plain.cancelled.wait(), WAIT_SECONDS)
+        await asyncio.wait_for(harness.plain.cancelled.wait(), WAIT_SECONDS)
 
 
-async def test_cancelling_reaches_the_task_of_a_legacy_upstream(house: TasksHarness) -> None:
-    async with house.open_legacy_session(upstream="legacy") as session:
+async def test_cancelling_reaches_the_task_of_a_legacy_upstream(harness: TasksHarness) -> None:
+    async with harness.open_legacy_session(upstream="legacy") as session:
         created = await session.request("tools/call", {"name": "either", "arguments": {}, "task": {}})
-        upstreams = await house.legacy.wait_for_task()
-        await house.legacy.wait_until(lambda: upstreams.polls > 0)
+        upstreams = await harness.legacy.wait_for_task()
+        await harness.legacy.wait_until(lambda: upstreams.polls > 0)
         await session.request("tasks/cancel", {"taskId": created["task"]["taskId"]})
-        await house.legacy.wait_until(lambda: upstreams.cancels == 1)
+        await harness.legacy.wait_until(lambda: upstreams.cancels == 1)
 
 
-async def test_cancelling_a_completed_task_is_refused(house: TasksHarness, session: LegacyClientSession) -> None:
-    task_id, task = await house.start_task_in_session(session)
+async def test_cancelling_a_completed_task_is_refused(harness: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await harness.start_task_in_session(session)
     task.complete_task("done")
     await session.request("tasks/result", {"taskId": task_id})
     with pytest.raises(JsonRpcErrorResponse, match="completed") as refused:
@@ -306,9 +306,11 @@ async def test_cancelling_a_completed_task_is_refused(house: TasksHarness, sessi
 @pytest.mark.must("L31")
 @pytest.mark.must("L33")
 @pytest.mark.requirement("R25")
-async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness, session: LegacyClientSession) -> None:
-    task_id, task = await house.start_task_in_session(session)
-    async with house.open_legacy_session("bob") as bob:
+async def test_unknown_and_foreign_tasks_get_the_same_error(
+    harness: TasksHarness, session: LegacyClientSession
+) -> None:
+    task_id, task = await harness.start_task_in_session(session)
+    async with harness.open_legacy_session("bob") as bob:
         for method in ("tasks/get", "tasks/result", "tasks/cancel"):
             words: set[str] = set()
             for wanted in (task_id, UNKNOWN, "nonsense"):
@@ -321,8 +323,8 @@ async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness,
 
 
 @pytest.mark.must("L20")
-async def test_only_the_parameter_names_the_task(house: TasksHarness, session: LegacyClientSession) -> None:
-    task_id, _ = await house.start_task_in_session(session)
+async def test_only_the_parameter_names_the_task(harness: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, _ = await harness.start_task_in_session(session)
     about = {RELATED: {"taskId": UNKNOWN}}
     assert (await session.request("tasks/get", {"taskId": task_id, "_meta": about}))["taskId"] == task_id
 
@@ -331,12 +333,12 @@ async def test_only_the_parameter_names_the_task(house: TasksHarness, session: L
 @pytest.mark.must("L22")
 @pytest.mark.must("L34")
 async def test_the_list_has_all_tasks_of_the_caller_and_no_others(
-    house: TasksHarness, monkeypatch: pytest.MonkeyPatch
+    harness: TasksHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legacy_tasks, "TASK_PAGE_SIZE", 2)
     async with (
-        house.open_legacy_session("carol", upstream="plain") as carol,
-        house.open_legacy_session("dave", upstream="plain") as dave,
+        harness.open_legacy_session("carol", upstream="plain") as carol,
+        harness.open_legacy_session("dave", upstream="plain") as dave,
     ):
         mine = [
             (await carol.request("tools/call", {"name": "echo", "arguments": {}, "task": {}}))["task"]["taskId"]
@@ -365,25 +367,25 @@ async def test_an_invalid_cursor_is_refused(session: LegacyClientSession) -> Non
 
 @pytest.mark.requirement("R20")
 async def test_the_session_gets_task_and_progress_notifications_under_its_token(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
     async with session.open_event_stream() as stream:
-        task_id, task = await house.start_task_in_session(session, _meta={"progressToken": "t-1"})
+        task_id, task = await harness.start_task_in_session(session, _meta={"progressToken": "t-1"})
         task.set_state(status="working", statusMessage="3 of 7 pages")
         progress = (await stream.read_message("notifications/progress"))["params"]
         assert (progress["progressToken"], progress["message"]) == ("t-1", "3 of 7 pages")
         assert progress["_meta"][RELATED] == {"taskId": task_id}
         task.complete_task("done")
-        ended = await stream.read_message(STATUS, where=lambda told: told["status"] == "completed")
+        ended = await stream.read_message(STATUS, where=lambda returned: returned["status"] == "completed")
         assert ended["params"]["taskId"] == task_id
         assert "pollInterval" not in ended["params"]
 
 
-async def test_a_task_outlives_the_session_that_made_it(house: TasksHarness) -> None:
-    async with house.open_legacy_session() as session:
-        task_id, task = await house.start_task_in_session(session)
+async def test_a_task_outlives_the_session_that_made_it(harness: TasksHarness) -> None:
+    async with harness.open_legacy_session() as session:
+        task_id, task = await harness.start_task_in_session(session)
     task.complete_task("done")
-    await wait_for_status(house, task_id, "completed")
-    async with house.open_legacy_session() as another:
+    await wait_for_status(harness, task_id, "completed")
+    async with harness.open_legacy_session() as another:
         result = await another.request("tasks/result", {"taskId": task_id})
     assert result["content"][0]["text"] == "done"

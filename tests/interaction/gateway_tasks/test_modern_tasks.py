@@ -39,7 +39,7 @@ async def test_the_extension_is_advertised_and_the_legacy_capability_is_not(mode
 @pytest.mark.must("M03")
 @pytest.mark.must("M06")
 @pytest.mark.must("M29")
-async def test_a_slow_call_is_a_task_that_can_be_read_at_once(house: TasksHarness, modern: ModernClient) -> None:
+async def test_a_slow_call_is_a_task_that_can_be_read_at_once(harness: TasksHarness, modern: ModernClient) -> None:
     created = await modern.request("tools/call", {"name": "work", "arguments": {}})
     assert created["resultType"] == "task"
     assert created["taskId"].startswith("call_")
@@ -50,24 +50,24 @@ async def test_a_slow_call_is_a_task_that_can_be_read_at_once(house: TasksHarnes
     assert datetime.fromisoformat(created["createdAt"]) <= datetime.fromisoformat(created["lastUpdatedAt"])
     assert ENDINGS.isdisjoint(created)
     assert not {"task", "ttl", "pollInterval", "requestState"} & created.keys()
-    found = await house.ringback.app.services.calls.get_call(await _caller(house), created["taskId"])
+    found = await harness.ringback.app.services.calls.get_call(await _caller(harness), created["taskId"])
     assert found.id == created["taskId"]
 
 
-async def _caller(house: TasksHarness) -> Any:
-    return await house.ringback.app.services.api_keys.authenticate_key(await house.get_api_key("alice"))
+async def _caller(harness: TasksHarness) -> Any:
+    return await harness.ringback.app.services.api_keys.authenticate_key(await harness.get_api_key("alice"))
 
 
 @pytest.mark.must("M01")
-async def test_a_client_that_declares_nothing_never_gets_a_task(house: TasksHarness) -> None:
-    modern = await house.make_modern_client(upstream="plain")
+async def test_a_client_that_declares_nothing_never_gets_a_task(harness: TasksHarness) -> None:
+    modern = await harness.make_modern_client(upstream="plain")
     answered = await modern.request("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, declare={})
     assert answered["resultType"] == "complete"
     assert "taskId" not in answered
 
 
-async def test_a_legacy_task_request_is_ignored(house: TasksHarness) -> None:
-    modern = await house.make_modern_client(upstream="plain")
+async def test_a_legacy_task_request_is_ignored(harness: TasksHarness) -> None:
+    modern = await harness.make_modern_client(upstream="plain")
     answered = await modern.request("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 1}}, declare={})
     assert answered["resultType"] == "complete"
 
@@ -75,44 +75,44 @@ async def test_a_legacy_task_request_is_ignored(house: TasksHarness) -> None:
 @pytest.mark.must("M07")
 @pytest.mark.must("M13")
 @pytest.mark.must("M04")
-async def test_a_working_task_has_no_result_and_no_error(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, _ = await house.start_task()
-    told = await modern.request("tasks/get", {"taskId": task_id})
-    assert (told["resultType"], told["taskId"], told["status"]) == ("complete", task_id, "working")
-    assert ENDINGS.isdisjoint(told)
+async def test_a_working_task_has_no_result_and_no_error(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await harness.start_task()
+    returned = await modern.request("tasks/get", {"taskId": task_id})
+    assert (returned["resultType"], returned["taskId"], returned["status"]) == ("complete", task_id, "working")
+    assert ENDINGS.isdisjoint(returned)
 
 
 @pytest.mark.must("M10")
 @pytest.mark.must("M28")
-async def test_a_completed_task_has_its_result(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_a_completed_task_has_its_result(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     task.complete_task("done")
-    told = await wait_for_status(modern, task_id, "completed")
-    assert told["result"] == {"content": [{"type": "text", "text": "done"}], "isError": False}
-    assert ENDINGS & told.keys() == {"result"}
-    assert "pollIntervalMs" not in told
+    returned = await wait_for_status(modern, task_id, "completed")
+    assert returned["result"] == {"content": [{"type": "text", "text": "done"}], "isError": False}
+    assert ENDINGS & returned.keys() == {"result"}
+    assert "pollIntervalMs" not in returned
 
 
 @pytest.mark.must("M05")
 @pytest.mark.must("M27")
-async def test_a_result_that_is_an_error_completes_its_task(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_a_result_that_is_an_error_completes_its_task(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     result = {"content": [{"type": "text", "text": "no"}], "isError": True}
     task.set_state(status="completed", result=result)
-    told = await wait_for_status(modern, task_id, "completed")
-    assert told["result"] == result
+    returned = await wait_for_status(modern, task_id, "completed")
+    assert returned["result"] == result
 
 
 @pytest.mark.must("M12")
 @pytest.mark.must("M26")
-async def test_a_failed_task_has_the_upstreams_own_error(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_a_failed_task_has_the_upstreams_own_error(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     error = {"code": -32042, "message": "rate limit", "data": {"retry": True}}
     task.set_state(status="failed", error=error)
-    told = await wait_for_status(modern, task_id, "failed")
-    assert told["error"] == error
-    assert told["statusMessage"] == "rate limit"
-    assert ENDINGS & told.keys() == {"error"}
+    returned = await wait_for_status(modern, task_id, "failed")
+    assert returned["error"] == error
+    assert returned["statusMessage"] == "rate limit"
+    assert ENDINGS & returned.keys() == {"error"}
 
 
 @pytest.mark.must("M08")
@@ -120,42 +120,42 @@ async def test_a_failed_task_has_the_upstreams_own_error(house: TasksHarness, mo
 @pytest.mark.must("M16")
 @pytest.mark.must("M17")
 @pytest.mark.requirement("R32")
-async def test_input_requests_are_shown_and_answered_in_parts(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_input_requests_are_shown_and_answered_in_parts(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     task.request_input("first", "second")
-    asked = (await wait_for_status(modern, task_id, "input_required"))["inputRequests"]
-    assert sorted(each["method"] for each in asked.values()) == ["elicitation/create"] * 2
-    assert [each["params"] for each in asked.values()] == [QUESTION["params"]] * 2
-    first, second = asked
+    requested = (await wait_for_status(modern, task_id, "input_required"))["inputRequests"]
+    assert sorted(each["method"] for each in requested.values()) == ["elicitation/create"] * 2
+    assert [each["params"] for each in requested.values()] == [QUESTION["params"]] * 2
+    first, second = requested
     acknowledged = await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {first: ACCEPTED_ANSWER}})
     assert acknowledged["resultType"] == "complete"
     assert acknowledged.keys() <= {"resultType", "_meta"}
     left = await modern.request("tasks/get", {"taskId": task_id})
     assert (left["status"], list(left["inputRequests"])) == ("input_required", [second])
     await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {second: ACCEPTED_ANSWER}})
-    await house.tasks.wait_until(lambda: len(task.answers) == 2)
+    await harness.tasks.wait_until(lambda: len(task.answers) == 2)
     assert task.answers == {"first": ACCEPTED_ANSWER, "second": ACCEPTED_ANSWER}
     await wait_for_status(modern, task_id, "working")
 
 
 @pytest.mark.must("M14")
 @pytest.mark.must("M15")
-async def test_an_answered_key_is_never_requested_again(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
-    seen: list[str] = []
+async def test_an_answered_key_is_never_requested_again(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
+    observed: list[str] = []
     for upstreams_key in ("first", "second", "third"):
         task.request_input(upstreams_key)
-        asked = await wait_for_status(modern, task_id, "input_required")
-        (key,) = asked["inputRequests"]
-        seen.append(key)
+        requested = await wait_for_status(modern, task_id, "input_required")
+        (key,) = requested["inputRequests"]
+        observed.append(key)
         await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {key: ACCEPTED_ANSWER}})
-        await house.tasks.wait_until(lambda key=upstreams_key: key in task.answers)
+        await harness.tasks.wait_until(lambda key=upstreams_key: key in task.answers)
         await wait_for_status(modern, task_id, "working")
-    assert len(set(seen)) == 3
+    assert len(set(observed)) == 3
 
 
-async def test_unrequested_answers_of_any_shape_are_ignored(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_unrequested_answers_of_any_shape_are_ignored(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     for responses in ({}, {"r9.9": ACCEPTED_ANSWER}, {"r9.9": 7, "": None}):
         acknowledged = await modern.request("tasks/update", {"taskId": task_id, "inputResponses": responses})
         assert acknowledged["resultType"] == "complete"
@@ -165,12 +165,12 @@ async def test_unrequested_answers_of_any_shape_are_ignored(house: TasksHarness,
 
 
 async def test_an_invalid_answer_is_refused_and_the_question_stays_open(
-    house: TasksHarness, modern: ModernClient
+    harness: TasksHarness, modern: ModernClient
 ) -> None:
-    task_id, task = await house.start_task()
+    task_id, task = await harness.start_task()
     task.request_input("sure")
-    asked = await wait_for_status(modern, task_id, "input_required")
-    (key,) = asked["inputRequests"]
+    requested = await wait_for_status(modern, task_id, "input_required")
+    (key,) = requested["inputRequests"]
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {key: {"action": "maybe"}}})
     assert refused.value.code == -32602
@@ -180,55 +180,55 @@ async def test_an_invalid_answer_is_refused_and_the_question_stays_open(
 @pytest.mark.must("M11")
 @pytest.mark.must("M19")
 @pytest.mark.must("M20")
-async def test_a_cancellation_is_acknowledged_before_the_task_ends(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_a_cancellation_is_acknowledged_before_the_task_ends(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     acknowledged = await modern.request("tasks/cancel", {"taskId": task_id})
     assert acknowledged["resultType"] == "complete"
     assert acknowledged.keys() <= {"resultType", "_meta"}
-    told = await wait_for_status(modern, task_id, "cancelled")
-    assert ENDINGS.isdisjoint(told)
+    returned = await wait_for_status(modern, task_id, "cancelled")
+    assert ENDINGS.isdisjoint(returned)
     assert task.cancels == 1
 
 
 async def test_cancelling_an_ended_task_is_acknowledged_and_changes_nothing(
-    house: TasksHarness, modern: ModernClient
+    harness: TasksHarness, modern: ModernClient
 ) -> None:
-    task_id, task = await house.start_task()
+    task_id, task = await harness.start_task()
     task.complete_task("done")
     await wait_for_status(modern, task_id, "completed")
     assert (await modern.request("tasks/cancel", {"taskId": task_id}))["resultType"] == "complete"
     assert (await modern.request("tasks/get", {"taskId": task_id}))["status"] == "completed"
 
 
-async def test_a_task_that_ignores_a_cancellation_reports_its_end(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
-    house.tasks.honours_cancel = False
+async def test_a_task_that_ignores_a_cancellation_reports_its_end(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
+    harness.tasks.honours_cancel = False
     try:
         await modern.request("tasks/cancel", {"taskId": task_id})
-        await house.tasks.wait_until(lambda: task.cancels > 0)
+        await harness.tasks.wait_until(lambda: task.cancels > 0)
     finally:
-        house.tasks.honours_cancel = True
+        harness.tasks.honours_cancel = True
     task.complete_task("done anyway")
     assert (await wait_for_status(modern, task_id, "completed"))["result"]["content"][0]["text"] == "done anyway"
 
 
 @pytest.mark.must("M18")
-async def test_a_cancelled_notification_cancels_no_task(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, _ = await house.start_task()
-    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "taskId": task_id}}
+async def test_a_cancelled_notification_cancels_no_task(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await harness.start_task()
+    returned = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "taskId": task_id}}
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
     key = {"authorization": f"Bearer {modern.key}"}
-    assert (await house.http.post(modern.url, json=told, headers={**headers, **key})).status_code == 202
-    call = await house.ringback.app.services.calls.get_call(await _caller(house), task_id)
+    assert (await harness.http.post(modern.url, json=returned, headers={**headers, **key})).status_code == 202
+    call = await harness.ringback.app.services.calls.get_call(await _caller(harness), task_id)
     assert not call.cancel_requested
 
 
 @pytest.mark.must("M24")
 @pytest.mark.must("M30")
 @pytest.mark.requirement("R25")
-async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness) -> None:
-    task_id, task = await house.start_task()
-    bob = await house.make_modern_client("bob")
+async def test_unknown_and_foreign_tasks_get_the_same_error(harness: TasksHarness) -> None:
+    task_id, task = await harness.start_task()
+    bob = await harness.make_modern_client("bob")
     for method, more in INPUT_REQUIRED_CALL.items():
         words: set[str] = set()
         for wanted in (task_id, UNKNOWN, "nonsense", "../x"):
@@ -240,8 +240,8 @@ async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness)
     assert task.cancels == 0
 
 
-async def test_an_expired_task_is_refused_like_an_unknown_one(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_an_expired_task_is_refused_like_an_unknown_one(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     task.complete_task("done")
     await wait_for_status(modern, task_id, "completed")
 
@@ -256,7 +256,7 @@ async def test_an_expired_task_is_refused_like_an_unknown_one(house: TasksHarnes
             )
         )
 
-    await house.ringback.app.store.write(expire)
+    await harness.ringback.app.store.write(expire)
     for method in ("tasks/get", "tasks/cancel"):
         with pytest.raises(JsonRpcErrorResponse, match="expired") as refused:
             await modern.request(method, {"taskId": task_id})
@@ -265,9 +265,9 @@ async def test_an_expired_task_is_refused_like_an_unknown_one(house: TasksHarnes
 
 @pytest.mark.must("M25")
 async def test_a_request_without_the_extension_gets_the_required_capability(
-    house: TasksHarness, modern: ModernClient
+    harness: TasksHarness, modern: ModernClient
 ) -> None:
-    task_id, _ = await house.start_task()
+    task_id, _ = await harness.start_task()
     for method, more in INPUT_REQUIRED_CALL.items():
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await modern.request(method, {"taskId": task_id, **more}, declare={})
@@ -275,16 +275,16 @@ async def test_a_request_without_the_extension_gets_the_required_capability(
 
 
 @pytest.mark.must("M23")
-async def test_a_header_with_another_task_id_is_a_mismatch(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, _ = await house.start_task()
+async def test_a_header_with_another_task_id_is_a_mismatch(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await harness.start_task()
     for name in (UNKNOWN, "", "=?base64?!!?="):
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await modern.request("tasks/get", {"taskId": task_id}, headers={"mcp-name": name})
         assert (refused.value.code, refused.value.status) == (-32020, 400)
 
 
-async def test_the_name_in_the_header_may_be_encoded(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, _ = await house.start_task()
+async def test_the_name_in_the_header_may_be_encoded(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await harness.start_task()
     name = f"=?base64?{base64.b64encode(task_id.encode()).decode()}?="
     assert (await modern.request("tasks/get", {"taskId": task_id}, headers={"mcp-name": name}))["taskId"] == task_id
 
@@ -297,24 +297,24 @@ async def test_methods_of_legacy_tasks_do_not_exist(modern: ModernClient) -> Non
 
 
 @pytest.mark.requirement("R19")
-async def test_the_clients_labels_are_returned_with_the_task(house: TasksHarness, modern: ModernClient) -> None:
+async def test_the_clients_labels_are_returned_with_the_task(harness: TasksHarness, modern: ModernClient) -> None:
     names = {"ringback/clientSessionId": "s-1", "ringback/correlationId": "c-1"}
-    count = len(house.tasks.tasks)
+    count = len(harness.tasks.tasks)
     created = await modern.request("tools/call", {"name": "work", "arguments": {}, "_meta": names})
-    await house.tasks.wait_for_task(count + 1)  # the next test counts the upstream's tasks
-    told = await modern.request("tasks/get", {"taskId": created["taskId"]})
-    for result in (created, told):
+    await harness.tasks.wait_for_task(count + 1)  # the next test counts the upstream's tasks
+    returned = await modern.request("tasks/get", {"taskId": created["taskId"]})
+    for result in (created, returned):
         assert names.items() <= result["_meta"].items()
         assert result["_meta"]["ringback/callId"] == created["taskId"]
 
 
 @pytest.mark.must("M22")
-async def test_progress_is_the_status_message_and_no_notification(house: TasksHarness, modern: ModernClient) -> None:
+async def test_progress_is_the_status_message_and_no_notification(harness: TasksHarness, modern: ModernClient) -> None:
     heard: list[Json] = []
     progress = {"_meta": {"progressToken": "token"}}
-    count = len(house.tasks.tasks)
+    count = len(harness.tasks.tasks)
     created = await modern.request("tools/call", {"name": "work", "arguments": {}, **progress}, heard=heard)
-    task = await house.tasks.wait_for_task(count + 1)
+    task = await harness.tasks.wait_for_task(count + 1)
     async with modern.open_subscription({"taskIds": [created["taskId"]]}) as stream:
         task.set_state(status="working", statusMessage="3 of 7 pages")
         while True:

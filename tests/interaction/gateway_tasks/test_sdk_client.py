@@ -17,19 +17,19 @@ pytestmark = [pytest.mark.requirement("R15"), pytest.mark.requirement("R20")]
 
 
 @asynccontextmanager
-async def open_sdk_client(house: TasksHarness) -> AsyncGenerator[Client]:
-    headers = {"authorization": f"Bearer {await house.get_api_key('alice')}"}
+async def open_sdk_client(harness: TasksHarness) -> AsyncGenerator[Client]:
+    headers = {"authorization": f"Bearer {await harness.get_api_key('alice')}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=WAIT_SECONDS) as http,
-        Client(streamable_http_client(f"{house.url}/mcp/tasks", http_client=http)) as client,
+        Client(streamable_http_client(f"{harness.url}/mcp/tasks", http_client=http)) as client,
     ):
         yield client
 
 
-async def test_the_sdk_client_subscribes_to_a_call_until_it_can_read_the_result(house: TasksHarness) -> None:
-    task_id, task = await house.start_task()
+async def test_the_sdk_client_subscribes_to_a_call_until_it_can_read_the_result(harness: TasksHarness) -> None:
+    task_id, task = await harness.start_task()
     uri = f"ringback://calls/{task_id}"
-    async with open_sdk_client(house) as client, client.listen(resource_subscriptions=[uri]) as subscription:
+    async with open_sdk_client(harness) as client, client.listen(resource_subscriptions=[uri]) as subscription:
         assert subscription.honored.resource_subscriptions == [uri]
         task.complete_task("done")
         event = await asyncio.wait_for(anext(subscription), WAIT_SECONDS)

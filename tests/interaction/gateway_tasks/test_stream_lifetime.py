@@ -29,9 +29,9 @@ def over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 
 async def test_a_subscription_stream_ends_with_a_result_and_can_be_opened_again(
-    house: TasksHarness, modern: ModernClient, over: asyncio.Event
+    harness: TasksHarness, modern: ModernClient, over: asyncio.Event
 ) -> None:
-    task_id, _ = await house.start_task()
+    task_id, _ = await harness.start_task()
     async with modern.open_subscription({"taskIds": [task_id], "toolsListChanged": True}) as stream:
         acknowledged = await stream.read_message()
         assert (await stream.read_message())["params"]["status"] == "working"
@@ -46,7 +46,7 @@ async def test_a_subscription_stream_ends_with_a_result_and_can_be_opened_again(
 
 
 async def test_a_sessions_own_stream_ends_without_ending_the_session(
-    house: TasksHarness, session: LegacyClientSession, over: asyncio.Event
+    harness: TasksHarness, session: LegacyClientSession, over: asyncio.Event
 ) -> None:
     async with session.open_event_stream() as stream, asyncio.timeout(WAIT_SECONDS):
         over.set()
@@ -55,16 +55,18 @@ async def test_a_sessions_own_stream_ends_without_ending_the_session(
     assert "tools" in await session.request("tools/list", {})
 
     async def free() -> bool:
-        async with house.http.stream("GET", session.url, headers=session.headers) as again:
+        async with harness.http.stream("GET", session.url, headers=session.headers) as again:
             return again.status_code == 200
 
     await wait_until(free)
 
 
-async def test_a_client_that_reconnects_with_a_revoked_key_is_refused(house: TasksHarness, over: asyncio.Event) -> None:
-    keys = house.ringback.app.services.api_keys
+async def test_a_client_that_reconnects_with_a_revoked_key_is_refused(
+    harness: TasksHarness, over: asyncio.Event
+) -> None:
+    keys = harness.ringback.app.services.api_keys
     key, secret = await keys.create_key("leaver", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
-    modern = ModernClient(house.http, f"{house.url}/mcp/tasks", secret)
+    modern = ModernClient(harness.http, f"{harness.url}/mcp/tasks", secret)
     wanted: Json = {"toolsListChanged": True}
     async with modern.open_subscription(wanted) as stream:
         await stream.read_message()

@@ -35,8 +35,8 @@ async def read_acknowledged(modern: ModernClient, notifications: Json) -> Json:
 
 
 @pytest.mark.requirement("R30")
-async def test_a_task_notification_equals_the_tasks_get_result(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_a_task_notification_equals_the_tasks_get_result(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     async with modern.open_subscription({"taskIds": [task_id]}) as stream:
         first = await stream.read_message()
         assert (first["method"], first["params"]["notifications"]) == (ACKNOWLEDGED, {"taskIds": [task_id]})
@@ -44,7 +44,7 @@ async def test_a_task_notification_equals_the_tasks_get_result(house: TasksHarne
         assert (now["method"], now["params"]["status"]) == ("notifications/tasks", "working")
         task.complete_task("done")
         ended = await stream.read_message(
-            where=lambda told: told["status"] == "completed", method="notifications/tasks"
+            where=lambda returned: returned["status"] == "completed", method="notifications/tasks"
         )
         answered = await modern.request("tasks/get", {"taskId": task_id})
     about = ended["params"].pop("_meta")
@@ -55,9 +55,9 @@ async def test_a_task_notification_equals_the_tasks_get_result(house: TasksHarne
 
 @pytest.mark.requirement("R30")
 @pytest.mark.requirement("R25")
-async def test_only_the_callers_own_tasks_are_accepted(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, _ = await house.start_task()
-    theirs, _ = await house.start_task(principal="bob")
+async def test_only_the_callers_own_tasks_are_accepted(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await harness.start_task()
+    theirs, _ = await harness.start_task(principal="bob")
     assert await read_acknowledged(modern, {"taskIds": [theirs, UNKNOWN, task_id, "nonsense", task_id]}) == {
         "taskIds": [task_id]
     }
@@ -65,8 +65,8 @@ async def test_only_the_callers_own_tasks_are_accepted(house: TasksHarness, mode
 
 
 @pytest.mark.must("M21")
-async def test_a_subscription_to_tasks_requires_the_extension(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, _ = await house.start_task()
+async def test_a_subscription_to_tasks_requires_the_extension(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await harness.start_task()
     async with modern.open_subscription({"taskIds": [task_id]}, declare={}) as stream:
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await stream.read_response()
@@ -75,13 +75,13 @@ async def test_a_subscription_to_tasks_requires_the_extension(house: TasksHarnes
 
 
 async def test_a_failed_subscription_stream_ends_with_a_retryable_error(
-    house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
+    harness: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(*_: object) -> Json:
         raise Unavailable("The store cannot be read.")
 
     monkeypatch.setattr(subscriptions, "build_detailed_task", unavailable)
-    task_id, _ = await house.start_task()
+    task_id, _ = await harness.start_task()
     async with modern.open_subscription({"taskIds": [task_id]}) as stream:
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await stream.read_response()
@@ -97,17 +97,17 @@ async def test_a_filter_that_is_no_list_of_strings_is_refused(modern: ModernClie
 
 
 async def test_a_stream_accepts_a_limited_number_of_tasks(
-    house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
+    harness: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "STREAM_SUBSCRIPTIONS_MAX", 1)
-    first, _ = await house.start_task()
-    second, _ = await house.start_task()
+    first, _ = await harness.start_task()
+    second, _ = await harness.start_task()
     assert await read_acknowledged(modern, {"taskIds": [first, second]}) == {"taskIds": [first]}
 
 
 @pytest.mark.requirement("R15")
-async def test_a_change_of_a_calls_resource_is_notified(house: TasksHarness, modern: ModernClient) -> None:
-    task_id, task = await house.start_task()
+async def test_a_change_of_a_calls_resource_is_notified(harness: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await harness.start_task()
     uri = f"ringback://calls/{task_id}"
     async with modern.open_subscription({"resourceSubscriptions": [uri]}) as stream:
         first = await stream.read_message()
@@ -119,37 +119,37 @@ async def test_a_change_of_a_calls_resource_is_notified(house: TasksHarness, mod
 
 
 @pytest.mark.requirement("R25")
-async def test_a_subscription_to_a_foreign_calls_resource_is_refused(house: TasksHarness) -> None:
-    task_id, _ = await house.start_task()
-    bob = await house.make_modern_client("bob")
+async def test_a_subscription_to_a_foreign_calls_resource_is_refused(harness: TasksHarness) -> None:
+    task_id, _ = await harness.start_task()
+    bob = await harness.make_modern_client("bob")
     assert await read_acknowledged(bob, {"resourceSubscriptions": [f"ringback://calls/{task_id}"]}) == {}
 
 
-async def test_a_change_of_an_upstreams_resource_is_notified(house: TasksHarness) -> None:
-    modern = await house.make_modern_client(upstream="notes")
+async def test_a_change_of_an_upstreams_resource_is_notified(harness: TasksHarness) -> None:
+    modern = await harness.make_modern_client(upstream="notes")
     async with modern.open_subscription({"resourceSubscriptions": [NOTE_URI]}) as stream:
         first = await stream.read_message()
         assert first["params"]["notifications"] == {"resourceSubscriptions": [NOTE_URI]}
-        await house.notes.publish_resource_change()
+        await harness.notes.publish_resource_change()
         assert (await stream.read_message(UPDATED))["params"]["uri"] == NOTE_URI
-    await house.notes.wait_until(lambda: not house.notes.subscribed)
+    await harness.notes.wait_until(lambda: not harness.notes.subscribed)
 
 
-async def test_the_joined_endpoint_notifies_resource_and_list_changes(house: TasksHarness) -> None:
-    joined = ModernClient(house.http, f"{house.url}/mcp", await house.get_api_key("alice"))
+async def test_the_joined_endpoint_notifies_resource_and_list_changes(harness: TasksHarness) -> None:
+    joined = ModernClient(harness.http, f"{harness.url}/mcp", await harness.get_api_key("alice"))
     async with joined.open_subscription(
         {"resourceSubscriptions": [NOTE_URI, "note://no"], "toolsListChanged": True}
     ) as stream:
         first = await stream.read_message()
         assert first["params"]["notifications"] == {"resourceSubscriptions": [NOTE_URI], "toolsListChanged": True}
-        await house.notes.publish_resource_change()
-        await house.notes.publish_list_changes()
-        told = {(await stream.read_message())["method"] for _ in range(2)}
-    assert told == {UPDATED, "notifications/tools/list_changed"}
+        await harness.notes.publish_resource_change()
+        await harness.notes.publish_list_changes()
+        returned = {(await stream.read_message())["method"] for _ in range(2)}
+    assert returned == {UPDATED, "notifications/tools/list_changed"}
 
 
 async def test_a_resource_that_the_upstream_does_not_notify_is_refused(
-    house: TasksHarness, modern: ModernClient, session: LegacyClientSession
+    harness: TasksHarness, modern: ModernClient, session: LegacyClientSession
 ) -> None:
     assert await read_acknowledged(modern, {"resourceSubscriptions": [NOTE_URI]}) == {}
     with pytest.raises(JsonRpcErrorResponse):
@@ -169,20 +169,20 @@ async def test_a_stream_ends_with_an_error_when_the_service_stops(tmp_path: Path
     assert (ended["resultType"], ended["_meta"][SUBSCRIPTION]) == ("complete", subscription)
 
 
-async def test_list_changes_are_sent_to_subscribers(house: TasksHarness) -> None:
-    modern = await house.make_modern_client(upstream="notes")
+async def test_list_changes_are_sent_to_subscribers(harness: TasksHarness) -> None:
+    modern = await harness.make_modern_client(upstream="notes")
     async with modern.open_subscription({"resourcesListChanged": True, "promptsListChanged": False}) as stream:
         first = await stream.read_message()
         assert first["params"]["notifications"] == {"resourcesListChanged": True}
-        await house.notes.publish_list_changes()
+        await harness.notes.publish_list_changes()
         assert (await stream.read_message())["method"] == "notifications/resources/list_changed"
 
 
 @pytest.mark.requirement("R15")
 async def test_a_session_can_subscribe_to_the_resource_of_a_call(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.start_task()
+    task_id, task = await harness.start_task()
     uri = f"ringback://calls/{task_id}"
     async with session.open_event_stream() as stream:
         assert await session.request("resources/subscribe", {"uri": uri}) == {}
@@ -191,29 +191,29 @@ async def test_a_session_can_subscribe_to_the_resource_of_a_call(
 
 
 async def test_a_session_can_subscribe_to_an_upstreams_resource_and_unsubscribe(
-    house: TasksHarness,
+    harness: TasksHarness,
 ) -> None:
-    async with house.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
+    async with harness.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
         await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await house.notes.publish_resource_change()
+        await harness.notes.publish_resource_change()
         assert (await stream.read_message(UPDATED))["params"]["uri"] == NOTE_URI
         assert await session.request("resources/unsubscribe", {"uri": NOTE_URI}) == {}
-        await house.notes.wait_until(lambda: not house.notes.subscribed)
+        await harness.notes.wait_until(lambda: not harness.notes.subscribed)
         assert await session.request("resources/unsubscribe", {"uri": NOTE_URI}) == {}
 
 
-async def test_a_session_that_ends_leaves_no_subscription(house: TasksHarness) -> None:
-    async with house.open_legacy_session(upstream="notes") as session:
+async def test_a_session_that_ends_leaves_no_subscription(harness: TasksHarness) -> None:
+    async with harness.open_legacy_session(upstream="notes") as session:
         await session.request("resources/subscribe", {"uri": NOTE_URI})
-        assert house.notes.subscribed == [NOTE_URI]
-    await house.notes.wait_until(lambda: not house.notes.subscribed)
+        assert harness.notes.subscribed == [NOTE_URI]
+    await harness.notes.wait_until(lambda: not harness.notes.subscribed)
 
 
 @pytest.mark.requirement("R25")
 async def test_foreign_and_unknown_resources_cannot_be_subscribed(
-    house: TasksHarness, session: LegacyClientSession
+    harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    theirs, _ = await house.start_task(principal="bob")
+    theirs, _ = await harness.start_task(principal="bob")
     for call_id in (theirs, UNKNOWN):
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await session.request("resources/subscribe", {"uri": f"ringback://calls/{call_id}"})
@@ -221,11 +221,11 @@ async def test_foreign_and_unknown_resources_cannot_be_subscribed(
 
 
 async def test_the_subscriptions_of_a_session_are_limited(
-    house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
+    harness: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_notifications, "SESSION_PUBLISHERS_MAX", 2)
-    first, _ = await house.start_task()
-    second, _ = await house.start_task()
+    first, _ = await harness.start_task()
+    second, _ = await harness.start_task()
     await session.request("resources/subscribe", {"uri": f"ringback://calls/{first}"})
     with pytest.raises(JsonRpcErrorResponse, match="Unsubscribe"):
         await session.request("resources/subscribe", {"uri": f"ringback://calls/{second}"})
@@ -233,17 +233,17 @@ async def test_the_subscriptions_of_a_session_are_limited(
     await session.request("resources/subscribe", {"uri": f"ringback://calls/{second}"})
 
 
-async def test_a_session_gets_list_change_notifications(house: TasksHarness) -> None:
-    async with house.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
+async def test_a_session_gets_list_change_notifications(harness: TasksHarness) -> None:
+    async with harness.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
         await session.request("ping", {})  # earlier notifications of the session have arrived by then
-        await house.notes.publish_list_changes()
-        told = {(await stream.read_message())["method"] for _ in range(2)}
-    assert told == {"notifications/tools/list_changed", "notifications/resources/list_changed"}
+        await harness.notes.publish_list_changes()
+        returned = {(await stream.read_message())["method"] for _ in range(2)}
+    assert returned == {"notifications/tools/list_changed", "notifications/resources/list_changed"}
 
 
-async def test_streams_count_against_the_principals_quota(house: TasksHarness, modern: ModernClient) -> None:
+async def test_streams_count_against_the_principals_quota(harness: TasksHarness, modern: ModernClient) -> None:
     async def open_streams() -> int:
-        return (await house.ringback.app.services.insights.get_status(OPERATOR)).open_streams
+        return (await harness.ringback.app.services.insights.get_status(OPERATOR)).open_streams
 
     async def all_closed() -> bool:
         return await open_streams() == 0

@@ -32,8 +32,8 @@ async def curl(url: str, body: dict[str, Any], *headers: str) -> tuple[int, dict
     out, _ = await process.communicate()
     head, _, content = out.decode().partition("\r\n\r\n")
     status, *lines = head.split("\r\n")
-    told = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return int(status.split()[1]), told, _answer(content)
+    returned = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return int(status.split()[1]), returned, _answer(content)
 
 
 def _answer(content: str) -> dict[str, Any]:

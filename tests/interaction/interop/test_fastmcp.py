@@ -125,8 +125,8 @@ async def test_a_question_of_a_fastmcp_server_reaches_a_fastmcp_client(reports: 
     async with open_client(reports) as client:
         painted = await client.call_tool("paint")
         task = await call_tool_task(client, "paint")
-        asked = await task.wait(state="input_required", timeout=WAIT_SECONDS)
+        requested = await task.wait(state="input_required", timeout=WAIT_SECONDS)
         again = await task
 
-    assert asked.status == "input_required"
+    assert requested.status == "input_required"
     assert (text(painted), text(again)) == ("painted blue", "painted blue")

@@ -50,7 +50,7 @@ async def test_esc_while_the_npm_client_waits_ends_the_call_upstream(street: Gat
     process = await run_npm_client(street.gateway_url, mode, "wait")
     await asyncio.wait_for(street.upstream.wait_until_held(), WAIT_SECONDS)
 
-    seen = await parse_output(process, b"inside\n")
+    observed = await parse_output(process, b"inside\n")
 
-    assert seen["given"] == "given up"
+    assert observed["given"] == "given up"
     await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)

@@ -54,8 +54,8 @@ async def _outcome(client: Client, name: str) -> Any:
 
 
 def comparable_json(model: Any) -> dict[str, Any]:
-    told: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return told
+    returned: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return returned
 
 
 @pytest.mark.requirement("R28")
@@ -146,7 +146,7 @@ async def test_both_eras_advertise_that_calls_can_be_resumed(street: GatewayChai
     async with open_client(street.gateway_url, "legacy") as client:
         experimental = client.server_capabilities.experimental or {}
 
-    for told in (extensions["ringback/resume"], experimental["ringback/resume"]):
-        assert told["resumable"] is True
-        assert told["ttlMs"] > 0
-        assert told["resumeUrl"].endswith("/v1/resume")
+    for returned in (extensions["ringback/resume"], experimental["ringback/resume"]):
+        assert returned["resumable"] is True
+        assert returned["ttlMs"] > 0
+        assert returned["resumeUrl"].endswith("/v1/resume")

@@ -95,14 +95,14 @@ async def call_as_fastmcp_task(doors: SlowToolEndpoints, url: str) -> Answer:
 @pytest.mark.requirement("R14")
 @pytest.mark.requirement("R28")
 async def test_every_client_gets_the_result_that_it_gets_without_ringback(doors: SlowToolEndpoints) -> None:
-    asked = [
+    requested = [
         *(call_with_sdk(url, mode) for url in (doors.direct, doors.inline_url) for mode in MODES),
         *(resume_with_sdk(doors, mode) for mode in MODES),
         *(call_with_fastmcp(url) for url in (doors.direct, doors.inline_url, doors.task_url)),
         *(call_as_fastmcp_task(doors, url) for url in (doors.inline_url, doors.task_url)),
     ]
     async with asyncio.timeout(INLINE_WAIT_SECONDS):
-        expected, *others = await asyncio.gather(*asked)
+        expected, *others = await asyncio.gather(*requested)
 
     assert expected[1] is not None
     assert others == [expected] * len(others)

@@ -1,4 +1,4 @@
-"""A whole service with two principals. What one of them owns, the other must never learn of."""
+"""A whole service with two principals, who must not see each other's resources."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -28,5 +28,5 @@ async def bob(service: ServiceUnderTest) -> httpx.AsyncClient:
 
 @pytest.fixture
 def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wait looks again by itself: what ends it in time was rung, on a busy machine too."""
+    """No long poll reads the store without a signal, so a wait that ends in time was woken, also on a busy machine."""
     monkeypatch.setattr(waiting, "POLL_INTERVAL_SECONDS", waiting.LONG_POLL_SECONDS_MAX)

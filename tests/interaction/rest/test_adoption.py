@@ -1,4 +1,4 @@
-"""Tasks that somebody started upstream, followed as calls: the whole service, and a real MCP server with tasks."""
+"""Adopted tasks: the whole service against a real MCP server with tasks."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.requirement("R29")
 
 @asynccontextmanager
 async def serving_task_upstream(folder: Path) -> AsyncGenerator[tuple[TaskUpstream, RunningApplication]]:
-    stage = TaskUpstream()
-    async with serving(stage.app()) as server, running_application(folder, make_http_config(server.url)) as ringback:
-        yield stage, ringback
+    upstream = TaskUpstream()
+    async with serving(upstream.app()) as server, running_application(folder, make_http_config(server.url)) as ringback:
+        yield upstream, ringback
 
 
-def start_upstream_task(stage: TaskUpstream, task_id: str = "task-1") -> UpstreamTask:
-    """A task that somebody started without Ringback."""
-    task = stage.tasks[task_id] = UpstreamTask(task_id, stage)
+def start_upstream_task(upstream: TaskUpstream, task_id: str = "task-1") -> UpstreamTask:
+    """A task that another client started without Ringback."""
+    task = upstream.tasks[task_id] = UpstreamTask(task_id, upstream)
     return task
 
 
@@ -41,44 +41,44 @@ async def make_adopter_client(ringback: RunningApplication, principal: str, **ke
 
 
 async def test_the_end_of_an_adopted_task_sends_a_callback(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback), serving_callbacks() as phone:
-        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
+    async with serving_task_upstream(tmp_path) as (upstream, ringback), serving_callbacks() as receiver:
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
         adopted = await alice.adopt(
             "stage",
             task.id,
             tool="work",
             correlation_id="c1",
             client_session_id="s1",
-            callback={"url": phone.url, "secret": SECRET},
+            callback={"url": receiver.url, "secret": SECRET},
         )
-        await stage.wait_until(lambda: stage.count_requests("tasks/get") >= 2)
+        await upstream.wait_until(lambda: upstream.count_requests("tasks/get") >= 2)
         task.complete_task("done")
-        callback = await phone.wait_for_callback("c1")
+        callback = await receiver.wait_for_callback("c1")
         resumed = await alice.resume(str(callback.data["resume_token"]))
 
     assert (adopted.call.status, adopted.call.tool, len(adopted.webhooks)) == ("working", "work", 1)
     assert (callback.data["call_id"], callback.data["outcome"]) == (adopted.call.id, "result")
     assert (callback.data["upstream"], callback.data["client_session_id"]) == ("stage", "s1")
     assert resumed.result == {"content": [{"type": "text", "text": "done"}], "isError": False}
-    assert stage.side_effects == []
+    assert upstream.side_effects == []
 
 
 async def test_a_task_that_has_ended_is_adopted_with_its_result(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback):
-        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
         task.complete_task("done")
         adopted = await alice.adopt("stage", task.id)
         call = await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
     assert (call.outcome, call.tool) == ("result", "(unknown)")
 
 
-async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback):
-        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
+async def test_adopting_a_task_again_returns_the_same_call_also_after_its_end(tmp_path: Path) -> None:
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
         first, *others = await asyncio.gather(*[alice.adopt("stage", task.id) for _ in range(5)])
         task.complete_task("done")
         await alice.wait(first.call.id, timeout_seconds=WAIT_SECONDS)
-        del stage.tasks[task.id]
+        del upstream.tasks[task.id]
         late = await alice.adopt("stage", task.id)
         with pytest.raises(Conflict, match="Register a webhook"):
             await alice.adopt("stage", task.id, callback={"url": "https://agent.example/callback"})
@@ -86,12 +86,12 @@ async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path:
     assert (late.call.id, late.call.outcome) == (first.call.id, "result")
 
 
-async def test_a_task_of_a_call_that_was_started_here_is_that_call(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback):
+async def test_adopting_the_task_of_a_started_call_returns_that_call(tmp_path: Path) -> None:
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
         alice = await make_adopter_client(ringback, "alice")
         started = await alice.start_call("stage", "work")
-        task = await stage.wait_for_task(1)
-        await stage.wait_until(lambda: stage.count_requests("tasks/get") >= 1)
+        task = await upstream.wait_for_task(1)
+        await upstream.wait_until(lambda: upstream.count_requests("tasks/get") >= 1)
         adopted = await alice.adopt("stage", task.id)
     assert adopted.call.id == started.call.id
 
@@ -99,16 +99,16 @@ async def test_a_task_of_a_call_that_was_started_here_is_that_call(tmp_path: Pat
 @pytest.mark.requirement("R25")
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
 async def test_a_foreign_task_gets_the_error_of_an_unknown_one(tmp_path: Path, *, ended: bool) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback):
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
         alice, bob = await make_adopter_client(ringback, "alice"), await make_adopter_client(ringback, "bob")
-        adopted = (await alice.adopt("stage", start_upstream_task(stage).id)).call
+        adopted = (await alice.adopt("stage", start_upstream_task(upstream).id)).call
         started = (await alice.start_call("stage", "work")).call
-        await stage.wait_until(lambda: len(stage.tasks) == 2 and stage.count_requests("tasks/get") >= 3)
+        await upstream.wait_until(lambda: len(upstream.tasks) == 2 and upstream.count_requests("tasks/get") >= 3)
         if ended:
-            for task in stage.tasks.values():
+            for task in upstream.tasks.values():
                 task.complete_task("done")
             await asyncio.gather(*[alice.wait(call.id, timeout_seconds=WAIT_SECONDS) for call in (adopted, started)])
-        answers = [await adoption_error(bob, task_id) for task_id in (*stage.tasks, "task-9")]
+        answers = [await adoption_error(bob, task_id) for task_id in (*upstream.tasks, "task-9")]
         seen = [call async for call in bob.calls()]
     assert len(answers) == 3
     assert {(problem.status, problem.type, problem.title, str(problem)) for problem in answers} == {
@@ -124,55 +124,55 @@ async def adoption_error(client: RingbackClient, task_id: str) -> NotFound:
 
 
 async def test_a_question_of_an_adopted_task_reaches_its_adopter(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback):
-        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
         adopted = await alice.adopt("stage", task.id)
         task.request_input("sure")
 
-        async def asked() -> bool:
+        async def needs_input() -> bool:
             return (await alice.call(adopted.call.id)).status == "input_required"
 
-        await wait_until(asked)
+        await wait_until(needs_input)
     assert task.cancels == 0
     assert ACCEPTED_ANSWER not in task.answers.values()
 
 
-async def test_adopting_takes_the_scope_adopt(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback):
+async def test_adopting_needs_the_scope_adopt(tmp_path: Path) -> None:
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
         agent = await ringback.create_agent_client("alice")
         with pytest.raises(Forbidden, match="adopt"):
-            await agent.adopt("stage", start_upstream_task(stage).id)
-    assert stage.count_requests("tasks/get") == 0
+            await agent.adopt("stage", start_upstream_task(upstream).id)
+    assert upstream.count_requests("tasks/get") == 0
 
 
 @pytest.mark.requirement("R25")
 async def test_an_upstream_that_a_key_may_not_see_is_unknown(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, ringback):
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
         limited = await make_adopter_client(ringback, "alice", upstreams=frozenset({"other"}))
-        task = start_upstream_task(stage)
+        task = start_upstream_task(upstream)
         refusals: list[str] = []
-        for upstream in ("stage", "nowhere"):
+        for name in ("stage", "nowhere"):
             with pytest.raises(InvalidRequest) as refusal:
-                await limited.adopt(upstream, task.id)
+                await limited.adopt(name, task.id)
             refusals.append(f"{refusal.value.type} {refusal.value}")
     assert len(set(refusals)) == 1
     assert refusals[0].startswith("/problems/unknown-upstream")
-    assert stage.count_requests("tasks/get") == 0
+    assert upstream.count_requests("tasks/get") == 0
 
 
-async def test_an_upstream_without_tasks_says_so(tmp_path: Path) -> None:
+async def test_adoption_from_an_upstream_without_tasks_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with (
         serving(ControlledUpstream().app()) as server,
         running_application(tmp_path, make_http_config(server.url)) as ringback,
     ):
         alice = await make_adopter_client(ringback, "alice")
-        with pytest.raises(InvalidRequest, match="no tasks that could be adopted"):
+        with pytest.raises(InvalidRequest, match="does not support tasks"):
             await alice.adopt("stage", "task-1")
 
 
 async def test_an_unreachable_upstream_refuses_an_adoption(tmp_path: Path) -> None:
-    async with serving_task_upstream(tmp_path) as (stage, _):
-        start_upstream_task(stage)
+    async with serving_task_upstream(tmp_path) as (upstream, _):
+        start_upstream_task(upstream)
     away = make_http_config("http://127.0.0.1:1/mcp")
     async with running_application(tmp_path, away, connect_patience_seconds=0.1) as ringback:
         _, key = await ringback.app.services.api_keys.create_key(
@@ -189,10 +189,13 @@ async def test_an_unreachable_upstream_refuses_an_adoption(tmp_path: Path) -> No
 
 @pytest.mark.requirement("R28")
 async def test_a_legacy_task_can_be_adopted(tmp_path: Path) -> None:
-    stage = LegacyUpstream(bound=False)
-    async with serving(stage.app()) as server, running_application(tmp_path, make_http_config(server.url)) as ringback:
+    upstream = LegacyUpstream(bound=False)
+    async with (
+        serving(upstream.app()) as server,
+        running_application(tmp_path, make_http_config(server.url)) as ringback,
+    ):
         alice = await make_adopter_client(ringback, "alice")
-        task = stage.tasks["task-1"] = LegacyTask("task-1", session=None, ttl=60_000)
+        task = upstream.tasks["task-1"] = LegacyTask("task-1", session=None, ttl=60_000)
         adopted = await alice.adopt("stage", task.id)
         again = await alice.adopt("stage", task.id)
         task.end_task()
@@ -201,4 +204,4 @@ async def test_a_legacy_task_can_be_adopted(tmp_path: Path) -> None:
             await alice.adopt("stage", "task-9")
     assert again.call.id == adopted.call.id
     assert call.outcome == "result"
-    assert stage.effects == []
+    assert upstream.effects == []

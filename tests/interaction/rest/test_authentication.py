@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do."""
+"""Authentication and scopes of every operation."""
 
 import re
 from pathlib import Path
@@ -57,7 +57,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-def test_every_operation_with_an_owner_is_tried_here() -> None:
+def test_every_authenticated_operation_is_covered_here() -> None:
     described = {
         (method.upper(), _shape(path))
         for path, operations in create_documented_app().openapi()["paths"].items()
@@ -72,12 +72,12 @@ def _shape(path: str) -> str:
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
-async def test_without_a_key_nothing_is_answered_or_read(
+async def test_a_request_without_a_key_is_rejected_before_its_body_is_read(
     service: ServiceUnderTest, method: str, path: str, scope: Scope
 ) -> None:
-    nobody = await service.create_anonymous_client()
+    anonymous = await service.create_anonymous_client()
 
-    answer = await nobody.request(method, path, content=b"this is not even JSON")
+    answer = await anonymous.request(method, path, content=b"this is not even JSON")
 
     assert answer.status_code == 401
     assert method == "HEAD" or answer.json()["type"] == "/problems/unauthenticated"
@@ -95,7 +95,7 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
 
     refused = await without.request(method, path, json=body)
     if path.endswith("/stream"):
-        service.services.lifecycle.begin_shutdown()  # a stream that is let in would go on
+        service.services.lifecycle.begin_shutdown()  # so that an accepted stream ends
     allowed = await only.request(method, path, json=body)
 
     assert refused.status_code == 403
@@ -103,7 +103,7 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
     assert allowed.status_code in {200, 201, 202, 404}
 
 
-async def test_a_callback_along_with_a_call_takes_the_scope_of_a_webhook(service: ServiceUnderTest) -> None:
+async def test_a_call_with_a_callback_needs_the_scope_webhooks(service: ServiceUnderTest) -> None:
     body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
     starter = await service.create_client("alice", scopes=frozenset({Scope.CALLS}))
     both = await service.create_client("alice", scopes=frozenset({Scope.CALLS, Scope.WEBHOOKS}))
@@ -120,18 +120,18 @@ async def test_a_callback_along_with_a_call_takes_the_scope_of_a_webhook(service
     "header", ["", "Bearer", "Bearer ", "Basic YWxpY2U6", "Bearer rbk_unknown", "Bearer not-a-key", "rbk_x"]
 )
 async def test_an_unknown_key_is_refused(service: ServiceUnderTest, header: str) -> None:
-    nobody = await service.create_anonymous_client(headers={"Authorization": header})
+    anonymous = await service.create_anonymous_client(headers={"Authorization": header})
 
-    assert (await nobody.get("/v1/calls")).status_code == 401
+    assert (await anonymous.get("/v1/calls")).status_code == 401
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
 async def test_the_scheme_may_be_spelt_in_any_case(service: ServiceUnderTest, scheme: str) -> None:
-    somebody = await service.create_anonymous_client(
+    other = await service.create_anonymous_client(
         headers={"Authorization": f"{scheme} {await service.create_api_key('alice')}"}
     )
 
-    assert (await somebody.get("/v1/calls")).status_code == 200
+    assert (await other.get("/v1/calls")).status_code == 200
 
 
 async def test_a_revoked_key_is_refused_at_once(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
@@ -152,11 +152,9 @@ async def test_two_keys_of_one_principal_see_the_same(service: ServiceUnderTest,
 
 async def test_with_authentication_off_all_clients_are_one_principal(tmp_path: Path) -> None:
     async with running_service(tmp_path, auth="off") as service:
-        nobody = await service.create_anonymous_client()
-        somebody = await service.create_anonymous_client(
-            headers={"Authorization": "Bearer whatever"}, base_url=PUBLIC_URL
-        )
+        anonymous = await service.create_anonymous_client()
+        other = await service.create_anonymous_client(headers={"Authorization": "Bearer whatever"}, base_url=PUBLIC_URL)
 
-        call_id = (await nobody.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        call_id = (await anonymous.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
 
-        assert (await somebody.get(f"/v1/calls/{call_id}")).status_code == 200
+        assert (await other.get(f"/v1/calls/{call_id}")).status_code == 200

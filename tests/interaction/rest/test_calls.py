@@ -1,4 +1,4 @@
-"""Starting calls, looking at them, taking their results, ending them."""
+"""Calls over REST: start, read, list, cancel; results."""
 
 import hashlib
 
@@ -18,7 +18,7 @@ async def start(client: httpx.AsyncClient, **over: object) -> str:
     return answer.json()["call"]["id"]
 
 
-async def test_a_started_call_is_answered_at_once_with_where_to_find_it(alice: httpx.AsyncClient) -> None:
+async def test_a_start_returns_at_once_with_the_location_of_the_call(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/calls", json=CALL_BODY)
 
     assert answer.status_code == 202
@@ -29,7 +29,7 @@ async def test_a_started_call_is_answered_at_once_with_where_to_find_it(alice: h
 
 
 @pytest.mark.requirement("R19")
-async def test_the_clients_own_ids_come_back_with_the_call(alice: httpx.AsyncClient) -> None:
+async def test_a_call_shows_the_ids_that_its_client_chose(alice: httpx.AsyncClient) -> None:
     call = (await alice.get(f"/v1/calls/{await start(alice)}")).json()
 
     assert (call["client_session_id"], call["correlation_id"]) == ("session-1", "report-1")
@@ -52,7 +52,7 @@ async def test_a_call_lists_the_webhooks_that_get_its_callback(alice: httpx.Asyn
     assert "hint" not in started
 
 
-async def test_an_inline_callback_shows_its_generated_secret_this_once(
+async def test_the_generated_secret_of_a_callback_is_shown_once(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     callback = {"url": CALLBACK_URL, "correlation_id": "inbox-3"}
@@ -76,7 +76,9 @@ async def test_a_client_supplied_secret_is_not_returned(alice: httpx.AsyncClient
     assert "whsec_" not in started.text
 
 
-async def test_the_result_is_handed_out_byte_for_byte(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_result_has_the_same_bytes_as_the_stored_one(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     call_id = await start(alice)
     await service.finish_call(call_id)
 
@@ -102,7 +104,7 @@ async def test_a_result_that_the_client_has_is_not_sent_again(
     assert (other.status_code, other.content) == (200, RESULT)
 
 
-async def test_a_result_that_is_not_there_yet_says_how_to_wait_for_it(alice: httpx.AsyncClient) -> None:
+async def test_a_missing_result_is_refused_with_how_to_wait_for_it(alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
 
     answer = await alice.get(f"/v1/calls/{call_id}/result")
@@ -126,7 +128,7 @@ async def test_a_call_that_failed_says_why_and_has_no_result(
 
 
 @pytest.mark.requirement("R33")
-async def test_the_upstreams_own_error_is_shown_as_it_came(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_the_error_of_an_upstream_is_shown_unchanged(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
     error = {"code": -32001, "message": "no such repository", "data": {"path": "/srv/repo"}}
     await service.finish_call(call_id, completion_from_upstream_error(error))
@@ -172,9 +174,9 @@ async def test_cancelling_a_running_call_requests_its_cancellation(
     call_id = await start(alice)
     await service.mark_dispatched(call_id)
 
-    asked = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
+    cancelling = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
 
-    assert (asked["status"], asked["cancel_requested"]) == ("working", True)
+    assert (cancelling["status"], cancelling["cancel_requested"]) == ("working", True)
 
 
 async def test_cancelling_an_ended_call_changes_nothing(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
@@ -187,7 +189,7 @@ async def test_cancelling_an_ended_call_changes_nothing(service: ServiceUnderTes
 
 
 @pytest.mark.requirement("R13")
-async def test_calls_are_found_by_what_only_their_client_knows(
+async def test_calls_are_found_by_the_ids_that_their_client_chose(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     first = await start(alice, client_session_id="session-1", correlation_id="a")
@@ -222,7 +224,7 @@ async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient)
     assert {call_id for page in pages for call_id in page} == started
 
 
-async def test_a_filter_that_matches_nothing_comes_to_its_end_over_empty_pages(
+async def test_a_list_whose_filter_matches_nothing_ends_after_empty_pages(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.paging.ROWS_SCANNED_MAX", 3)
@@ -240,7 +242,7 @@ async def test_a_filter_that_matches_nothing_comes_to_its_end_over_empty_pages(
     ("policy", "trusted", "allowed"),
     [("never", True, False), ("if_safe", False, False), ("if_safe", True, True), ("always", False, True)],
 )
-async def test_whether_a_call_may_run_twice_is_judged_when_it_starts(
+async def test_the_start_of_a_call_decides_whether_it_may_run_twice(
     service: ServiceUnderTest,
     alice: httpx.AsyncClient,
     monkeypatch: pytest.MonkeyPatch,
@@ -259,7 +261,7 @@ async def test_whether_a_call_may_run_twice_is_judged_when_it_starts(
     assert (await alice.get(f"/v1/calls/{read}")).json()["rerun_policy"] == policy
 
 
-async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_read(
+async def test_during_a_shutdown_new_calls_are_refused_and_existing_ones_can_be_read(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     call_id = await start(alice)
@@ -272,7 +274,7 @@ async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_r
     assert (await alice.get(f"/v1/calls/{call_id}")).status_code == 200
 
 
-async def test_a_full_disk_is_an_answer_and_nothing_is_started(
+async def test_a_full_disk_gives_an_error_response_and_starts_nothing(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     service.store.refusals = FOREVER

@@ -1,4 +1,4 @@
-"""The file with the upstreams is read again while the service runs, and what becomes of the calls that are there."""
+"""A reload of the upstreams' configuration while calls are queued or running."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, serving
 
 
 class ConfigFile:
-    """An mcpServers file, and how the service reads it."""
+    """An mcpServers file and the application that reads it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class ConfigFile:
 
 @asynccontextmanager
 async def running_with_file(file: ConfigFile, folder: Path, **options: Any) -> AsyncGenerator[RunningApplication]:
-    # A call whose handle is just being kept is not cut off.
+    # Do not interrupt a call while its handle is being stored.
     async with running_application(
         folder, *file.read(), read_configs=file.read, drain_seconds=WAIT_SECONDS, **options
     ) as ringback:
@@ -72,11 +72,11 @@ async def test_calls_run_through_a_reload_and_new_ones_go_where_the_file_says(tm
 
 
 @pytest.mark.requirement("R28")
-async def test_calls_that_are_queued_when_their_upstream_is_removed_wait_until_it_is_there_again(
+async def test_queued_calls_of_a_removed_upstream_wait_until_it_is_configured_again(
     tmp_path: Path,
 ) -> None:
     stage, file, clock = ControlledUpstream(), ConfigFile(tmp_path / "mcp.json"), OffsetClock()
-    clock.stop()  # until the upstream is gone, so that this is what the call waits for when its time is up
+    clock.stop()  # until the upstream is removed, so that the call waits for it when its deadline comes
     async with serving(stage.app()) as server:
         file.write(stage="http://127.0.0.1:1/mcp")
         async with running_with_file(file, tmp_path, environment=Environment(clock=clock)) as ringback:
@@ -99,7 +99,7 @@ async def test_calls_that_are_queued_when_their_upstream_is_removed_wait_until_i
 
 
 @pytest.mark.requirement("R28")
-async def test_a_call_with_a_handle_is_found_again_by_a_service_that_starts_with_another_file(tmp_path: Path) -> None:
+async def test_a_call_with_a_handle_is_resumed_by_a_service_with_another_configuration(tmp_path: Path) -> None:
     stage, file = TaskUpstream(), ConfigFile(tmp_path / "mcp.json")
     async with serving(stage.app()) as before, serving(stage.app()) as after:
         file.write(stage=before.url)
@@ -116,7 +116,7 @@ async def test_a_call_with_a_handle_is_found_again_by_a_service_that_starts_with
     assert len(stage.side_effects) == 1
 
 
-async def test_a_file_that_cannot_be_used_changes_nothing_and_says_why(tmp_path: Path) -> None:
+async def test_an_invalid_configuration_changes_nothing_and_is_reported(tmp_path: Path) -> None:
     file = ConfigFile(tmp_path / "mcp.json")
     async with serving(ControlledUpstream().app()) as server:
         file.write(stage=server.url)

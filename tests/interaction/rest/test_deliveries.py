@@ -1,4 +1,4 @@
-"""Deliveries: what was sent to whom, and what came of it."""
+"""Deliveries over REST: list them and read their attempts."""
 
 import httpx
 
@@ -14,7 +14,9 @@ async def delivered(service: ServiceUnderTest, client: httpx.AsyncClient, *, web
     return [delivery["id"] for delivery in (await client.get("/v1/deliveries")).json()["deliveries"]]
 
 
-async def test_a_delivery_is_listed_with_all_it_belongs_to(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_listed_delivery_names_its_webhook_event_and_call(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     await delivered(service, alice)
     (event,) = (await alice.get("/v1/events")).json()["events"]
     (webhook,) = (await alice.get("/v1/webhooks")).json()["webhooks"]

@@ -1,4 +1,4 @@
-"""`when` over REST: said at registration, shown, changed; `hears` says what it means."""
+"""`when` over REST: registered, shown, changed, and described in `hears`."""
 
 import httpx
 import pytest
@@ -7,7 +7,7 @@ WEBHOOK = {"url": "https://agent.example/callback"}
 
 
 @pytest.mark.requirement("R22")
-async def test_a_webhook_is_always_attached_by_default_and_can_change_it(
+async def test_the_default_delivery_condition_is_always_and_can_be_changed(
     alice: httpx.AsyncClient,
 ) -> None:
     plain = (await alice.post("/v1/webhooks", json=WEBHOOK)).json()

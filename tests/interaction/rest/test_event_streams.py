@@ -1,4 +1,4 @@
-"""Events as a stream: what a poll shows, as it comes, for as long as somebody listens."""
+"""Event streams: the same events as in a poll, sent as they are written."""
 
 import asyncio
 import json
@@ -25,14 +25,14 @@ Frame = dict[str, str]
 
 
 class EventStreamReader:
-    """One open stream, frame by frame."""
+    """One open stream, read frame by frame."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self._lines = response.aiter_lines()
 
     async def frame(self) -> Frame:
-        """The next frame, comments included under the name of nothing."""
+        """The next frame. A comment has the empty name."""
         async with asyncio.timeout(WAIT_SECONDS):
             fields: Frame = {}
             async for line in self._lines:
@@ -43,14 +43,14 @@ class EventStreamReader:
         return fields
 
     async def event(self) -> dict[str, Any]:
-        """The next frame, which has to be an event."""
+        """The next frame, which must be an event."""
         frame = await self.frame()
         event: dict[str, Any] = json.loads(frame["data"])
         assert (frame["id"], frame["event"]) == (event["cursor"], event["name"])
         return event
 
     async def read_rest(self) -> list[Frame]:
-        """What comes until the stream ends."""
+        """All frames until the end of the stream."""
         frames: list[Frame] = []
         while frame := await self.frame():
             frames.append(frame)
@@ -85,7 +85,7 @@ async def open_stream(
         yield stream
 
 
-async def ended(service: ServiceUnderTest, client: httpx.AsyncClient, **over: str) -> str:
+async def finish_new_call(service: ServiceUnderTest, client: httpx.AsyncClient, **over: str) -> str:
     call_id = (await client.post("/v1/calls", json=CALL_BODY | over)).json()["call"]["id"]
     await service.finish_call(call_id)
     return call_id
@@ -94,10 +94,10 @@ async def ended(service: ServiceUnderTest, client: httpx.AsyncClient, **over: st
 async def test_a_stream_sends_the_log_first_and_then_new_events(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
-    past = await ended(service, alice)
+    past = await finish_new_call(service, alice)
     async with open_stream(url, key) as stream:
         first = await stream.event()
-        now = await ended(service, alice)
+        now = await finish_new_call(service, alice)
         second = await stream.event()
         polled = (await alice.get("/v1/events")).json()["events"]
 
@@ -106,10 +106,10 @@ async def test_a_stream_sends_the_log_first_and_then_new_events(
     assert [first, second] == polled
 
 
-async def test_a_reader_that_comes_back_goes_on_where_it_was(
+async def test_a_client_that_reconnects_continues_after_its_last_event(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
-    calls = [await ended(service, alice) for _ in range(3)]
+    calls = [await finish_new_call(service, alice) for _ in range(3)]
     async with open_stream(url, key) as stream:
         cursor = (await stream.event())["cursor"]
 
@@ -129,11 +129,11 @@ async def test_a_stream_is_filtered_as_a_poll_is(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
     async with open_stream(url, key, name="call.finished", client_session_id="session-2") as stream:
-        await ended(service, alice)
+        await finish_new_call(service, alice)
         running = (await alice.post("/v1/calls", json=CALL_BODY | {"client_session_id": "session-2"})).json()["call"]
         await service.mark_dispatched(running["id"])
         await service.record_progress(running["id"], Progress(progress=1))
-        wanted = await ended(service, alice, client_session_id="session-2")
+        wanted = await finish_new_call(service, alice, client_session_id="session-2")
 
         assert (await stream.event())["data"]["call_id"] == wanted
 
@@ -157,21 +157,21 @@ async def test_text_that_an_upstream_chose_stays_within_its_frame(
 async def test_an_expired_cursor_is_reported_before_any_event(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
-    await ended(service, alice)
+    await finish_new_call(service, alice)
     cursor = (await alice.get("/v1/events")).json()["events"][0]["cursor"]
-    await ended(service, alice)
+    await finish_new_call(service, alice)
     service.clock.advance(15 * 86400)
     await service.run_janitor()
-    last = await ended(service, alice)
+    last = await finish_new_call(service, alice)
 
     async with open_stream(url, key, last_event_id=cursor) as stream:
-        told, event = await stream.frame(), await stream.event()
+        truncated, event = await stream.frame(), await stream.event()
 
-    assert told == {"event": "truncated", "data": '{"truncated":true}'}
+    assert truncated == {"event": "truncated", "data": '{"truncated":true}'}
     assert event["data"]["call_id"] == last
 
 
-async def test_silence_is_broken_by_a_comment(
+async def test_a_stream_without_events_sends_a_comment(
     service: ServiceUnderTest, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.05)
@@ -184,7 +184,7 @@ async def test_a_stream_ends_so_that_its_key_is_checked_again(
     alice: httpx.AsyncClient, service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "FOLLOW_SECONDS_MAX", 0)
-    await ended(service, alice)
+    await finish_new_call(service, alice)
 
     answer = await alice.get(STREAM)
 
@@ -198,7 +198,7 @@ async def test_a_service_that_stops_ends_its_streams_cleanly(service: ServiceUnd
         assert [frame for frame in await stream.read_rest() if frame != {"": "still here"}] == []
 
 
-async def test_a_reader_that_has_stopped_reading_holds_up_neither_the_others_nor_the_end(
+async def test_a_client_that_stops_reading_blocks_neither_other_clients_nor_the_shutdown(
     service: ServiceUnderTest, alice: httpx.AsyncClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.server.LAST_RESPONSES_SECONDS", 1)
@@ -210,7 +210,7 @@ async def test_a_reader_that_has_stopped_reading_holds_up_neither_the_others_nor
         _, slow = await asyncio.open_connection("127.0.0.1", port, limit=1)
         slow.write(f"GET {STREAM} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n\r\n".encode())
         async with open_stream(url, key) as stream:
-            for _ in range(200):  # ten megabytes: more than the buffers between two sockets hold
+            for _ in range(200):  # ten megabytes: more than the socket buffers
                 await service.record_progress(call_id, Progress(progress=1, message=message))
             for _ in range(200):
                 assert (await stream.event())["name"] == "call.progress"
@@ -237,7 +237,7 @@ async def test_streams_are_counted_and_a_closed_one_frees_its_place(tmp_path: Pa
 
 
 @pytest.mark.parametrize("question", [{"cursor": "nonsense"}, {"cursor": "MTpjYWxsczo0Mg"}])
-async def test_a_cursor_of_nothing_is_refused_before_the_stream_begins(
+async def test_an_invalid_cursor_is_refused_before_the_stream_begins(
     alice: httpx.AsyncClient, question: dict[str, str]
 ) -> None:
     answer = await alice.get(STREAM, params=question)
@@ -245,14 +245,14 @@ async def test_a_cursor_of_nothing_is_refused_before_the_stream_begins(
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-cursor")
 
 
-async def test_a_filter_that_little_matches_is_followed_through_the_whole_log_without_waiting(
+async def test_a_stream_with_a_rare_filter_reads_the_whole_log_without_waiting(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", 3)
     monkeypatch.setattr(events, "FOLLOW_PAGE_SIZE", 2)
     for _ in range(8):
-        await ended(service, alice)
-    rare = await ended(service, alice, client_session_id="rare")
+        await finish_new_call(service, alice)
+    rare = await finish_new_call(service, alice, client_session_id="rare")
 
     async with open_stream(url, key, client_session_id="rare") as stream:
         assert (await stream.event())["data"]["call_id"] == rare
@@ -261,7 +261,7 @@ async def test_a_filter_that_little_matches_is_followed_through_the_whole_log_wi
 async def test_a_full_page_after_another_comes_without_waiting(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
-    calls = [await ended(service, alice) for _ in range(events.FOLLOW_PAGE_SIZE + 5)]
+    calls = [await finish_new_call(service, alice) for _ in range(events.FOLLOW_PAGE_SIZE + 5)]
 
     async with open_stream(url, key) as stream:
         assert [(await stream.event())["data"]["call_id"] for _ in calls] == calls

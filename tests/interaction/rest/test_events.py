@@ -1,4 +1,4 @@
-"""The event log, polled."""
+"""Polling the event log."""
 
 import httpx
 import pytest
@@ -42,7 +42,7 @@ async def test_the_log_is_read_in_order_page_by_page(service: ServiceUnderTest, 
     assert (first["has_more"], second["has_more"], third["events"]) == (True, False, [])
 
 
-async def test_a_filter_that_little_matches_is_polled_on_over_empty_pages(
+async def test_polls_with_a_rare_filter_continue_over_empty_pages(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", 3)
@@ -68,7 +68,7 @@ async def test_an_events_own_cursor_is_the_place_after_it(service: ServiceUnderT
     assert [event["data"]["call_id"] for event in rest] == calls[1:]
 
 
-async def test_events_are_filtered_by_each_of_their_names(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_events_are_filtered_by_each_of_their_ids(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     first = await finish_new_call(service, alice, client_session_id="session-1", correlation_id="a")
     second = await finish_new_call(service, alice, client_session_id="session-2", correlation_id="b")
     third = (await alice.post("/v1/calls", json=CALL_BODY | {"correlation_id": "c"})).json()["call"]["id"]

@@ -1,4 +1,4 @@
-"""What belongs to another looks exactly like what does not exist: the same bytes."""
+"""Foreign and unknown resources get responses with the same bytes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +53,7 @@ class OwnedIds:
 
 @pytest.fixture
 async def hers(service: ServiceUnderTest, alice: httpx.AsyncClient) -> OwnedIds:
-    """One of everything, and all of it Alice's."""
+    """One resource of each kind, all owned by Alice."""
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.finish_call(call)
@@ -100,13 +100,13 @@ async def test_a_malformed_id_gets_the_error_of_an_unknown_one(
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
-async def test_its_owner_does_see_it(
+async def test_the_owner_of_a_resource_can_read_it(
     alice: httpx.AsyncClient, hers: OwnedIds, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     assert (await alice.request(method, named(path, hers), json=body)).is_success
 
 
-async def test_lists_show_only_ones_own(bob: httpx.AsyncClient, hers: OwnedIds) -> None:
+async def test_lists_show_only_resources_of_the_caller(bob: httpx.AsyncClient, hers: OwnedIds) -> None:
     for path, name in [
         ("/v1/calls", "calls"),
         ("/v1/webhooks", "webhooks"),
@@ -143,7 +143,7 @@ async def test_a_foreign_webhook_gets_no_callback_for_own_calls(
     assert len(await service.read_deliveries("alice")) == 1
 
 
-async def test_a_cursor_of_anothers_log_shows_nothing_of_it(
+async def test_a_cursor_of_a_foreign_log_shows_no_foreign_events(
     service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, hers: OwnedIds
 ) -> None:
     cursor = (await alice.get("/v1/events")).json()["cursor"]

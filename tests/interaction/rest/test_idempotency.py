@@ -1,4 +1,4 @@
-"""One key, one call: however often, and however many at once."""
+"""One idempotency key starts one call, for repeated and for concurrent requests."""
 
 import asyncio
 
@@ -13,7 +13,9 @@ CONCURRENT_REQUESTS = 50
 pytestmark = pytest.mark.requirement("R13")
 
 
-async def test_fifty_at_once_with_one_key_start_one_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_fifty_concurrent_requests_with_one_key_start_one_call(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
     answers = await asyncio.gather(
         *(alice.post("/v1/calls", json=body, headers=KEY) for _ in range(CONCURRENT_REQUESTS))
@@ -26,7 +28,7 @@ async def test_fifty_at_once_with_one_key_start_one_call(service: ServiceUnderTe
     assert (service.count_rows()["calls"], service.count_rows()["webhooks"]) == (1, 1)
 
 
-async def test_a_repeated_key_gives_the_same_call_as_it_is_by_then(
+async def test_a_repeated_key_returns_the_same_call_in_its_current_state(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     first = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)

@@ -1,4 +1,4 @@
-"""Answering what a tool asks: in parts, again, late, and not for others."""
+"""Answers to a call's questions: partial, repeated, late and unauthorised ones."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Bad input gets an answer that says what to do, and leaves nothing behind."""
+"""Invalid requests get a problem document that says what to do, and write nothing."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -16,22 +16,22 @@ DEEPLY_NESTED = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "
 
 
 class ChunkedUpload:
-    """A body that is sent in pieces, and counts how many of them were taken."""
+    """A body in chunks that counts the chunks that were read."""
 
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
-        self.taken = 0
+        self.chunks_read = 0
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         for _ in range(self.pieces):
-            self.taken += 1
+            self.chunks_read += 1
             yield MEBIBYTE
 
 
 async def assert_rejected(
     service: ServiceUnderTest, client: httpx.AsyncClient, method: str, path: str, **sent: Any
 ) -> dict[str, Any]:
-    """The problem that answers the request, after making sure that nothing was left behind."""
+    """The problem document of the response, after a check that no rows were written."""
     before = service.count_rows()
     answer = await client.request(method, path, **sent)
     problem = answer.json()
@@ -110,16 +110,18 @@ async def test_ten_mebibytes_without_a_declared_length_are_stopped_at_the_limit(
     problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=JSON)
 
     assert (problem["status"], problem["type"]) == (413, "/problems/content-too-large")
-    assert upload.taken == 1
+    assert upload.chunks_read == 1
 
 
-async def test_ten_declared_mebibytes_are_not_even_begun(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_body_with_a_declared_length_of_ten_mebibytes_is_not_read(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     upload = ChunkedUpload(pieces=10)
     headers = JSON | {"Content-Length": str(10 * len(MEBIBYTE))}
     problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=headers)
 
     assert problem["status"] == 413
-    assert upload.taken == 0
+    assert upload.chunks_read == 0
 
 
 @pytest.mark.parametrize("text", [b"[]", b'"text"', b"1", b"null", b"true"])
@@ -173,7 +175,7 @@ async def test_json_that_could_not_be_written_again_is_refused(
         ({"callback": {"url": CALLBACK_URL, "correlation_id": LONG}}, "#/callback/correlation_id"),
     ],
 )
-async def test_a_wrong_member_of_a_call_is_pointed_at(
+async def test_the_error_for_a_wrong_member_of_a_call_has_its_pointer(
     service: ServiceUnderTest, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
 ) -> None:
     problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY | over)
@@ -206,7 +208,7 @@ async def test_a_wrong_member_of_a_call_is_pointed_at(
         ({"when": "never"}, "#/when"),
     ],
 )
-async def test_a_wrong_member_of_a_webhook_is_pointed_at(
+async def test_the_error_for_a_wrong_member_of_a_webhook_has_its_pointer(
     service: ServiceUnderTest, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
 ) -> None:
     problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", json={"url": CALLBACK_URL} | over)
@@ -352,7 +354,7 @@ async def test_a_wait_is_bounded(service: ServiceUnderTest, alice: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events"])
-async def test_a_cursor_is_good_for_its_own_list_only(
+async def test_a_cursor_of_another_list_is_refused(
     service: ServiceUnderTest, alice: httpx.AsyncClient, path: str
 ) -> None:
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Waiting in a request: the answer comes when there is something to say, not when the time is over."""
+"""Long polls over REST return when the state changes, not at their time limit."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.support.service import CALL_BODY, RESULT, ServiceUnderTest
 pytestmark = pytest.mark.usefixtures("only_rings")
 
 PROMPT_SECONDS = 50.0
-"""Less than a wait takes that nobody ends: what is faster was rung."""
+"""Shorter than a wait without a signal, so a faster response was woken by one."""
 LONG = 60
 
 
@@ -60,7 +60,7 @@ async def test_polling_events_wakes_at_the_first_one(service: ServiceUnderTest, 
 
 
 @pytest.mark.requirement("R14")
-async def test_a_wait_that_is_over_answers_with_what_there_is(alice: httpx.AsyncClient) -> None:
+async def test_a_wait_that_times_out_returns_the_current_state(alice: httpx.AsyncClient) -> None:
     started = await alice.post("/v1/calls", json=CALL_BODY | {"wait_seconds": 0.05})
     call_id = started.json()["call"]["id"]
     read = await alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": 0.05})
@@ -69,7 +69,7 @@ async def test_a_wait_that_is_over_answers_with_what_there_is(alice: httpx.Async
     assert (started.status_code, read.json()["status"], polled.json()["events"]) == (202, "working", [])
 
 
-async def test_a_service_that_stops_lets_those_go_who_wait(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_shutdown_ends_waiting_requests(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
         waiting = group.create_task(alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": LONG}))

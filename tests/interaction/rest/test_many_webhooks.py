@@ -1,4 +1,4 @@
-"""What a principal's webhooks cost where none of them hears what happens, and what an old cursor costs at registration."""
+"""The database work for webhooks that do not match an event, and for a registration with an old cursor."""
 
 import sqlite3
 from collections.abc import AsyncGenerator
@@ -23,12 +23,12 @@ from tests.support.vm_steps import VmSteps, counting_vm_steps
 
 FEW, MANY = 10, 1_000
 ADDITIONAL_STEPS_MAX: Final = 500
-"""Between the two: deeper trees, not more rows."""
+"""The allowed difference: deeper trees, not more rows."""
 
 
 @dataclass(slots=True)
 class StepCounter:
-    """A service, and how much its database does."""
+    """A service with a counter of its database's work."""
 
     service: ServiceUnderTest
     alice: httpx.AsyncClient
@@ -39,7 +39,7 @@ class StepCounter:
         return sum(steps.count for steps in self.steps)
 
     async def register(self, count: int) -> None:
-        """So many webhooks, each for pieces of work of its own."""
+        """Register webhooks, each with its own filters."""
         webhooks = [make_webhook(correlation_id=f"other-{number}", match_correlation=True) for number in range(count)]
 
         async def insert(tx: Transaction) -> None:
@@ -49,7 +49,7 @@ class StepCounter:
         await self.service.store.write(insert)
 
     async def count_steps_of_call(self) -> tuple[int, int]:
-        """What its start does, and its end."""
+        """The work of the start and of the end of a call."""
         before = self.count
         started = await self.alice.post("/v1/calls", json=CALL_BODY)
         between = self.count
@@ -57,7 +57,7 @@ class StepCounter:
         return between - before, self.count - between
 
     async def append(self, count: int) -> None:
-        """So many events of calls that have expired since."""
+        """Write events of calls that then expire."""
         events = [make_event(seq=seq) for seq in range(1, count + 1)]
 
         async def insert(tx: Transaction) -> None:
@@ -85,11 +85,11 @@ async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGener
 
 
 @pytest.mark.requirement("R25")
-async def test_start_and_end_of_a_call_cost_nothing_for_webhooks_that_do_not_match(
+async def test_webhooks_that_do_not_match_add_no_rows_to_the_start_and_end_of_a_call(
     watched: StepCounter,
 ) -> None:
     await watched.register(FEW)
-    await watched.count_steps_of_call()  # the first of all makes rows that later ones change
+    await watched.count_steps_of_call()  # the first call inserts rows that later calls update
     start_among_few, end_among_few = await watched.count_steps_of_call()
     await watched.register(MANY)
     start_among_many, end_among_many = await watched.count_steps_of_call()
@@ -99,7 +99,7 @@ async def test_start_and_end_of_a_call_cost_nothing_for_webhooks_that_do_not_mat
 
 
 @pytest.mark.requirement("R22")
-async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caught_up_with(watched: StepCounter) -> None:
+async def test_a_registration_with_an_old_cursor_returns_before_the_catch_up_ends(watched: StepCounter) -> None:
     await watched.append(2 * STEP_EVENTS_MAX + 1)
 
     answer = await watched.alice.post(

@@ -1,4 +1,4 @@
-"""Metrics: what is there, in Prometheus' words, for whoever runs the service."""
+"""Metrics in Prometheus' text format."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ async def admin(service: ServiceUnderTest) -> httpx.AsyncClient:
 
 
 async def samples(client: httpx.AsyncClient) -> Samples:
-    """Every figure by its name and the values of its labels."""
+    """Every sample by its name and the values of its labels."""
     answer = await client.get("/metrics")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -26,7 +26,7 @@ async def samples(client: httpx.AsyncClient) -> Samples:
     return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 
 
-async def test_the_figures_are_those_of_the_rows(
+async def test_metrics_count_the_rows_of_the_store(
     service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, admin: httpx.AsyncClient
 ) -> None:
     for client in (alice, bob):
@@ -65,14 +65,14 @@ async def test_an_idle_service_has_nothing_overdue(admin: httpx.AsyncClient) -> 
 
 
 @pytest.mark.requirement("R25")
-async def test_they_take_a_key_with_the_scope_of_an_admin(service: ServiceUnderTest) -> None:
-    nobody = await service.create_anonymous_client()
+async def test_metrics_need_the_scope_admin(service: ServiceUnderTest) -> None:
+    anonymous = await service.create_anonymous_client()
     others = await service.create_client("alice", scopes=frozenset(Scope) - {Scope.ADMIN})
 
-    assert (await nobody.get("/metrics")).status_code == 401
+    assert (await anonymous.get("/metrics")).status_code == 401
     assert (await others.get("/metrics")).status_code == 403
 
 
-async def test_with_authentication_off_they_are_there_for_this_machine(tmp_path: Path) -> None:
+async def test_metrics_need_no_key_with_authentication_off(tmp_path: Path) -> None:
     async with running_service(tmp_path, auth="off") as service:
         assert (await samples(await service.create_anonymous_client()))["ringback_events_total",] == 0

@@ -1,4 +1,4 @@
-"""Before anything is asked: the host, the origin, and what happens when we fail ourselves."""
+"""Checks of Host and Origin, and responses to unexpected errors."""
 
 import logging
 from pathlib import Path
@@ -74,14 +74,14 @@ async def test_a_page_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> 
             "Access-Control-Request-Headers": "authorization, idempotency-key",
         }
 
-        asked = await alice.options("/v1/calls", headers=preflight)
+        preflighted = await alice.options("/v1/calls", headers=preflight)
         called = await alice.get("/v1/calls", headers={"Origin": PAGE})
         failed = await alice.get("/v1/calls/none", headers={"Origin": PAGE})
         other = await alice.options("/v1/calls", headers=preflight | {"Origin": "https://evil.example"})
 
-        assert asked.status_code == 200
-        assert "POST" in asked.headers["access-control-allow-methods"]
-        for answer in (asked, called, failed):
+        assert preflighted.status_code == 200
+        assert "POST" in preflighted.headers["access-control-allow-methods"]
+        for answer in (preflighted, called, failed):
             assert answer.headers["access-control-allow-origin"] == PAGE
             assert "access-control-allow-credentials" not in answer.headers
         assert other.status_code == 403

@@ -1,4 +1,4 @@
-"""The OpenAPI document is made once however many ask for it, and is sent in pieces that a slow reader holds up."""
+"""The OpenAPI document is built once and sent in chunks."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def test_concurrent_requests_build_the_document_once() -> None:
     assert all(json.loads(b"".join(pieces)) == DOCUMENT for pieces in bodies)
 
 
-async def test_no_piece_is_larger_than_what_a_connection_holds_before_its_writer_waits() -> None:
+async def test_no_chunk_is_larger_than_the_write_buffer_of_a_connection() -> None:
     pieces = await body_of(await OpenApiEndpoint(lambda: DOCUMENT)(request()))
 
     assert len(pieces) > 1
@@ -61,9 +61,9 @@ async def test_a_document_that_failed_to_build_is_built_for_the_next_request() -
 
 
 async def test_the_service_serves_its_document_whole(service: ServiceUnderTest) -> None:
-    nobody = await service.create_anonymous_client()
+    anonymous = await service.create_anonymous_client()
 
-    response = await nobody.get("/openapi.json")
+    response = await anonymous.get("/openapi.json")
 
     assert response.headers["content-type"] == "application/json"
     assert response.headers["content-length"] == str(len(response.content))

@@ -1,6 +1,6 @@
-"""Requests made up from the OpenAPI document, against the whole service: never a 5xx, never an answer that breaks the document.
+"""Requests that are generated from the OpenAPI document get no 5xx and no response that violates the document.
 
-The requests are schemathesis' (half of them valid by the document, half broken somewhere), and so are the checks.
+Schemathesis generates the requests, half of them valid, and checks the responses.
 """
 
 # schemathesis' generics are only half typed.
@@ -32,7 +32,7 @@ DOCUMENT: Final = json.loads((Path(__file__).parents[3] / "openapi" / "ringback.
 CASES: Final = 100
 CASES_DEEP: Final = 20_000
 EXCLUDED_OPERATIONS: Final = frozenset({"/v1/events/stream", "/readyz"})
-"""The first never ends, the second is right to say 503 while nothing drives calls. Both have tests of their own."""
+"""The stream never ends, and readiness is 503 without workers. Both have their own tests."""
 CHECKS: Final = [
     not_a_server_error,
     status_code_conformance,
@@ -42,17 +42,17 @@ CHECKS: Final = [
 ]
 
 
-async def test_no_made_up_request_breaks_the_service_or_its_document(service: ServiceUnderTest, *, deep: bool) -> None:
+async def test_generated_requests_get_documented_responses(service: ServiceUnderTest, *, deep: bool) -> None:
     alice = await service.create_client("alice")
     cases = CASES_DEEP if deep else CASES
     async with serving_api(service.app) as url:
-        tried = await asyncio.to_thread(request_all_operations, url, alice.headers["authorization"], cases)
+        request_count = await asyncio.to_thread(request_all_operations, url, alice.headers["authorization"], cases)
 
-    assert tried >= cases * 0.9  # an operation without parameters has one request only
+    assert request_count >= cases * 0.9  # an operation without parameters has one request only
 
 
 def request_all_operations(url: str, authorization: str, cases: int) -> int:
-    """How many requests were answered."""
+    """The number of responses."""
     operations = _operations()
     each = -(-cases // len(operations))
     with requests.Session() as session:
@@ -88,7 +88,7 @@ def request_operation(operation: Any, session: requests.Session, url: str, *, ex
 
 
 def without_waiting(case: Case[Any]) -> None:
-    """Long polls are valid, and a minute long."""
+    """Shorten long polls, which may last a minute."""
     for part in (case.query, case.body):
         if isinstance(part, dict):
             cast("dict[str, Any]", part).pop("wait_seconds", None)

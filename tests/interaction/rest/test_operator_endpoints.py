@@ -1,4 +1,4 @@
-"""What whoever runs the service asks it."""
+"""Health, readiness and problem types."""
 
 import httpx
 import pytest
@@ -10,7 +10,7 @@ from tests.support.stores import FOREVER
 
 @pytest.fixture
 async def probe(service: ServiceUnderTest) -> httpx.AsyncClient:
-    """Without a key, and under a name that is not the service's public one."""
+    """A client without a key, and with another host name than the public one."""
     return await service.create_anonymous_client(base_url="http://10.1.2.3:8090")
 
 
@@ -77,16 +77,16 @@ async def test_a_failed_worker_counts_more_than_a_failed_endpoint(
 
 
 async def test_every_problem_type_has_a_page(service: ServiceUnderTest) -> None:
-    nobody = await service.create_anonymous_client()
+    anonymous = await service.create_anonymous_client()
     for kind in iterate_error_types():
-        described = (await nobody.get(f"/problems/{kind.slug}")).json()
+        described = (await anonymous.get(f"/problems/{kind.slug}")).json()
         assert (described["type"], described["title"]) == (f"/problems/{kind.slug}", kind.title())
 
-    assert (await nobody.get("/problems/none-of-ours")).status_code == 404
+    assert (await anonymous.get("/problems/none-of-ours")).status_code == 404
 
 
 async def test_no_page_that_loads_foreign_scripts_is_served(service: ServiceUnderTest) -> None:
-    nobody = await service.create_anonymous_client()
+    anonymous = await service.create_anonymous_client()
 
-    assert (await nobody.get("/openapi.json")).status_code == 200
-    assert [(await nobody.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]
+    assert (await anonymous.get("/openapi.json")).status_code == 200
+    assert [(await anonymous.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]

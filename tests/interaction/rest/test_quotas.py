@@ -1,4 +1,4 @@
-"""Quotas: what goes beyond is refused whole, says when to come back, and is nobody else's business."""
+"""Quotas: a request above one is refused with a retry time, writes nothing, and does not affect other principals."""
 
 import asyncio
 from pathlib import Path
@@ -47,7 +47,7 @@ async def test_a_quota_is_not_overrun_by_many_at_once(tmp_path: Path) -> None:
         assert service.count_rows()["calls"] == 7
 
 
-async def test_a_repeated_start_is_answered_whatever_the_quota(tmp_path: Path) -> None:
+async def test_a_repeated_start_succeeds_at_the_limit_of_the_quota(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(open_calls=1, starts_per_minute=1)) as service:
         alice = await service.create_client("alice")
         answers = [await alice.post("/v1/calls", json=CALL_BODY, headers={"Idempotency-Key": "once"}) for _ in range(3)]
@@ -68,7 +68,7 @@ async def test_calls_are_refused_while_stored_results_exhaust_the_quota(tmp_path
         assert (await start(alice)).status_code == 202
 
 
-async def test_webhooks_are_bounded_and_those_of_single_calls_are_not_among_them(tmp_path: Path) -> None:
+async def test_the_webhook_quota_does_not_count_callbacks_of_calls(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(webhooks=1)) as service:
         alice = await service.create_client("alice")
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a client is refused was refused before anything was written, so it costs those who share its commit nothing."""
+"""Requests are rejected before their first write, so a rejection does not roll back a shared commit."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -34,7 +34,7 @@ async def alice(service: ServiceUnderTest) -> httpx.AsyncClient:
 
 @pytest.fixture
 def written_by_refused(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each unit of work that raised, how many rows it had written."""
+    """The number of written rows of each unit of work that raised."""
     written: list[int] = []
     write = service.store.write
 

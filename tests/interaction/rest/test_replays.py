@@ -1,4 +1,4 @@
-"""Sending again: the same body under the same webhook-id, for this webhook only, and nothing twice that is still on its way."""
+"""Replays: the same body and webhook-id, for one webhook only, without deliveries that are still open."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,14 +29,14 @@ async def finish_new_call(service: ServiceUnderTest, client: httpx.AsyncClient) 
 
 
 async def settle(service: ServiceUnderTest, *deliveries: Delivery, state: DeliveryState = DeliveryState.DEAD) -> None:
-    """End these deliveries, as the dispatcher does."""
+    """End these deliveries as the dispatcher does."""
     await service.settle_deliveries([delivery for delivery in deliveries if delivery.state in OPEN_STATES], state)
 
 
 async def list_deliveries(
     service: ServiceUnderTest, webhook_id: str, *, generation: int | None = None
 ) -> list[Delivery]:
-    """Generation by generation, each in the order of the log."""
+    """The deliveries by generation, each in the order of the log."""
     found = [
         delivery
         for delivery in await service.read_deliveries("alice")
@@ -52,7 +52,7 @@ async def replay(client: httpx.AsyncClient, webhook_id: str, **body: Any) -> dic
 
 
 def parse_deliveries(deliveries: Sequence[Delivery]) -> list[tuple[str, bytes]]:
-    """What a receiver sees of them."""
+    """The requests as the receiver gets them."""
     return [(delivery.message_id, delivery.body) for delivery in deliveries]
 
 
@@ -189,7 +189,7 @@ async def test_a_replay_takes_exactly_one_selection(
     assert service.count_rows() == before
 
 
-async def test_one_delivery_is_sent_again_and_one_on_its_way_is_left_alone(
+async def test_a_redelivery_skips_a_delivery_that_is_still_open(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = await registered(alice)
@@ -210,7 +210,7 @@ async def test_one_delivery_is_sent_again_and_one_on_its_way_is_left_alone(
 
 
 @pytest.mark.parametrize("path", ["/v1/webhooks/{webhook}/replay", "/v1/webhooks/{webhook}/test"])
-async def test_nothing_is_sent_to_a_webhook_that_is_switched_off(
+async def test_a_disabled_webhook_gets_no_replay(
     service: ServiceUnderTest, alice: httpx.AsyncClient, path: str
 ) -> None:
     webhook_id = await registered(alice)

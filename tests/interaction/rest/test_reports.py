@@ -1,4 +1,4 @@
-"""Calls that run elsewhere: whoever runs them tells Ringback, and Ringback tells everybody else."""
+"""Reports over REST: calls that run elsewhere get events and callbacks."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ RESULT: Final[dict[str, Any]] = {"content": [{"type": "text", "text": "all is we
 
 @pytest.fixture
 async def reporter(service: ServiceUnderTest) -> httpx.AsyncClient:
-    """Alice's server, which runs its own tools."""
+    """A client of Alice's server, which runs its own tools."""
     return await service.create_client("alice", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
 
 
@@ -74,7 +74,9 @@ async def test_a_reported_call_is_a_call_like_any_other(
     assert [event["name"] for event in since["events"]] == ["call.progress", "call.finished"]
 
 
-async def test_the_end_alone_is_enough(reporter: httpx.AsyncClient, alice: httpx.AsyncClient) -> None:
+async def test_a_report_of_the_end_alone_creates_the_call(
+    reporter: httpx.AsyncClient, alice: httpx.AsyncClient
+) -> None:
     answer = await reporter.post("/v1/calls/report", json=REPORT | {"result": RESULT})
     assert answer.status_code == 200
     assert answer.json()["call"]["status"] == "completed"
@@ -99,7 +101,7 @@ async def test_every_reported_outcome_is_stored_as_reported(
     assert (call["status"], call["outcome"], call["error"]) == (status, outcome, end.get("error"))
 
 
-async def test_no_runner_takes_a_reported_call_even_of_an_upstream_that_is_configured(
+async def test_no_runner_leases_a_reported_call_of_a_configured_upstream(
     service: ServiceUnderTest, reporter: httpx.AsyncClient
 ) -> None:
     await report(reporter, REPORT | {"upstream": "git", "tool": "git_log"})
@@ -183,7 +185,7 @@ async def test_a_key_names_one_call_and_no_other(reporter: httpx.AsyncClient, ot
     assert problem["type"] == "/problems/idempotency-conflict"
 
 
-async def test_reports_and_starts_have_their_keys_apart(reporter: httpx.AsyncClient) -> None:
+async def test_reports_and_starts_do_not_share_keys(reporter: httpx.AsyncClient) -> None:
     started = await reporter.post("/v1/calls", json=CALL_BODY, headers={"Idempotency-Key": "build-1"})
     reported = await report(reporter, REPORT)
     assert started.json()["call"]["id"] != reported["call"]["id"]
@@ -234,13 +236,13 @@ async def test_a_cancellation_request_is_returned_to_the_reporter_who_ends_the_c
 # -- who may, and what ------------------------------------------------------------------------------------------------------
 
 
-async def test_reporting_takes_the_scope_adopt(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_reporting_needs_the_scope_adopt(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     rows = service.count_rows()
     assert (await assert_rejected(alice, REPORT, status=403))["type"] == "/problems/forbidden"
     assert service.count_rows() == rows
 
 
-async def test_a_callback_takes_the_scope_webhooks_too(service: ServiceUnderTest) -> None:
+async def test_a_report_with_a_callback_needs_the_scope_webhooks(service: ServiceUnderTest) -> None:
     narrow = await service.create_client("alice", scopes=frozenset({Scope.ADOPT}))
     await assert_rejected(narrow, REPORT | {"callback": {"url": CALLBACK_URL}}, status=403)
     await report(narrow, REPORT)
@@ -253,7 +255,9 @@ async def test_a_key_that_is_limited_to_upstreams_reports_of_those_only(service:
 
 
 @pytest.mark.requirement("R25")
-async def test_a_key_of_another_principal_names_nothing(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
+async def test_a_report_key_of_another_principal_is_independent(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient
+) -> None:
     bob = await service.create_client("bob", scopes=ALL_SCOPES)
     theirs, ours = await report(bob, REPORT), await report(reporter, REPORT)
     assert theirs["call"]["id"] != ours["call"]["id"]
@@ -292,7 +296,7 @@ async def test_an_inconsistent_report_is_refused_and_nothing_is_written(
     assert service.count_rows() == rows
 
 
-async def test_a_result_that_came_in_another_way_than_by_body_is_held_to_the_same_size() -> None:
+async def test_the_size_limit_of_results_holds_without_a_request_body() -> None:
     with pytest.raises(InvalidRequest, match="larger than"):
         parse_result_completion({"content": [{"type": "text", "text": "x" * REPORTED_RESULT_BYTES_MAX}]})
 

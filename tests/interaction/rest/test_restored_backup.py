@@ -1,4 +1,4 @@
-"""An older backup was restored: readers who come from the log that was lost are told so, and miss nothing without a sign."""
+"""A restored backup: clients with a cursor of the lost log get `truncated`, and miss no event silently."""
 
 import sqlite3
 from contextlib import closing
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.requirement("R20")
 
 
 async def finish_calls(service: ServiceUnderTest, client: httpx.AsyncClient, count: int) -> list[str]:
-    """Calls that have ended, each an event in the log."""
+    """Calls that have ended, each with an event in the log."""
     calls = [(await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"] for _ in range(count)]
     for call_id in calls:
         await service.finish_call(call_id)
@@ -25,7 +25,7 @@ async def finish_calls(service: ServiceUnderTest, client: httpx.AsyncClient, cou
 
 
 def restore_backup(service: ServiceUnderTest, head: int) -> None:
-    """The log as it was at `head`: what a backup of then has."""
+    """Cut the log at `head`, as a backup from that time would."""
     with closing(sqlite3.connect(service.database_path)) as connection, connection:
         connection.execute("DELETE FROM events WHERE seq > ?", [head])
         connection.execute("UPDATE log_heads SET seq = ?", [head])
@@ -42,7 +42,7 @@ def names(page: dict[str, Any]) -> list[str]:
 async def make_lost_cursor(
     service: ServiceUnderTest, client: httpx.AsyncClient, *, grown_by: int
 ) -> tuple[str, list[str]]:
-    """A cursor at the eighth event of a log that was restored to three and has grown since; and the calls that are in it."""
+    """A cursor at the eighth event of a log that was restored to three events and has grown since, and its calls."""
     before = await finish_calls(service, client, 8)
     cursor = (await poll_events(client))["cursor"]
     restore_backup(service, 3)
@@ -50,7 +50,7 @@ async def make_lost_cursor(
 
 
 @pytest.mark.parametrize("grown_by", [0, 2, 5, 8])
-async def test_a_newer_cursor_says_truncated_and_skips_nothing(
+async def test_a_cursor_of_the_lost_log_gives_truncated_and_all_events(
     service: ServiceUnderTest, alice: httpx.AsyncClient, grown_by: int
 ) -> None:
     cursor, calls = await make_lost_cursor(service, alice, grown_by=grown_by)
@@ -71,7 +71,7 @@ async def test_an_events_own_cursor_is_recognised_as_well(service: ServiceUnderT
     later = await finish_calls(service, alice, 8)
 
     assert (await poll_events(alice, lost))["truncated"] is True
-    page = await poll_events(alice, common)  # what the backup held is the same log still
+    page = await poll_events(alice, common)  # events of the backup belong to the same log
     assert (page["truncated"], names(page)) == (False, later)
 
 
@@ -96,11 +96,9 @@ async def test_a_waiting_reader_gets_the_error_at_once(service: ServiceUnderTest
     assert (page["truncated"], page["events"]) == (True, [])
 
 
-async def test_a_stream_that_is_taken_up_again_says_truncated_first(
-    service: ServiceUnderTest, alice: httpx.AsyncClient
-) -> None:
+async def test_a_resumed_stream_sends_truncated_first(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     cursor, calls = await make_lost_cursor(service, alice, grown_by=8)
-    service.services.lifecycle.begin_shutdown()  # what is there, and the end
+    service.services.lifecycle.begin_shutdown()  # the stream sends the existing events and ends
 
     frames = (await alice.get("/v1/events/stream", headers={"Last-Event-ID": cursor})).text.split("\n\n")
 
@@ -108,7 +106,7 @@ async def test_a_stream_that_is_taken_up_again_says_truncated_first(
     assert sum("event: call.finished" in frame for frame in frames) == len(calls)
 
 
-async def test_a_place_whose_event_retention_has_removed_is_taken_as_it_is(
+async def test_a_cursor_whose_event_retention_deleted_stays_valid(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     await finish_calls(service, alice, 3)

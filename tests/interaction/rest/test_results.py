@@ -1,4 +1,4 @@
-"""A result in part: to look at its size, and to go on with what was cut off."""
+"""Range requests of results."""
 
 import httpx
 import pytest
@@ -10,7 +10,7 @@ SIZE = len(RESULT)
 
 @pytest.fixture
 async def path(service: ServiceUnderTest, alice: httpx.AsyncClient) -> str:
-    """Of a result that is there."""
+    """The path of a stored result."""
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.finish_call(call_id)
     return f"/v1/calls/{call_id}/result"

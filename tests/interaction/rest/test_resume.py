@@ -1,4 +1,4 @@
-"""Resume tokens over REST: they name a call, to its owner, for as long as its result lives."""
+"""Resume tokens over REST: valid for the owner of the call while its result is stored."""
 
 import asyncio
 from typing import Any
@@ -97,9 +97,9 @@ async def test_forged_truncated_and_foreign_tokens_get_the_same_error(
 
 async def test_a_token_does_not_stand_in_for_an_api_key(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     token = (await start(alice))["resume_token"]
-    nobody = await service.create_anonymous_client()
+    anonymous = await service.create_anonymous_client()
 
-    answer = await resume(nobody, token)
+    answer = await resume(anonymous, token)
 
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -138,7 +138,7 @@ async def test_fifty_uses_at_once_of_a_revoked_token_are_all_refused(
     assert (await resume(alice, fresh)).status_code == 200
 
 
-async def test_a_revocation_outlives_everything_that_happens_to_the_call(
+async def test_a_revocation_stays_valid_through_all_changes_of_the_call(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["call.finished", "call.progress"]})
@@ -157,10 +157,10 @@ async def test_a_revocation_outlives_everything_that_happens_to_the_call(
     assert [(await resume(alice, token)).status_code for token in tokens] == [200, 200]
 
 
-async def test_progress_that_was_on_its_way_carries_a_token_that_works(
+async def test_a_pending_progress_callback_carries_a_valid_token(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    """Whoever drives a call knows it as it was before its tokens were revoked."""
+    """A runner holds the call as it was before its tokens were revoked."""
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["call.progress"]})
     call_id = (await start(alice))["call"]["id"]
     await service.mark_dispatched(call_id)

@@ -1,4 +1,4 @@
-"""Reports of a server that died are given up in pages: what changes between a page and its end is not undone."""
+"""Ending the calls of a dead reporter in pages does not undo concurrent changes."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -17,7 +17,7 @@ GiveUp = Callable[[Callable[[], Awaitable[object]]], Awaitable[int]]
 
 
 class Interrupted(StoreWrapper):
-    """Lets a test do something between the first read and the first write of whoever has it."""
+    """A store that runs a test's action between its user's first read and first write."""
 
     def __init__(self, store: Store, between: Callable[[], Awaitable[object]]) -> None:
         super().__init__(store)
@@ -36,14 +36,14 @@ class Interrupted(StoreWrapper):
 
 
 async def reported(reporter: httpx.AsyncClient) -> tuple[str, str]:
-    """A call that was reported and has no end: its id and its resume token."""
+    """The id and the resume token of a reported call without an end."""
     answer = await reporter.post("/v1/calls/report", json={"key": KEY, "upstream": "reports", "tool": "build"})
     return answer.json()["call"]["id"], answer.json()["resume_token"]
 
 
 @pytest.fixture
 def give_up(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch) -> GiveUp:
-    """Give up Carol's reports, and do something between the transaction that finds them and the one that ends them."""
+    """Give up Carol's calls, with an action between the transaction that finds them and the one that ends them."""
 
     async def give_up(between: Callable[[], Awaitable[object]]) -> int:
         monkeypatch.setattr(service.services.reports, "_store", Interrupted(service.store, between))

@@ -1,4 +1,4 @@
-"""Webhooks for what upstreams tell unasked: what may be asked for, and by whom."""
+"""Webhooks for changes of upstreams: valid registrations and permissions."""
 
 from typing import Any
 
@@ -73,9 +73,7 @@ async def test_a_key_without_access_to_an_upstream_cannot_subscribe_to_it(servic
     assert (await limited.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"upstream": "time"})).status_code == 201
 
 
-async def test_a_change_of_events_is_held_to_the_same_rules(
-    service: ServiceUnderTest, alice: httpx.AsyncClient
-) -> None:
+async def test_a_change_of_events_has_the_same_rules(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     plain = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()
     book = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
     of_git = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "upstream": "git"})).json()
@@ -99,7 +97,7 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(
     assert (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION)).status_code == 201
 
 
-async def test_a_webhook_that_is_switched_on_again_is_held_to_it_too(
+async def test_the_limit_holds_for_a_webhook_that_is_enabled_again(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.services.webhook_checks.RESOURCE_URIS_MAX", 1)

@@ -1,4 +1,4 @@
-"""What can be called, for whom."""
+"""Upstreams and tools over REST."""
 
 import httpx
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from tests.support.service import CALL_BODY, ServiceUnderTest
 
 
-async def test_upstreams_are_listed_with_how_they_are_doing(alice: httpx.AsyncClient) -> None:
+async def test_upstreams_are_listed_with_their_state(alice: httpx.AsyncClient) -> None:
     upstreams = (await alice.get("/v1/upstreams")).json()["upstreams"]
 
     assert [upstream["name"] for upstream in upstreams] == ["git", "time"]
@@ -24,7 +24,7 @@ async def test_tools_are_listed_as_their_upstream_lists_them(alice: httpx.AsyncC
     }
 
 
-async def test_an_upstream_that_is_not_there_is_not_found(alice: httpx.AsyncClient) -> None:
+async def test_an_unknown_upstream_is_not_found(alice: httpx.AsyncClient) -> None:
     answer = await alice.get("/v1/upstreams/svn/tools")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")

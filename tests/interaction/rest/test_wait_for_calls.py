@@ -1,4 +1,4 @@
-"""One request that waits for several calls."""
+"""Waiting for several calls in one request."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.service import CALL_BODY, RETENTION_SECONDS, ServiceUnderTest
 pytestmark = [pytest.mark.requirement("R11"), pytest.mark.usefixtures("only_rings")]
 
 SHORT_WAIT_SECONDS = 50.0
-"""Less than a wait takes that nobody ends: what is faster was rung."""
+"""Shorter than a wait without a signal, so a faster response was woken by one."""
 LONG = 60
 UNKNOWN = "call_01KAGZ8A00QW7T3M5N9R1S2V4X"
 
@@ -70,7 +70,7 @@ async def test_a_wait_that_is_over_shows_the_calls_as_they_are(alice: httpx.Asyn
     assert (joined["done"], joined["calls"][0]["status"]) == (False, "working")
 
 
-async def test_a_service_that_stops_lets_those_go_who_wait(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_shutdown_ends_waiting_requests(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
     async with asyncio.timeout(SHORT_WAIT_SECONDS), asyncio.TaskGroup() as group:
         waiting = group.create_task(wait_for_calls(alice, call_id, wait_seconds=LONG))

@@ -1,4 +1,4 @@
-"""A webhook with thousands of open deliveries is removed in steps, none of which keeps the others waiting."""
+"""A webhook with thousands of open deliveries is removed in batches, so that other transactions do not wait."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -19,7 +19,7 @@ HELD: Final = 2 * CANCEL_BATCH_SIZE + CANCEL_BATCH_SIZE // 2
 
 
 async def register(service: ServiceUnderTest, client: httpx.AsyncClient, *, held: int) -> WebhookId:
-    """A webhook with so many held deliveries."""
+    """A webhook with this number of held deliveries."""
     webhook_id = WebhookId((await client.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"])
     deliveries = [
         make_delivery(webhook_id=webhook_id, state=DeliveryState.HELD, seq=number, call_id=None)
@@ -39,7 +39,7 @@ async def state(service: ServiceUnderTest, webhook_id: WebhookId) -> WebhookStat
 
 
 class WriteObserver:
-    """Stands for `store.write`: what is left after each unit of work, which fails from a certain one on."""
+    """Replaces `store.write`: records the open deliveries after each unit of work, and fails after `units` of them."""
 
     def __init__(self, service: ServiceUnderTest, webhook_id: WebhookId, *, units: int) -> None:
         self._service, self._webhook_id, self._units = service, webhook_id, units
@@ -56,7 +56,7 @@ class WriteObserver:
         return value
 
 
-async def test_no_unit_of_work_cancels_more_than_a_step_of_a_removed_webhooks_deliveries(
+async def test_no_transaction_cancels_more_than_one_batch_of_a_removed_webhooks_deliveries(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook_id = await register(service, alice, held=HELD)
@@ -86,7 +86,7 @@ async def test_a_webhook_whose_removal_was_interrupted_is_disabled_and_can_be_re
     assert (await count_held(service, webhook_id), await state(service, webhook_id)) == (0, None)
 
 
-async def test_a_webhook_that_waits_for_a_proof_is_never_disabled_on_the_way(
+async def test_removal_never_disables_a_webhook_that_waits_for_a_proof(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook_id = await register(service, alice, held=HELD)

@@ -1,4 +1,4 @@
-"""A test of a webhook, and new secrets: sent, signed and tried like everything else, to nobody else."""
+"""Webhook tests and secret rotations."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -22,7 +22,7 @@ OWN_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 class RequestedTestReceiver:
-    """Takes down what is sent, and answers as told."""
+    """A receiver that records requests and responds with a given status."""
 
     def __init__(self) -> None:
         self.posts: list[httpx.Request] = []
@@ -40,7 +40,7 @@ def mailman() -> RequestedTestReceiver:
 
 @pytest.fixture
 def deliver(service: ServiceUnderTest, mailman: RequestedTestReceiver) -> Deliver:
-    """Send everything that is due."""
+    """Send all due deliveries."""
     dispatcher = Engine(service.store, service.clock).make_dispatcher(mailman)
 
     async def deliver() -> None:
@@ -154,7 +154,7 @@ async def test_a_test_of_a_webhook_that_waits_for_its_proof_is_held(
     assert mailman.posts == []
 
 
-async def test_nothing_can_be_registered_for_tests(alice: httpx.AsyncClient) -> None:
+async def test_no_webhook_can_select_the_test_event(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["webhook.test"]})
 
     assert answer.status_code == 422
@@ -167,7 +167,7 @@ async def test_nothing_can_be_registered_for_tests(alice: httpx.AsyncClient) -> 
 async def test_through_three_rotations_no_receiver_refuses_a_callback(
     alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver, *, deep: bool
 ) -> None:
-    """Receivers learn of a new secret one after the other: whichever of them each knows has to do."""
+    """Receivers change to a new secret at different times, so a callback must verify with either secret."""
     webhook = await registered(alice)
     secrets, refused = [webhook["secret"]], 0
     for _ in range(3):
@@ -214,7 +214,7 @@ async def test_a_leaked_secret_is_ended_at_once(
     assert is_signed_with(mailman.posts[0], rotated.json()["secret"])
 
 
-async def test_a_new_secret_is_shown_once_and_one_that_was_brought_along_never(alice: httpx.AsyncClient) -> None:
+async def test_a_generated_secret_is_shown_once_and_a_client_supplied_one_never(alice: httpx.AsyncClient) -> None:
     webhook_id = (await registered(alice))["id"]
 
     generated = await alice.post(f"/v1/webhooks/{webhook_id}/rotate-secret")
@@ -227,7 +227,7 @@ async def test_a_new_secret_is_shown_once_and_one_that_was_brought_along_never(a
     assert "whsec_" not in (await alice.get(f"/v1/webhooks/{webhook_id}")).text
 
 
-async def test_old_secrets_are_bounded_and_say_when_there_is_room_again(alice: httpx.AsyncClient) -> None:
+async def test_the_number_of_previous_secrets_is_limited_with_a_retry_time(alice: httpx.AsyncClient) -> None:
     webhook_id = (await registered(alice))["id"]
     path = f"/v1/webhooks/{webhook_id}/rotate-secret"
     for _ in range(PREVIOUS_SECRETS_MAX):

@@ -1,4 +1,4 @@
-"""A webhook registered before, while, or after a call ends is rung for it exactly once."""
+"""A webhook that is registered before, during or after the end of a call gets exactly one callback."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -14,7 +14,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 pytestmark = [pytest.mark.requirement("R16"), pytest.mark.requirement("R27")]
 
 loop_turns = st.integers(min_value=0, max_value=60)
-"""Turns of the event loop before each sets out: either may be first, and often both meet in one group commit."""
+"""Turns of the event loop before each task starts: either can be first, and often both share a group commit."""
 
 
 async def after_turns(turns_before: int, step: Awaitable[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Webhooks: register, list, read, change, remove."""
+"""Webhooks over REST: register, list, read, change, remove."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ async def test_a_generated_secret_is_shown_once_and_never_again(alice: httpx.Asy
         assert "secret" not in answer.text
 
 
-async def test_a_secret_that_was_brought_along_never_comes_back(alice: httpx.AsyncClient) -> None:
+async def test_a_client_supplied_secret_is_never_shown(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "secret": SECRET})
 
     assert answer.status_code == 201
@@ -88,7 +88,7 @@ async def test_webhooks_are_listed_newest_first_and_in_pages(alice: httpx.AsyncC
     assert set(listed) == registered
 
 
-async def test_a_change_leaves_alone_what_it_does_not_name(alice: httpx.AsyncClient) -> None:
+async def test_a_change_keeps_omitted_members(alice: httpx.AsyncClient) -> None:
     registered = await register(alice, description="before", retries="minutes")
     change = {"url": "https://agent.example/other", "events": ["call.progress"], "include_result": True}
 
@@ -139,7 +139,7 @@ async def test_a_limit_of_the_rate_is_changed_and_removed(alice: httpx.AsyncClie
 
 
 @pytest.mark.parametrize("member", ["url", "events", "description", "include_result", "retries", "state"])
-async def test_null_is_no_change(alice: httpx.AsyncClient, member: str) -> None:
+async def test_null_is_refused_in_a_change(alice: httpx.AsyncClient, member: str) -> None:
     webhook_id = (await register(alice))["id"]
 
     answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={member: None})
@@ -168,7 +168,7 @@ async def test_a_state_that_only_the_service_sets_cannot_be_requested(alice: htt
 # -- states ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_suspended_webhook_is_switched_on_by_its_owner_and_what_was_held_goes_out(
+async def test_the_owner_can_reactivate_a_suspended_webhook_and_its_held_deliveries_are_sent(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id, other = (await register(alice))["id"], (await register(alice))["id"]
@@ -187,10 +187,10 @@ async def test_a_suspended_webhook_is_switched_on_by_its_owner_and_what_was_held
 
 @pytest.mark.requirement("R26")
 @pytest.mark.parametrize("state", ["active", "disabled"])
-async def test_a_webhook_that_waits_for_its_proof_is_not_switched(
+async def test_a_webhook_that_waits_for_its_proof_cannot_be_enabled(
     service: ServiceUnderTest, alice: httpx.AsyncClient, state: str
 ) -> None:
-    """Neither on nor off: off and on again would be a way round."""
+    """Its owner can neither enable nor disable it, because disabling and enabling would skip the proof."""
     webhook_id = (await register(alice))["id"]
     await service.set_webhook_state(webhook_id, WebhookState.PENDING_VERIFICATION)
 

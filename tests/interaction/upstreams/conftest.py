@@ -1,13 +1,13 @@
-"""What the tests of upstreams share."""
+"""Fixtures for the tests of upstreams."""
 
 import pytest
 
-from ringback.upstreams import proxy as passage
-from ringback.upstreams.subscriptions import resource_subscriptions as watching
+from ringback.upstreams import proxy
+from ringback.upstreams.subscriptions import resource_subscriptions
 
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upstream that is away is not waited for as long as it would be."""
-    monkeypatch.setattr(passage, "CONNECT_WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(watching, "RETRY_SECONDS", 0.05)
+    """Shortens the waits for an unreachable upstream."""
+    monkeypatch.setattr(proxy, "CONNECT_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(resource_subscriptions, "RETRY_SECONDS", 0.05)

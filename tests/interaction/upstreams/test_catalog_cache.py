@@ -1,4 +1,4 @@
-"""What upstreams said of themselves and listed outlives the process: it is there while they are down."""
+"""Profiles and lists outlive the process: they are available while an upstream is down."""
 
 import sqlite3
 from collections.abc import AsyncGenerator
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 @asynccontextmanager
 async def running_upstreams(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[UpstreamRegistry]:
-    """One life of a process over this folder's store."""
+    """One run of the service with the store in this folder."""
     clock = SystemClock()
     async with (
         open_sqlite_store(folder, clock) as store,
@@ -78,9 +78,9 @@ async def test_a_list_that_changed_while_disconnected_is_notified(tmp_path: Path
             )
             with upstreams.change_notifications.subscribe_changes() as changes:
                 async with upstreams:
-                    told = await next_change(changes)
+                    change = await next_change(changes)
 
-    assert told == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
+    assert change == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
 
 
 async def test_a_list_changed_notification_refreshes_the_stored_list(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""No child outlives the service: not its stop, not its SIGKILL, however stubborn it is, and whatever it has started."""
+"""No child process, and no process that it started, outlives the service: neither its stop nor its SIGKILL."""
 
 import asyncio
 import json
@@ -198,7 +198,7 @@ async def test_a_child_whose_record_cannot_be_removed_is_still_closed(tmp_path: 
 
         assert not process_exists(started.pid)
         assert process_exists(holder)
-        process: Any = getattr(started, "_process", None)  # nothing public tells whether its pipes are closed
+        process: Any = getattr(started, "_process", None)  # no public attribute shows whether its pipes are closed
         assert process._transport.is_closing()
     finally:
         os.kill(holder, signal.SIGKILL)
@@ -211,7 +211,7 @@ def test_a_record_that_cannot_be_removed_is_logged_and_stops_nothing(
     record = records.add(os.getpid(), "mark")
     (file,) = records_in(tmp_path)
     file.unlink()
-    file.mkdir()  # nobody, not even root, can unlink a directory
+    file.mkdir()  # not even root can unlink a directory
 
     records.remove(record)
 

@@ -1,4 +1,4 @@
-"""The upstreams are configured anew while calls run: none is dropped, and none is begun where it should not be."""
+"""The configuration is reloaded while calls run: no call is lost, and none starts on a replaced connection."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ UNREACHABLE_CONFIG = make_http_config("http://127.0.0.1:1/mcp", name="away")
 
 
 class ClosedConnectionHandler(logging.Handler):
-    """Hears that a connection which was given up has been closed: nothing but the log tells."""
+    """Waits for the log event of a closed connection, which is the only sign of it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Cookies of upstreams: sent back, as load balancers want it, and never more of them than a few small ones."""
+"""Cookies of upstreams are sent back, as load balancers require, with limits on their number and size."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator

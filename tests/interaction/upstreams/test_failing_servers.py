@@ -1,4 +1,4 @@
-"""Servers that are away, are killed, forget, hang, or answer garbage: each call ends truthfully, and the others go on."""
+"""Servers that are unreachable, killed, or hang, or send garbage: each call ends truthfully and others continue."""
 
 import asyncio
 import json
@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call import CallCompletion, CallOutcome
-from ringback.upstreams import session as link
+from ringback.upstreams import session as session_module
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
-from ringback.upstreams.transports.guarded_http import RESULT_BYTES_MAX
+from ringback.upstreams.transports.transport_errors import RESULT_BYTES_MAX
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
@@ -100,7 +100,7 @@ async def test_a_call_to_a_killed_server_is_rejected() -> None:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_survives_a_restart_that_happens_before_it_is_sent(era: str) -> None:
-    """On the old protocol the new server answers 404: it does not know the session, so the call has not run."""
+    """On the legacy protocol the new server answers 404: it does not know the session, so the call has not run."""
     first, second = ControlledUpstream(), ControlledUpstream()
     wrap = make_legacy_app if era == "legacy" else return_same_app
     async with serving(wrap(first.app())) as server, open_upstreams(make_http_config(server.url)) as upstreams:
@@ -176,10 +176,10 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
     "html": (respond_with(200, "text/html", b"<h1>Hello</h1>"), CallOutcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
     "broken JSON": (respond_with(200, "application/json", b"{oops"), CallOutcome.UPSTREAM_ERROR, "no MCP answer"),
     "a crash": (respond_with(500, "text/plain", b"secret traceback"), CallOutcome.UPSTREAM_ERROR, "HTTP 500"),
-    "a closed door": (
+    "missing credentials": (
         respond_with(401, "application/json", b'{"error": "no"}'),
         CallOutcome.REJECTED,
-        "wants credentials",
+        "requires credentials",
     ),
     "nothing": (respond_with(202, "text/plain", b""), CallOutcome.UPSTREAM_ERROR, "HTTP 202"),
     "half of it": (
@@ -187,7 +187,7 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
         CallOutcome.UNKNOWN,
         "middle of the answer",
     ),
-    "another result": (respond_with_result({"tools": []}), CallOutcome.UPSTREAM_ERROR, "no CallToolResult"),
+    "another result": (respond_with_result({"tools": []}), CallOutcome.UPSTREAM_ERROR, "not a CallToolResult"),
     "a question": (
         respond_with_result({"resultType": "input_required", "inputRequests": {}}),
         CallOutcome.UPSTREAM_ERROR,
@@ -202,12 +202,12 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
-    ("spoiling", "outcome", "told"),
+    ("spoiling", "outcome", "message"),
     [pytest.param(*case, id=name) for name, case in GARBAGE_RESPONSES.items()],
 )
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_garbage_ends_its_own_call_truthfully_and_no_other(
-    era: str, spoiling: ResponseOverride, outcome: CallOutcome, told: str
+    era: str, spoiling: ResponseOverride, outcome: CallOutcome, message: str
 ) -> None:
     stage = ControlledUpstream()
     wrap = make_legacy_app if era == "legacy" else return_same_app
@@ -222,7 +222,7 @@ async def test_garbage_ends_its_own_call_truthfully_and_no_other(
         other = await held
 
     assert ending.outcome is outcome
-    assert told in completion_message(ending)
+    assert message in completion_message(ending)
     assert "secret" not in completion_message(ending)
     assert other.outcome is CallOutcome.RESULT
 
@@ -297,16 +297,16 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
 
 
 async def test_an_old_session_that_has_left_many_requests_open_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "CANCELLED_REQUESTS_MAX", 2)
+    monkeypatch.setattr(session_module, "CANCELLED_REQUESTS_MAX", 2)
     sessions: set[bytes] = set()
     stage = ControlledUpstream()
     app = make_legacy_app(stage.app())
 
-    async def watching(scope: Any, receive: Any, send: Any) -> None:
+    async def record_session(scope: Any, receive: Any, send: Any) -> None:
         sessions.update(value for name, value in scope.get("headers", []) if name == b"mcp-session-id")
         await app(scope, receive, send)
 
-    async with serving(watching) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+    async with serving(record_session) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         calls = {asyncio.create_task(run_upstream_call(upstreams, "hold")) for _ in range(2)}
         await stage.wait_until_held(2)
         for call in calls:

@@ -1,4 +1,4 @@
-"""Upstreams whose names hang, beside one whose name is answered."""
+"""Upstreams whose host names hang do not delay an upstream whose name resolves."""
 
 import asyncio
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""Our HTTP/1.1 towards upstreams, against servers on real sockets that say exactly what a test writes down."""
+"""The HTTP/1.1 pool, against servers on real sockets that send exactly what a test specifies."""
 
 import asyncio
 import socket
@@ -362,7 +362,7 @@ async def test_nothing_is_sent_on_a_connection_that_the_server_closed_or_wrote_t
     async with asyncio.timeout(WAIT_SECONDS), serving_raw(talk, server):
         url = httpx2.URL(server.url)
         connection = await connected(url.host, url.port or 0)
-        while not connection.is_closing:  # noqa: ASYNC110 - it tells nobody
+        while not connection.is_closing:  # noqa: ASYNC110 - no event announces it
             await asyncio.sleep(0)
         with pytest.raises(httpx2.ConnectError):
             await connection.send_request(b"POST / HTTP/1.1\r\n\r\n")

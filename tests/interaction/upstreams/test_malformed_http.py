@@ -1,4 +1,4 @@
-"""HTTP upstreams of both eras that answer with what cannot be read, in a body or an event: each call ends truthfully."""
+"""HTTP upstreams that send unreadable bodies or events, modern and legacy: each call ends truthfully."""
 
 import json
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""A child that writes what cannot be read: the call that it belongs to ends truthfully, the others go on, and it is shown."""
+"""A child that writes unreadable output: its call ends truthfully, other calls continue, and faults are counted."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(text: byt
         pytest.param(VALID_RESPONSE + VALID_RESPONSE, id="twice"),
         pytest.param(b"Server is running\n\n" + VALID_RESPONSE, id="after some words"),
         pytest.param(
-            b'{"jsonrpc":"2.0","id":424242,"result":{}}\n' + VALID_RESPONSE, id="after an answer that nobody asked for"
+            b'{"jsonrpc":"2.0","id":424242,"result":{}}\n' + VALID_RESPONSE, id="after a response without a request"
         ),
         pytest.param(
             b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}\n' + VALID_RESPONSE, id="after an error"

@@ -1,4 +1,4 @@
-"""The example server, as a real process: its tool works, tells progress, and reads nothing that it should not."""
+"""The example server as a real process: its tool works, reports progress, and reads only its own folder."""
 
 import asyncio
 import json

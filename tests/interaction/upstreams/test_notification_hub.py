@@ -1,4 +1,4 @@
-"""What upstreams tell about running calls while it happens: progress to all who listen, messages to those who asked."""
+"""Progress of running calls reaches every subscriber; log messages reach those that request them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.call import Call, Progress
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import UpstreamNotification
-from ringback.upstreams import notification_hub as live_module
+from ringback.upstreams import notification_hub
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.registry import UpstreamRegistry
@@ -167,7 +167,7 @@ async def test_progress_reaches_every_subscriber_of_the_call_and_no_other() -> N
 
 
 async def test_a_slow_subscriber_misses_the_oldest_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_module, "QUEUED_NOTIFICATIONS_MAX", 2)
+    monkeypatch.setattr(notification_hub, "QUEUED_NOTIFICATIONS_MAX", 2)
     hub = NotificationHub()
     with hub.subscribe_call(CALL.id) as stream:
         for step in range(5):
@@ -179,7 +179,7 @@ async def test_a_slow_subscriber_misses_the_oldest_notifications(monkeypatch: py
 async def test_log_messages_lose_hop_by_hop_meta_and_huge_ones_are_dropped() -> None:
     hub = NotificationHub()
     with hub.subscribe_call(CALL.id, log_level="info") as stream:
-        hub.publish_log_message(CALL.id, {"level": "info", "data": "x" * live_module.LOG_MESSAGE_BYTES_MAX})
+        hub.publish_log_message(CALL.id, {"level": "info", "data": "x" * notification_hub.LOG_MESSAGE_BYTES_MAX})
         hub.publish_log_message(CALL.id, {"level": "loud", "data": "what?"})
         hub.publish_log_message(CALL.id, {"data": "no level"})
         meta: dict[str, Any] = {"io.modelcontextprotocol/serverInfo": {}, "progressToken": 1, "own": True}

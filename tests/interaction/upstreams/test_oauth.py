@@ -1,4 +1,4 @@
-"""Upstreams that want an access token: one is got by client_credentials, kept, replaced, and never told."""
+"""Upstreams that require an access token: fetched by client_credentials, cached, replaced, and never shown."""
 
 import asyncio
 import logging
@@ -30,8 +30,8 @@ from tests.support.upstreams import (
 
 
 @asynccontextmanager
-async def protect_upstream(door: AuthorizationServer, app: App) -> AsyncGenerator[tuple[HttpServer, HttpServer]]:
-    async with serving(door) as issuer, serving(door.require_token(app)) as server:
+async def protect_upstream(issuer_app: AuthorizationServer, app: App) -> AsyncGenerator[tuple[HttpServer, HttpServer]]:
+    async with serving(issuer_app) as issuer, serving(issuer_app.require_token(app)) as server:
         yield issuer, server
 
 
@@ -51,15 +51,15 @@ async def wait_until_failing(upstreams: UpstreamRegistry) -> UpstreamInfo:
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_an_upstream_is_called_with_a_token_that_is_got_once(era: str) -> None:
-    door, stage = AuthorizationServer(), ControlledUpstream()
+    issuer_app, stage = AuthorizationServer(), ControlledUpstream()
     app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
-    async with protect_upstream(door, app) as (issuer, server):
+    async with protect_upstream(issuer_app, app) as (issuer, server):
         config = make_oauth_config(server, issuer, scope="tools", resource=server.url)
         async with open_upstreams(config) as upstreams:
             endings = await asyncio.gather(*(run_upstream_call(upstreams, "echo", {"n": n}) for n in range(20)))
 
     assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
-    assert door.forms == [
+    assert issuer_app.forms == [
         {
             "grant_type": "client_credentials",
             "scope": "tools",
@@ -68,54 +68,56 @@ async def test_an_upstream_is_called_with_a_token_that_is_got_once(era: str) -> 
             "basic_secret": CLIENT_SECRET,
         }
     ]
-    assert set(door.shown) == {"token-1"}
+    assert set(issuer_app.shown) == {"token-1"}
 
 
 async def test_the_secret_goes_into_the_form_where_the_server_wants_it_there() -> None:
-    door = AuthorizationServer()
+    issuer_app = AuthorizationServer()
     async with (
-        protect_upstream(door, ControlledUpstream().app()) as (issuer, server),
+        protect_upstream(issuer_app, ControlledUpstream().app()) as (issuer, server),
         open_upstreams(make_oauth_config(server, issuer, auth_method=AuthMethod.POST)) as upstreams,
     ):
         assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
 
-    assert door.forms == [{"grant_type": "client_credentials", "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}]
+    assert issuer_app.forms == [
+        {"grant_type": "client_credentials", "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
+    ]
 
 
 @pytest.mark.requirement("R28")
 async def test_many_calls_whose_token_was_revoked_get_one_new_token_and_run_once() -> None:
-    door, stage = AuthorizationServer(), ControlledUpstream()
+    issuer_app, stage = AuthorizationServer(), ControlledUpstream()
     async with (
-        protect_upstream(door, stage.app()) as (issuer, server),
+        protect_upstream(issuer_app, stage.app()) as (issuer, server),
         open_upstreams(make_oauth_config(server, issuer)) as upstreams,
     ):
         await run_upstream_call(upstreams, "echo")
-        door.revoke_tokens()
+        issuer_app.revoke_tokens()
         endings = await asyncio.gather(*(run_upstream_call(upstreams, "echo", {"n": n}) for n in range(20)))
 
     assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
     assert len(stage.calls) == 21
-    assert len(door.forms) == 2
+    assert len(issuer_app.forms) == 2
 
 
 async def test_a_token_is_replaced_before_it_ends() -> None:
-    door = AuthorizationServer()
-    door.expires_in = 0
+    issuer_app = AuthorizationServer()
+    issuer_app.expires_in = 0
     async with (
-        protect_upstream(door, ControlledUpstream().app()) as (issuer, server),
+        protect_upstream(issuer_app, ControlledUpstream().app()) as (issuer, server),
         open_upstreams(make_oauth_config(server, issuer)) as upstreams,
     ):
         await run_upstream_call(upstreams, "echo")
 
-    assert len(door.shown) > 1
-    assert len(set(door.shown)) == len(door.shown)
+    assert len(issuer_app.shown) > 1
+    assert len(set(issuer_app.shown)) == len(issuer_app.shown)
 
 
 async def test_calls_go_on_while_a_tool_takes_its_time() -> None:
-    """The SDK's own provider would hold every other call until this one begins to answer."""
-    door, stage = AuthorizationServer(), ControlledUpstream()
+    """The SDK's own provider would block every other call until this one starts to respond."""
+    issuer_app, stage = AuthorizationServer(), ControlledUpstream()
     async with (
-        protect_upstream(door, stage.app()) as (issuer, server),
+        protect_upstream(issuer_app, stage.app()) as (issuer, server),
         open_upstreams(make_oauth_config(server, issuer)) as upstreams,
     ):
         held = asyncio.create_task(run_upstream_call(upstreams, "hold"))
@@ -128,16 +130,16 @@ async def test_calls_go_on_while_a_tool_takes_its_time() -> None:
 @pytest.mark.requirement("R33")
 async def test_a_rejected_client_is_reported_without_its_secret(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    door = AuthorizationServer()
-    async with protect_upstream(door, ControlledUpstream().app()) as (issuer, server):
+    issuer_app = AuthorizationServer()
+    async with protect_upstream(issuer_app, ControlledUpstream().app()) as (issuer, server):
         config = make_oauth_config(server, issuer, client_secret="wrong-secret")
         async with open_upstreams(config, patience_seconds=0.2) as upstreams:
             info = await wait_until_failing(upstreams)
-            with pytest.raises(UpstreamUnreachable, match="refuses the configured credentials") as told:
+            with pytest.raises(UpstreamUnreachable, match="refuses the configured credentials") as raised:
                 await run_upstream_call(upstreams, "echo")
 
     assert info.last_error == "unauthorised"
-    assert "wrong-secret" not in f"{info} {told.value} {caplog.text} {config}"
+    assert "wrong-secret" not in f"{info} {raised.value} {caplog.text} {config}"
 
 
 @pytest.mark.requirement("R33")
@@ -154,37 +156,37 @@ async def test_a_rejected_client_is_reported_without_its_secret(caplog: pytest.L
     ids=["a crash", "a redirect", "no JSON", "no token", "another kind", "too much"],
 )
 async def test_an_authorization_server_without_a_token_is_reported(spoiled: tuple[int, bytes]) -> None:
-    door = AuthorizationServer()
-    door.spoiled = spoiled
+    issuer_app = AuthorizationServer()
+    issuer_app.spoiled = spoiled
     async with (
-        protect_upstream(door, ControlledUpstream().app()) as (issuer, server),
+        protect_upstream(issuer_app, ControlledUpstream().app()) as (issuer, server),
         open_upstreams(make_oauth_config(server, issuer)) as upstreams,
     ):
         info = await wait_until_failing(upstreams)
 
     assert info.last_error == "no_token"
-    assert door.shown == []
+    assert issuer_app.shown == []
 
 
 async def test_an_unreachable_authorization_server_is_reported_until_it_returns() -> None:
-    door = AuthorizationServer()
+    issuer_app = AuthorizationServer()
     async with (
-        protect_upstream(door, ControlledUpstream().app()) as (issuer, server),
+        protect_upstream(issuer_app, ControlledUpstream().app()) as (issuer, server),
         open_upstreams(make_oauth_config(server, issuer)) as upstreams,
     ):
         await run_upstream_call(upstreams, "echo")
         await issuer.kill_server()
-        door.revoke_tokens()
+        issuer_app.revoke_tokens()
         call = asyncio.create_task(run_upstream_call(upstreams, "echo"))
-        async with serving(door, port=issuer.port):
+        async with serving(issuer_app, port=issuer.port):
             assert (await call).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
 async def test_an_upstream_that_requires_a_user_login_is_refused_with_advice() -> None:
-    door = AuthorizationServer()
+    issuer_app = AuthorizationServer()
     async with (
-        serving(door.require_token(ControlledUpstream().app())) as server,
+        serving(issuer_app.require_token(ControlledUpstream().app())) as server,
         open_upstreams(make_http_config(server.url)) as upstreams,
     ):
         info = await wait_until_failing(upstreams)
@@ -196,8 +198,8 @@ async def test_an_upstream_that_requires_a_user_login_is_refused_with_advice() -
 
 
 async def test_a_rejected_header_and_missing_credentials_are_different_problems() -> None:
-    door = AuthorizationServer()
-    async with serving(door.require_token(ControlledUpstream().app())) as server:
+    issuer_app = AuthorizationServer()
+    async with serving(issuer_app.require_token(ControlledUpstream().app())) as server:
         config = make_http_config(server.url, headers={"Authorization": "Bearer stale"})
         async with open_upstreams(config) as upstreams:
             assert (await wait_until_failing(upstreams)).last_error == "unauthorised"

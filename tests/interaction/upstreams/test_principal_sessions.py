@@ -1,4 +1,4 @@
-"""Who shares a session with an upstream, where not everybody may."""
+"""Isolation: which calls share a session with an upstream."""
 
 import asyncio
 import json
@@ -68,11 +68,11 @@ async def test_with_one_session_the_next_principal_waits_until_it_is_free() -> N
         call = replace(CALL, principal=Principal("alice"), upstream="stage", tool="hold", arguments={})
 
         async def hold() -> None:
-            async def told(_progress: object) -> None:
+            async def on_progress(_progress: object) -> None:
                 inside.set()
 
             async with open_bound_driver(upstreams, call) as session:
-                await session.run_call(RecordingCallContext(call, on_progress=told))
+                await session.run_call(RecordingCallContext(call, on_progress=on_progress))
 
         holding = asyncio.create_task(hold())
         await asyncio.wait_for(inside.wait(), WAIT_SECONDS)
@@ -88,11 +88,11 @@ async def test_with_one_session_the_next_principal_waits_until_it_is_free() -> N
 async def test_a_server_over_http_is_called_in_a_session_for_each_principal() -> None:
     app, sessions = make_legacy_app(ControlledUpstream().app()), set[str]()
 
-    async def watching(scope: Scope, receive: Receive, send: Send) -> None:
+    async def record_session(scope: Scope, receive: Receive, send: Send) -> None:
         sessions.add(dict(scope.get("headers", [])).get(b"mcp-session-id", b"").decode())
         await app(scope, receive, send)
 
-    async with serving(watching) as server:
+    async with serving(record_session) as server:
         config = replace(make_http_config(server.url), isolation=Isolation.PRINCIPAL)
         async with open_upstreams(config) as upstreams:
             endings = [await run_call_for(upstreams, who, "echo") for who in ("alice", "bob", "alice")]

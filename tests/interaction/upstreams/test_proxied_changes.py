@@ -1,4 +1,4 @@
-"""What upstreams tell unasked, as a gateway passes it on: lists that changed and resources that are watched."""
+"""Change notifications that a gateway forwards: changed lists and subscribed resources."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -11,7 +11,7 @@ from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse
 from ringback.upstreams import proxy as passage_module
 from ringback.upstreams import session as link_module
-from ringback.upstreams.subscriptions import resource_subscriptions as watching_module
+from ringback.upstreams.subscriptions import resource_subscriptions
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
 from tests.support.proxies import list_when_connected, next_change, parametrize_eras, serving_proxy
 from tests.support.upstreams import (
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 @parametrize_eras
 async def test_a_changed_list_is_notified_and_read_again(era: str) -> None:
     library = LibraryUpstream()
-    async with serving_proxy(library, era) as (passage, _), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
-        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+    async with serving_proxy(library, era) as (proxy, _), proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
             library.books.append("book://new")
             library.prompts = [*library.prompts, types.Prompt(name="summary")]
             await library.publish_list_changes()
-            told = {(await next_change(changes)).listing, (await next_change(changes)).listing}
-            books = await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-            prompts = await passage.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
+            changed_listings = {(await next_change(changes)).listing, (await next_change(changes)).listing}
+            books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+            prompts = await proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
 
-    assert told == {Listing.RESOURCES, Listing.PROMPTS}
+    assert changed_listings == {Listing.RESOURCES, Listing.PROMPTS}
     assert books[-1]["uri"] == "book://new"
     assert [prompt["name"] for prompt in prompts] == ["review", "summary"]
 
@@ -49,12 +49,12 @@ async def test_a_changed_list_is_notified_and_read_again(era: str) -> None:
 @parametrize_eras
 async def test_a_change_of_a_subscribed_resource_reaches_every_subscriber_over_one_subscription(era: str) -> None:
     library = LibraryUpstream()
-    async with serving_proxy(library, era) as (passage, _):
+    async with serving_proxy(library, era) as (proxy, _):
         async with (
-            passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
-            passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+            proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+            proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
         ):
-            with passage.subscribe_changes(UPSTREAM_NAME) as one, passage.subscribe_changes(UPSTREAM_NAME) as other:
+            with proxy.subscribe_changes(UPSTREAM_NAME) as one, proxy.subscribe_changes(UPSTREAM_NAME) as other:
                 await library.publish_resource_change(BOOK_URI)
 
                 assert (
@@ -72,13 +72,13 @@ async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_count
     config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
     async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
         first = await servers.enter_async_context(serving(library.app(era), port=port))
-        passage = upstreams.proxy
-        await list_when_connected(passage, UPSTREAM_NAME, Listing.PROMPTS)
-        async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
-            with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+        proxy = upstreams.proxy
+        await list_when_connected(proxy, UPSTREAM_NAME, Listing.PROMPTS)
+        async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+            with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
                 await first.kill_server()
                 with pytest.raises(Unavailable):
-                    await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # somebody notices
+                    await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # somebody notices
                 await servers.enter_async_context(serving(library.app(era), port=port))
 
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
@@ -90,13 +90,13 @@ async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_count
 async def test_a_subscription_that_could_be_made_only_later_counts_as_a_change(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching_module, "SUBSCRIBE_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(resource_subscriptions, "SUBSCRIBE_WAIT_SECONDS", 0.01)
     port = free_port()
     config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
     async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
-        passage = upstreams.proxy
-        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
-            async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        proxy = upstreams.proxy
+        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+            async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
                 await servers.enter_async_context(serving(LibraryUpstream().app(era), port=port))
 
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
@@ -105,8 +105,8 @@ async def test_a_subscription_that_could_be_made_only_later_counts_as_a_change(
 @parametrize_eras
 async def test_a_part_of_a_subscribed_resource_counts_as_the_whole(era: str) -> None:
     library = LibraryUpstream()
-    async with serving_proxy(library, era) as (passage, _), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
-        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+    async with serving_proxy(library, era) as (proxy, _), proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
             await library.publish_resource_change(f"{BOOK_URI}/chapter")
             if era == "legacy":
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=f"{BOOK_URI}/chapter")
@@ -117,13 +117,13 @@ async def test_a_part_of_a_subscribed_resource_counts_as_the_whole(era: str) -> 
 
 @parametrize_eras
 async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching_module, "SUBSCRIPTIONS_PER_UPSTREAM_MAX", 1)
+    monkeypatch.setattr(resource_subscriptions, "SUBSCRIPTIONS_PER_UPSTREAM_MAX", 1)
     async with (
-        serving_proxy(LibraryUpstream(), era) as (passage, _),
-        passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+        serving_proxy(LibraryUpstream(), era) as (proxy, _),
+        proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
     ):
         with pytest.raises(Exception, match="watched already"):
-            async with passage.subscribe_resource(UPSTREAM_NAME, "book://2"):
+            async with proxy.subscribe_resource(UPSTREAM_NAME, "book://2"):
                 pass
 
 
@@ -131,8 +131,8 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, mon
 async def test_a_forgotten_session_is_noticed_while_a_resource_is_subscribed(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a session of before 2026-07-28 nothing else would tell; on 2026-07-28 the stream itself ends."""
-    monkeypatch.setattr(watching_module, "PING_SECONDS", 0.05)
+    """On a legacy session only a ping notices it; on 2026-07-28 the stream itself ends."""
+    monkeypatch.setattr(resource_subscriptions, "PING_SECONDS", 0.05)
     library = LibraryUpstream()
     forgotten = respond_with(404, "application/json", b"{}")
     app = OverriddenResponses(library.app(era), {"ping": forgotten})
@@ -150,13 +150,13 @@ async def test_changes_without_an_open_stream_are_found_by_polling(era: str, mon
     monkeypatch.setattr(link_module, "RELISTEN_SECONDS", 0.01)
     monkeypatch.setattr(passage_module, "LIST_AGE_SECONDS_MAX", -1.0)
     library = LibraryUpstream()
-    async with serving_proxy(library, era) as (passage, _):
-        await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+    async with serving_proxy(library, era) as (proxy, _):
+        await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
             library.books.append("book://new")
             library.close_listen_streams()
             if era == "legacy":
-                await passage.list_entries(
+                await proxy.list_entries(
                     UPSTREAM_NAME, Listing.RESOURCES
                 )  # an old list is asked for again, and compared
 
@@ -182,16 +182,16 @@ async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era
 
 async def test_a_resource_can_be_subscribed_again_after_an_interrupted_unsubscribe() -> None:
     library = LibraryUpstream()
-    async with serving_proxy(library, "legacy") as (passage, _):
-        watching = passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI)
-        await watching.__aenter__()
-        leaving = asyncio.create_task(watching.__aexit__(None, None, None))
+    async with serving_proxy(library, "legacy") as (proxy, _):
+        subscription = proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI)
+        await subscription.__aenter__()
+        leaving = asyncio.create_task(subscription.__aexit__(None, None, None))
         await asyncio.sleep(0)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
 
         async with asyncio.timeout(WAIT_SECONDS):
-            async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+            async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
                 pass
     assert library.subscribed == [BOOK_URI, BOOK_URI]

@@ -1,4 +1,4 @@
-"""What an upstream says of itself, as a gateway passes it on: its profile and its lists, whole, in bounds, and kept."""
+"""The profile and the lists of an upstream, as a gateway forwards them: complete, limited, and cached."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 @parametrize_eras
 async def test_an_upstream_is_shown_as_it_presents_itself(era: str) -> None:
-    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
-        profile = await passage.get_profile(UPSTREAM_NAME)
+    async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
+        profile = await proxy.get_profile(UPSTREAM_NAME)
 
     assert profile is not None
     assert profile.protocol_version == ("2026-07-28" if era == "modern" else "2025-11-25")
@@ -74,11 +74,11 @@ async def test_an_upstream_that_writes_null_for_what_it_does_not_say_is_reached(
 
 @parametrize_eras
 async def test_lists_are_whole_however_many_pages_they_have(era: str) -> None:
-    async with serving_proxy(LibraryUpstream(books=5), era) as (passage, _):
-        books = await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-        templates = await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCE_TEMPLATES)
-        prompts = await passage.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
-        tools = await passage.list_entries(UPSTREAM_NAME, Listing.TOOLS)
+    async with serving_proxy(LibraryUpstream(books=5), era) as (proxy, _):
+        books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        templates = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCE_TEMPLATES)
+        prompts = await proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
+        tools = await proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS)
 
     assert [book["uri"] for book in books] == [f"book://{number}" for number in range(1, 6)]
     assert [template["uriTemplate"] for template in templates] == ["book://{number}"]
@@ -110,8 +110,8 @@ async def test_a_list_that_goes_round_in_circles_ends(era: str) -> None:
 @parametrize_eras
 async def test_a_list_of_endless_size_is_cut(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "LIST_BYTES_MAX", 600)
-    async with serving_proxy(LibraryUpstream(books=20), era) as (passage, _):
-        books = await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+    async with serving_proxy(LibraryUpstream(books=20), era) as (proxy, _):
+        books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
 
     assert 0 < len(books) < 20
 
@@ -139,12 +139,12 @@ async def test_an_unsupported_list_is_empty_and_not_requested(era: str) -> None:
 
 @parametrize_eras
 async def test_lists_and_profile_outlive_the_connection(era: str) -> None:
-    async with serving_proxy(LibraryUpstream(), era) as (passage, server):
-        before = await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-        profile = await passage.get_profile(UPSTREAM_NAME)
+    async with serving_proxy(LibraryUpstream(), era) as (proxy, server):
+        before = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        profile = await proxy.get_profile(UPSTREAM_NAME)
         await server.kill_server()
         with pytest.raises(Unavailable):
-            await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})
+            await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})
 
-        assert await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES) == before
-        assert await passage.get_profile(UPSTREAM_NAME) == profile
+        assert await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES) == before
+        assert await proxy.get_profile(UPSTREAM_NAME) == profile

@@ -1,4 +1,4 @@
-"""Requests as a gateway passes them on: answers and refusals as they are, and nothing else than what is meant to pass."""
+"""Requests that a gateway forwards: results and errors are unchanged, and only permitted methods pass."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 @parametrize_eras
 async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str) -> None:
-    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
-        read = await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})
-        prompt = await passage.send_request(UPSTREAM_NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}})
-        completed = await passage.send_request(
+    async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
+        read = await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})
+        prompt = await proxy.send_request(UPSTREAM_NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}})
+        completed = await proxy.send_request(
             UPSTREAM_NAME,
             "completion/complete",
             {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "of", "value": ""}},
@@ -31,9 +31,9 @@ async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str
 
 @parametrize_eras
 async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
-    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
+    async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
         with pytest.raises(UpstreamErrorResponse) as refused:
-            await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": "book://none"})
+            await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": "book://none"})
 
     assert refused.value.error == {"code": -32602, "message": "There is no such book.", "data": {"uri": "book://none"}}
 
@@ -44,24 +44,24 @@ async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
 )
 @parametrize_eras
 async def test_nothing_else_is_passed_on(era: str, method: str, params: dict[str, Any]) -> None:
-    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
+    async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
         with pytest.raises(InvalidRequest):
-            await passage.send_request(UPSTREAM_NAME, method, params)
+            await proxy.send_request(UPSTREAM_NAME, method, params)
 
 
 @parametrize_eras
 async def test_an_upstream_that_is_not_configured_is_unknown(era: str) -> None:
-    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
+    async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
         with pytest.raises(UnknownUpstream):
-            await passage.get_profile("nobody")
+            await proxy.get_profile("nobody")
         with pytest.raises(UnknownUpstream):
-            await passage.list_entries("nobody", Listing.TOOLS)
+            await proxy.list_entries("nobody", Listing.TOOLS)
         with pytest.raises(UnknownUpstream):
-            await passage.send_request("nobody", "prompts/get", {"name": "review"})
+            await proxy.send_request("nobody", "prompts/get", {"name": "review"})
         with pytest.raises(UnknownUpstream):
-            passage.subscribe_changes("nobody")
+            proxy.subscribe_changes("nobody")
         with pytest.raises(UnknownUpstream):
-            passage.subscribe_resource("nobody", BOOK_URI)
+            proxy.subscribe_resource("nobody", BOOK_URI)
 
 
 async def test_a_server_on_a_pipe_is_passed_on_as_it_is() -> None:

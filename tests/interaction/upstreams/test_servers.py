@@ -1,4 +1,4 @@
-"""Calls on real MCP servers, unmodified: stdio and HTTP, the protocol of today and the one of before."""
+"""Calls to real, unmodified MCP servers: stdio and HTTP, modern and legacy."""
 
 import asyncio
 import json
@@ -258,16 +258,16 @@ async def test_a_childs_noise_disturbs_nothing_and_is_logged_at_debug_level(
 
 @pytest.mark.requirement("R33")
 async def test_a_call_whose_child_is_killed_is_unknown_and_the_next_one_finds_a_new_child() -> None:
-    told = asyncio.Event()
+    has_progress = asyncio.Event()
 
     async def inside(_: Progress) -> None:
-        told.set()
+        has_progress.set()
 
     async with open_upstreams(make_python_config(str(STDIO_SERVER))) as upstreams:
         first = completion_text(await run_upstream_call(upstreams, "whoami"))["pid"]
         call = asyncio.create_task(run_upstream_call(upstreams, "hold", on_progress=inside))
         async with asyncio.timeout(WAIT_SECONDS):
-            await told.wait()
+            await has_progress.wait()
         os.kill(first, signal.SIGKILL)
         ending = await call
         second = completion_text(await run_upstream_call(upstreams, "whoami"))["pid"]

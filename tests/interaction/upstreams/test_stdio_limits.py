@@ -1,4 +1,4 @@
-"""Children that write too much, too fast, or nothing at all: bounded in memory, and nobody else waits for them."""
+"""Children that write too much, too fast, or nothing at all: memory is bounded and other calls do not wait."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ from ringback.domain.clock import SystemClock
 from ringback.upstreams.catalog import listing
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import stdio as pipe
-from ringback.upstreams.transports.guarded_http import EVENT_BYTES_MAX
+from ringback.upstreams.transports.transport_errors import EVENT_BYTES_MAX
 from tests.support.clock import FastForwardClock
 from tests.support.examples import CALL
 from tests.support.malformed_messages import VALID_RESPONSE

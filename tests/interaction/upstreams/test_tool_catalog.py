@@ -1,4 +1,4 @@
-"""What can be called: lists that follow their upstreams, and calls refused before they are stored."""
+"""The tool catalog: its lists follow the upstreams, and it rejects invalid calls before they are stored."""
 
 import asyncio
 from dataclasses import replace
@@ -109,7 +109,7 @@ async def test_a_new_tool_is_known_after_the_list_changed_notification(era: str)
         assert "learned" not in await list_tool_names(upstreams.tool_catalog)
         await run_upstream_call(upstreams, "learn")
         async with asyncio.timeout(WAIT_SECONDS):
-            while "learned" not in await list_tool_names(upstreams.tool_catalog):  # noqa: ASYNC110 - nothing tells of it
+            while "learned" not in await list_tool_names(upstreams.tool_catalog):  # noqa: ASYNC110 - nothing announces of it
                 await asyncio.sleep(0)  # the answer to `learn` may overtake the notification
 
 

@@ -1,4 +1,4 @@
-"""Who counts as answered: a client that was still there when the last of its answer had been taken by the server."""
+"""The response hook runs only if the client is connected when the server has accepted the whole response."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ PIECES = [(b"al", True), (b"l", False)]
 
 @dataclass(slots=True)
 class FakeExchange:
-    """One request: its server, whose client can go away after so many messages, and what is done once it is answered."""
+    """One request with a server whose client can disconnect after a number of messages, and with a hook."""
 
     disconnect_after: int = 100
     sent: list[Message] = field(default_factory=list[Message])
@@ -60,25 +60,25 @@ async def test_the_hook_runs_once_the_whole_response_was_sent() -> None:
 
 
 @pytest.mark.parametrize("gone_after", [0, 2, 3, 4])
-async def test_a_client_that_went_before_the_answer_was_complete_was_not_answered(gone_after: int) -> None:
+async def test_the_hook_does_not_run_if_the_client_disconnects_before_the_end(gone_after: int) -> None:
     exchange = FakeExchange(disconnect_after=gone_after)
     await exchange.run(PIECES)
     assert exchange.done == []
 
 
-async def test_an_answer_that_breaks_off_is_none() -> None:
+async def test_the_hook_does_not_run_after_an_incomplete_response() -> None:
     exchange = FakeExchange()
     await exchange.run(PIECES[:1])
     assert exchange.done == []
 
 
-async def test_any_other_answer_goes_out_as_it_is() -> None:
+async def test_a_response_without_a_hook_is_unchanged() -> None:
     exchange = FakeExchange()
     await exchange.run(PIECES, noted=False)
     assert (exchange.body, len(exchange.sent)) == (b"all", 3)
 
 
-async def test_a_store_that_is_down_spoils_no_answer() -> None:
+async def test_a_hook_that_fails_does_not_change_the_response() -> None:
     exchange = FakeExchange(failing=True)
     await exchange.run(PIECES)
     assert exchange.body == b"all"

@@ -87,39 +87,43 @@ async def test_a_running_call_is_returned_with_its_labels_and_progress(harness: 
     await harness.service.mark_dispatched(call_id)
     await harness.service.record_progress(call_id, Progress(progress=3, total=10, message="counting"))
 
-    seen = await harness.call_tool("ringback_get_call", call_id=call_id)
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    told = seen["structuredContent"]
-    assert (told["status"], told["client_session_id"], told["correlation_id"]) == ("working", "session-1", "report-1")
-    assert told["progress"] == {"progress": 3, "total": 10, "message": "counting"}
-    assert seen["_meta"] == {
+    returned = observed["structuredContent"]
+    assert (returned["status"], returned["client_session_id"], returned["correlation_id"]) == (
+        "working",
+        "session-1",
+        "report-1",
+    )
+    assert returned["progress"] == {"progress": 3, "total": 10, "message": "counting"}
+    assert observed["_meta"] == {
         "ringback/callId": call_id,
         "ringback/clientSessionId": "session-1",
         "ringback/correlationId": "report-1",
     }
-    assert "Progress 3 of 10: counting" in text(seen)
-    assert "continues in the background" in text(seen)
+    assert "Progress 3 of 10: counting" in text(observed)
+    assert "continues in the background" in text(observed)
 
 
 async def test_an_ended_call_returns_the_tools_own_content_unchanged(harness: BuiltinToolsHarness) -> None:
     call_id = await harness.start()
     await harness.service.finish_call(call_id, completion_from_result(PICTURE, is_error=False))
 
-    seen = await harness.call_tool("ringback_get_call", call_id=call_id)
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    assert seen["content"][1:] == json.loads(PICTURE)["content"]
-    assert seen["structuredContent"]["result"] == json.loads(PICTURE)
-    assert seen["structuredContent"]["outcome"] == "result"
+    assert observed["content"][1:] == json.loads(PICTURE)["content"]
+    assert observed["structuredContent"]["result"] == json.loads(PICTURE)
+    assert observed["structuredContent"]["outcome"] == "result"
 
 
 async def test_a_call_that_may_have_run_says_so(harness: BuiltinToolsHarness) -> None:
     call_id = await harness.start()
     await harness.service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
 
-    seen = await harness.call_tool("ringback_get_call", call_id=call_id)
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    assert "may have run" in text(seen)
-    assert seen["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
+    assert "may have run" in text(observed)
+    assert observed["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
 
 
 @pytest.mark.parametrize("tool", ["ringback_get_call", "ringback_wait_for_call", "ringback_cancel_call"])
@@ -145,29 +149,29 @@ async def test_a_wait_ends_with_the_call(harness: BuiltinToolsHarness) -> None:
         harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX)
     )
     await harness.service.finish_call(call_id)
-    seen = await asyncio.wait_for(waiting, WAIT_SECONDS)
+    observed = await asyncio.wait_for(waiting, WAIT_SECONDS)
 
-    assert seen["structuredContent"]["status"] == "completed"
+    assert observed["structuredContent"]["status"] == "completed"
 
 
 async def test_a_wait_that_is_over_leaves_the_call_running(harness: BuiltinToolsHarness) -> None:
     call_id = await harness.start()
 
-    seen = await harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
+    observed = await harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
 
-    assert seen["structuredContent"]["status"] == "working"
+    assert observed["structuredContent"]["status"] == "working"
 
 
 async def test_an_input_request_ends_a_wait_at_once_and_is_returned(harness: BuiltinToolsHarness) -> None:
     call_id = await harness.start(accepts_input=True)
     await harness.service.request_input(call_id, "colour")
 
-    seen = await asyncio.wait_for(
+    observed = await asyncio.wait_for(
         harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
-    assert "r1.1: colour?" in text(seen)
-    assert seen["structuredContent"]["input_requests"]["r1.1"]["method"] == "elicitation/create"
+    assert "r1.1: colour?" in text(observed)
+    assert observed["structuredContent"]["input_requests"]["r1.1"]["method"] == "elicitation/create"
 
 
 @pytest.mark.requirement("R16")
@@ -176,17 +180,17 @@ async def test_a_model_that_polls_without_a_change_is_told_to_stop_and_gets_resp
 ) -> None:
     call_id = await harness.start()
     for _ in range(UNCHANGED_POLLS_MAX - 1):
-        seen = await harness.call_tool("ringback_get_call", call_id=call_id)
-        assert "Stop polling" not in text(seen)
+        observed = await harness.call_tool("ringback_get_call", call_id=call_id)
+        assert "Stop polling" not in text(observed)
 
-    told = await harness.call_tool("ringback_get_call", call_id=call_id)
+    returned = await harness.call_tool("ringback_get_call", call_id=call_id)
     again = await asyncio.wait_for(
         harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
-    for seen in (told, again):
-        assert "Stop polling" in text(seen)
-        assert "Come back after a callback" in seen["structuredContent"]["next_step"]
+    for observed in (returned, again):
+        assert "Stop polling" in text(observed)
+        assert "Come back after a callback" in observed["structuredContent"]["next_step"]
 
 
 async def test_a_change_resets_the_poll_limit(harness: BuiltinToolsHarness) -> None:
@@ -196,11 +200,11 @@ async def test_a_change_resets_the_poll_limit(harness: BuiltinToolsHarness) -> N
 
     await harness.service.mark_dispatched(call_id)
     await harness.service.record_progress(call_id, Progress(progress=1))
-    seen = await harness.call_tool("ringback_get_call", call_id=call_id)
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
     await harness.service.finish_call(call_id)
     ended = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    assert "Stop polling" not in text(seen)
+    assert "Stop polling" not in text(observed)
     assert ended["structuredContent"]["status"] == "completed"
 
 
@@ -213,10 +217,10 @@ async def test_an_answer_resumes_the_call_and_lists_unknown_keys(harness: Builti
     await harness.service.request_input(call_id, "colour")
     yes = {"action": "accept", "content": {"colour": "red"}}
 
-    told = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
+    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
 
-    assert told["structuredContent"]["accepted"] == ["r1.1"]
-    assert told["structuredContent"]["ignored"] == ["r9.9"]
+    assert returned["structuredContent"]["accepted"] == ["r1.1"]
+    assert returned["structuredContent"]["ignored"] == ["r9.9"]
     assert (await harness.service.read_call(call_id)).input_responses == {"colour": yes}
 
 
@@ -224,10 +228,10 @@ async def test_an_invalid_answer_is_refused_with_the_polling_tool(harness: Built
     call_id = await harness.start(accepts_input=True)
     await harness.service.request_input(call_id, "colour")
 
-    told = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
+    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
 
-    assert told["isError"]
-    assert '"action": "accept"' in text(told)
+    assert returned["isError"]
+    assert '"action": "accept"' in text(returned)
 
 
 async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_request(
@@ -237,11 +241,11 @@ async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_reque
     await harness.service.mark_dispatched(running)
 
     ended = await harness.call_tool("ringback_cancel_call", call_id=queued)
-    asked = await harness.call_tool("ringback_cancel_call", call_id=running)
+    requested = await harness.call_tool("ringback_cancel_call", call_id=running)
 
     assert ended["structuredContent"]["status"] == "cancelled"
-    assert asked["structuredContent"]["cancel_requested"] is True
-    assert "Cancellation is requested" in text(asked)
+    assert requested["structuredContent"]["cancel_requested"] is True
+    assert "Cancellation is requested" in text(requested)
 
 
 # -- resuming and finding --------------------------------------------------------------------------------------------------
@@ -255,11 +259,11 @@ async def test_a_token_from_a_callback_returns_the_result_the_events_and_a_new_t
     )
     await harness.service.finish_call(started.call.id)
 
-    told = await harness.call_tool("ringback_resume", resume_token=started.resume_token)
-    again = await harness.call_tool("ringback_resume", resume_token=told["structuredContent"]["resume_token"])
+    returned = await harness.call_tool("ringback_resume", resume_token=started.resume_token)
+    again = await harness.call_tool("ringback_resume", resume_token=returned["structuredContent"]["resume_token"])
 
-    assert told["content"][1]["text"] == "done"
-    assert [event["name"] for event in told["structuredContent"]["events"]] == ["call.finished"]
+    assert returned["content"][1]["text"] == "done"
+    assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.finished"]
     assert again["structuredContent"]["events"] == []
 
 
@@ -313,23 +317,23 @@ async def test_calls_are_found_by_the_clients_labels_page_by_page(harness: Built
 async def test_invalid_arguments_are_refused_with_their_location(
     harness: BuiltinToolsHarness, tool: str, arguments: dict[str, Any], place: str
 ) -> None:
-    told = await harness.call_tool(tool, **arguments)
+    returned = await harness.call_tool(tool, **arguments)
 
-    assert told["isError"]
-    assert place in text(told)
+    assert returned["isError"]
+    assert place in text(returned)
 
 
 async def test_a_secret_among_invalid_arguments_is_not_repeated(harness: BuiltinToolsHarness) -> None:
-    told = await harness.call_tool("ringback_resume", resume_token="sesame" * 200)
+    returned = await harness.call_tool("ringback_resume", resume_token="sesame" * 200)
 
-    assert "sesamesesame" not in text(told)
+    assert "sesamesesame" not in text(returned)
 
 
 async def test_a_key_without_the_scope_gets_the_missing_scope(harness: BuiltinToolsHarness) -> None:
     reader = Caller(principal=Principal("alice"), scopes=frozenset({Scope.READ}))
     call_id = await harness.start()
 
-    told = await harness.call_tool("ringback_cancel_call", reader, call_id=call_id)
+    returned = await harness.call_tool("ringback_cancel_call", reader, call_id=call_id)
 
-    assert told["isError"]
-    assert "scope 'calls'" in text(told)
+    assert returned["isError"]
+    assert "scope 'calls'" in text(returned)

@@ -37,73 +37,73 @@ async def workers() -> AsyncGenerator[BackgroundTaskSet]:
     await workers.aclose()
 
 
-async def start_subscription(told: SessionNotifications, name: str) -> BlockingWork:
+async def start_subscription(returned: SessionNotifications, name: str) -> BlockingWork:
     work = BlockingWork()
-    told.start_publisher(name, work)
+    returned.start_publisher(name, work)
     await work.begun.wait()
     return work
 
 
 async def test_a_stopped_publisher_is_cancelled(workers: BackgroundTaskSet) -> None:
-    told = SessionNotifications(workers)
-    work = await start_subscription(told, "a")
-    other = await start_subscription(told, "b")
-    told.stop_publisher("a")
+    returned = SessionNotifications(workers)
+    work = await start_subscription(returned, "a")
+    other = await start_subscription(returned, "b")
+    returned.stop_publisher("a")
     await work.over.wait()
     assert work.called_off
     assert not other.over.is_set()
 
 
 async def test_a_publisher_replaces_the_one_of_the_same_name(workers: BackgroundTaskSet) -> None:
-    told = SessionNotifications(workers)
-    first = await start_subscription(told, "a")
-    second = await start_subscription(told, "a")
+    returned = SessionNotifications(workers)
+    first = await start_subscription(returned, "a")
+    second = await start_subscription(returned, "a")
     await first.over.wait()
     assert first.called_off
     assert not second.over.is_set()
 
 
 async def test_all_publishers_stop_when_the_session_ends(workers: BackgroundTaskSet) -> None:
-    told = SessionNotifications(workers)
-    work = [await start_subscription(told, name) for name in "abc"]
-    told.stop_publishers()
+    returned = SessionNotifications(workers)
+    work = [await start_subscription(returned, name) for name in "abc"]
+    returned.stop_publishers()
     for each in work:
         await each.over.wait()
         assert each.called_off
 
 
 async def test_a_publisher_stopped_before_it_starts_is_cancelled_and_ends(workers: BackgroundTaskSet) -> None:
-    told, work = SessionNotifications(workers), BlockingWork()
-    told.start_publisher("a", work)
-    told.stop_publisher("a")
+    returned, work = SessionNotifications(workers), BlockingWork()
+    returned.start_publisher("a", work)
+    returned.stop_publisher("a")
     async with asyncio.timeout(WAIT_SECONDS):
         await work.over.wait()
     assert work.called_off
 
 
 async def test_an_ended_subscription_frees_its_place(workers: BackgroundTaskSet) -> None:
-    told = SessionNotifications(workers)
-    work = [await start_subscription(told, str(number)) for number in range(SESSION_PUBLISHERS_MAX)]
-    assert not told.has_capacity_for("new")
-    assert told.has_capacity_for("0")
+    returned = SessionNotifications(workers)
+    work = [await start_subscription(returned, str(number)) for number in range(SESSION_PUBLISHERS_MAX)]
+    assert not returned.has_capacity_for("new")
+    assert returned.has_capacity_for("0")
     work[0].release.set()
     await work[0].over.wait()
     await asyncio.sleep(0)
-    assert told.has_capacity_for("new")
-    told.stop_publishers()
+    assert returned.has_capacity_for("new")
+    returned.stop_publishers()
 
 
 async def test_a_failure_is_logged_and_affects_no_other(
     workers: BackgroundTaskSet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told, failed = SessionNotifications(workers), asyncio.Event()
+    returned, failed = SessionNotifications(workers), asyncio.Event()
 
     async def fail() -> None:
         failed.set()
         raise RuntimeError("no")
 
-    told.start_publisher("a", fail)
-    other = await start_subscription(told, "b")
+    returned.start_publisher("a", fail)
+    other = await start_subscription(returned, "b")
     await failed.wait()
     assert [record.message for record in caplog.records] == ["session.not_told"]
     assert not other.over.is_set()

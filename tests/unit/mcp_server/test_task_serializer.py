@@ -117,8 +117,8 @@ def test_the_ttl_is_the_expiry_of_the_result_or_the_maximum_of_a_running_call() 
 
 
 def test_a_failed_task_has_the_unchanged_error_and_its_message() -> None:
-    told = serialize_task(make_ended_call(CallOutcome.UPSTREAM_ERROR))
-    assert (told["error"], told["statusMessage"]) == (ERROR, "not today")
+    returned = serialize_task(make_ended_call(CallOutcome.UPSTREAM_ERROR))
+    assert (returned["error"], returned["statusMessage"]) == (ERROR, "not today")
     assert status_message(make_ended_call(CallOutcome.TOOL_ERROR)) == "The tool answered with an error."
 
 

@@ -42,7 +42,7 @@ class SessionWithTool(ScriptedSession):
         )
         self._tool = tool
 
-    def tool(self, name: str) -> ToolInfo | None:
+    def get_tool(self, name: str) -> ToolInfo | None:
         return None if self._tool is None else ToolInfo(name=name, description=None, input_schema={}, raw=self._tool)
 
 

@@ -1,4 +1,4 @@
-"""The driver for streams over a session that answers what a test wants."""
+"""The stream driver over a session with scripted responses."""
 
 import asyncio
 from dataclasses import replace
@@ -35,7 +35,7 @@ SAVED_HANDLE = replace(
 
 
 class YieldingClock(FakeClock):
-    """Its sleeps take more turns than an answer: a stream is read to its end before its time is over."""
+    """A sleep takes more turns of the event loop than a response, so a stream is read to its end before its timeout."""
 
     async def sleep(self, seconds: float) -> None:
         for _ in range(20):
@@ -47,65 +47,67 @@ def make_stream_position(event_id: str) -> StreamPosition:
     return StreamPosition(session=SESSION, request_id="r1", event_id=event_id)
 
 
-async def run(session: ScriptedSession, desk: RecordingCallContext, clock: FakeClock | None = None) -> CallCompletion:
-    return await StreamDriver(clock=clock or YieldingClock()).run_call(session, desk)
+async def run(
+    session: ScriptedSession, context: RecordingCallContext, clock: FakeClock | None = None
+) -> CallCompletion:
+    return await StreamDriver(clock=clock or YieldingClock()).run_call(session, context)
 
 
-async def test_an_answer_without_a_place_leaves_no_handle() -> None:
-    desk = RecordingCallContext(CALL)
+async def test_a_response_without_event_ids_saves_no_handle() -> None:
+    context = RecordingCallContext(CALL)
 
-    ending = await run(ScriptedSession(RESULT), desk)
+    completion = await run(ScriptedSession(RESULT), context)
 
-    assert (ending.outcome, desk.saved_handles) == (CallOutcome.RESULT, [])
+    assert (completion.outcome, context.saved_handles) == (CallOutcome.RESULT, [])
 
 
-async def test_a_lost_answer_without_a_place_is_unknown() -> None:
+async def test_a_lost_response_without_event_ids_is_unknown() -> None:
     session = ScriptedSession(ResponseLost("lost"))
 
     assert (await run(session, RecordingCallContext(CALL))).outcome is CallOutcome.UNKNOWN
     assert session.scripted_legacy_session.rejoin_count == 0
 
 
-async def test_the_newest_place_is_kept_before_reading_on() -> None:
-    session, desk = ScriptedSession(ResponseLost("lost"), RESULT), RecordingCallContext(CALL)
+async def test_the_newest_position_is_saved_before_the_stream_is_resumed() -> None:
+    session, context = ScriptedSession(ResponseLost("lost"), RESULT), RecordingCallContext(CALL)
     session.stream_positions = [make_stream_position("1"), make_stream_position("2")]
 
-    ending = await run(session, desk)
+    completion = await run(session, context)
 
-    assert ending.outcome is CallOutcome.RESULT
-    assert desk.saved_handles[-1] is not None
-    assert desk.saved_handles[-1].data["event_id"] == "2"
+    assert completion.outcome is CallOutcome.RESULT
+    assert context.saved_handles[-1] is not None
+    assert context.saved_handles[-1].data["event_id"] == "2"
     assert [each.event_id for each in session.scripted_legacy_session.resumed_positions] == ["2"]
 
 
-async def test_many_places_are_kept_now_and_then() -> None:
-    class Chatty(ScriptedSession):
+async def test_positions_are_saved_at_most_once_an_interval() -> None:
+    class ManyPositions(ScriptedSession):
         async def send_request(self, *args: Any, on_position: Any = None, **options: Any) -> dict[str, Any]:
             for number in range(1000):
                 on_position(make_stream_position(str(number)))
                 await asyncio.sleep(0)
             return await super().send_request(*args, on_position=on_position, **options)
 
-    desk, clock = RecordingCallContext(CALL), YieldingClock()
-    await run(Chatty(RESULT), desk, clock)
+    context, clock = RecordingCallContext(CALL), YieldingClock()
+    await run(ManyPositions(RESULT), context, clock)
 
-    assert 2 <= len(desk.saved_handles) <= 1000 / 20 + 2
-    assert len(desk.saved_handles) <= clock.monotonic() + 2
+    assert 2 <= len(context.saved_handles) <= 1000 / 20 + 2
+    assert len(context.saved_handles) <= clock.monotonic() + 2
 
 
-async def test_reading_on_goes_on_until_the_answer_is_there_in_ever_longer_pauses() -> None:
+async def test_the_stream_is_resumed_with_growing_pauses_until_the_response_arrives() -> None:
     session, clock = ScriptedSession(*[ResponseLost("lost")] * 20, RESULT), YieldingClock()
 
-    ending = await run(session, RecordingCallContext(SAVED_HANDLE), clock)
+    completion = await run(session, RecordingCallContext(SAVED_HANDLE), clock)
 
-    assert (ending.outcome, len(session.scripted_legacy_session.resumed_positions)) == (CallOutcome.RESULT, 21)
+    assert (completion.outcome, len(session.scripted_legacy_session.resumed_positions)) == (CallOutcome.RESULT, 21)
     assert clock.monotonic() > 10 * RESUME_BACKOFF.longest_seconds
     assert {each.event_id for each in session.scripted_legacy_session.resumed_positions} == {"1"}
 
 
-async def test_a_stream_that_stays_silent_is_left_and_read_again() -> None:
+async def test_a_silent_stream_is_closed_and_resumed() -> None:
     class Silent(ScriptedSession):
-        async def request(self, *args: Any, **options: Any) -> dict[str, Any]:
+        async def send_request(self, *args: Any, **options: Any) -> dict[str, Any]:
             if len(self.scripted_legacy_session.resumed_positions) < 3:
                 await asyncio.Event().wait()
             return await super().send_request(*args, **options)
@@ -138,7 +140,7 @@ async def test_a_missing_connection_ends_the_execution_and_not_the_call() -> Non
 
 async def test_a_lost_lease_ends_the_execution() -> None:
     class Lapsed(RecordingCallContext):
-        async def keep(self, handle: Handle | None) -> None:  # noqa: ARG002 - a Desk's name
+        async def save_handle(self, handle: Handle | None) -> None:  # noqa: ARG002 - the name of CallContext
             raise LeaseLost
 
     class Slow(ScriptedSession):
@@ -151,7 +153,7 @@ async def test_a_lost_lease_ends_the_execution() -> None:
         await run(Slow(RESULT), Lapsed(CALL))
 
 
-async def test_cancelling_says_which_request_is_meant() -> None:
+async def test_a_cancel_request_names_the_request_id() -> None:
     session = ScriptedSession(RESULT)
     driver = StreamDriver(clock=FakeClock(START))
 

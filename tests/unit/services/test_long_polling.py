@@ -1,4 +1,4 @@
-"""Long polls: woken by what they wait for, by the end of their time, or by the end of the service."""
+"""Long polls end with their condition, their time limit, or a shutdown."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ringback.domain.errors import ShuttingDown
-from ringback.services import long_polling as services_waiting
+from ringback.services import long_polling
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX, poll_until
 from ringback.storage.signals import LocalSignals
@@ -18,36 +18,36 @@ TOPIC = "call:1"
 
 
 class PolledValue:
-    """A thing that somebody looks at."""
+    """A stored value that counts its reads."""
 
     def __init__(self) -> None:
-        self.there = False
+        self.is_set = False
         self.read_count = 0
 
     async def read_value(self) -> bool:
         self.read_count += 1
-        return self.there
+        return self.is_set
 
     async def wait_for_reads(self, times: int) -> None:
-        async def looked() -> bool:
+        async def has_enough_reads() -> bool:
             return self.read_count >= times
 
-        await wait_until(looked)
+        await wait_until(has_enough_reads)
 
 
 class FakePoll:
-    """One long poll, and everything that may end it."""
+    """One long poll with its signals, clock and lifecycle."""
 
     def __init__(self) -> None:
-        self.shelf = PolledValue()
+        self.value = PolledValue()
         self.signals = LocalSignals()
         self.clock = FakeClock()
         self.lifecycle = Lifecycle()
 
-    async def wait(self, wait_seconds: float, *, look: Callable[[], Awaitable[bool]] | None = None) -> bool:
+    async def wait(self, wait_seconds: float, *, read: Callable[[], Awaitable[bool]] | None = None) -> bool:
         return await poll_until(
-            look or self.shelf.read_value,
-            lambda there: there,
+            read or self.value.read_value,
+            bool,
             signals=self.signals,
             topics=[TOPIC],
             wait_seconds=wait_seconds,
@@ -58,9 +58,9 @@ class FakePoll:
 
 @asynccontextmanager
 async def waiting(poll: FakePoll, wait_seconds: float = 60.0) -> AsyncGenerator[asyncio.Task[bool]]:
-    """A poll that has looked once, in vain; it has ended when this is left."""
+    """A poll whose first read found nothing. The context waits for its end."""
     task = asyncio.create_task(poll.wait(wait_seconds))
-    await poll.shelf.wait_for_reads(1)
+    await poll.value.wait_for_reads(1)
     yield task
     await asyncio.wait_for(task, WAIT_SECONDS)
 
@@ -71,9 +71,9 @@ async def test_a_notification_makes_the_poll_read_again() -> None:
 
     async with waiting(poll) as task:
         poll.signals.notify([TOPIC])
-        await poll.shelf.wait_for_reads(2)
+        await poll.value.wait_for_reads(2)
         assert not task.done()
-        poll.shelf.there = True
+        poll.value.is_set = True
         poll.signals.notify([TOPIC])
 
     assert task.result()
@@ -81,31 +81,31 @@ async def test_a_notification_makes_the_poll_read_again() -> None:
 
 async def test_an_existing_value_is_returned_at_once() -> None:
     poll = FakePoll()
-    poll.shelf.there = True
+    poll.value.is_set = True
 
     assert await poll.wait(60.0)
-    assert poll.shelf.read_count == 1
+    assert poll.value.read_count == 1
 
 
 async def test_a_poll_without_a_wait_returns_the_current_value() -> None:
     poll = FakePoll()
 
     assert not await poll.wait(0.0)
-    assert poll.shelf.read_count == 1
+    assert poll.value.read_count == 1
 
 
 async def test_a_notification_during_a_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LONG_POLL_SECONDS_MAX", "POLL_INTERVAL_SECONDS"):  # only the ring ends this wait in time
-        monkeypatch.setattr(services_waiting, name, 10 * WAIT_SECONDS)
+    for name in ("LONG_POLL_SECONDS_MAX", "POLL_INTERVAL_SECONDS"):  # only the signal ends this wait in time
+        monkeypatch.setattr(long_polling, name, 10 * WAIT_SECONDS)
     poll = FakePoll()
 
-    async def look() -> bool:
-        there = await poll.shelf.read_value()
-        poll.shelf.there = True
+    async def read() -> bool:
+        there = await poll.value.read_value()
+        poll.value.is_set = True
         poll.signals.notify([TOPIC])
         return there
 
-    assert await asyncio.wait_for(poll.wait(10 * WAIT_SECONDS, look=look), WAIT_SECONDS)
+    assert await asyncio.wait_for(poll.wait(10 * WAIT_SECONDS, read=read), WAIT_SECONDS)
 
 
 async def test_a_poll_returns_the_last_value_when_its_time_is_over() -> None:
@@ -116,7 +116,7 @@ async def test_a_poll_returns_the_last_value_when_its_time_is_over() -> None:
         poll.signals.notify([TOPIC])
 
     assert not task.result()
-    assert poll.shelf.read_count == 2
+    assert poll.value.read_count == 2
 
 
 async def test_no_poll_waits_longer_than_proxies_allow() -> None:
@@ -140,7 +140,7 @@ async def test_a_poll_with_a_short_wait_wakes_at_its_end() -> None:
     assert not await asyncio.wait_for(poll.wait(0.02), WAIT_SECONDS)
 
 
-async def test_a_service_that_stops_lets_its_polls_go() -> None:
+async def test_a_shutdown_ends_waiting_polls() -> None:
     poll = FakePoll()
 
     async with waiting(poll) as task:
@@ -149,7 +149,7 @@ async def test_a_service_that_stops_lets_its_polls_go() -> None:
     assert not task.result()
 
 
-def test_a_service_that_stops_starts_nothing_new() -> None:
+def test_a_service_that_shuts_down_starts_nothing() -> None:
     lifecycle = Lifecycle()
     lifecycle.require_running()
 

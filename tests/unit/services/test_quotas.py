@@ -1,4 +1,4 @@
-"""The rate of starts: a minute's worth at once, and then as evenly as it fills again."""
+"""The rate of starts: a burst of one minute's starts, then an even refill."""
 
 from contextlib import suppress
 
@@ -34,7 +34,7 @@ def test_a_refused_start_says_when_the_next_one_is_taken() -> None:
 
 
 @given(pauses=st.lists(st.floats(0, 90), max_size=200))
-def test_no_minute_takes_more_than_twice_the_rate_and_patience_always_gets_through(pauses: list[float]) -> None:
+def test_a_minute_accepts_at_most_twice_the_rate_and_a_patient_caller_always_succeeds(pauses: list[float]) -> None:
     clock = FakeClock()
     kept = make_quota_keeper(clock, starts_per_minute=5)
     taken: list[float] = []

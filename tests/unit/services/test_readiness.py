@@ -1,4 +1,4 @@
-"""Readiness: one write for all who ask, and its answer for a second."""
+"""Readiness: concurrent checks share one write, and its result is valid for a second."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ class CountingProbeStore(StoreWrapper):
         return await super().write(work)
 
 
-async def test_a_flood_of_questions_is_one_write_a_second(tmp_path: Path) -> None:
+async def test_any_number_of_checks_causes_one_write_per_second(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_sqlite_store(tmp_path, clock) as opened:
         store = CountingProbeStore(opened)

@@ -1,4 +1,4 @@
-"""`kill -9` of a process that writes: what it was told is kept, is kept."""
+"""`kill -9` of a process that writes: every acknowledged write is in the database."""
 
 import select
 import subprocess
@@ -41,7 +41,7 @@ async def kill_and_compare(path: Path) -> None:
 
 
 def write_until_killed(path: Path) -> list[int]:
-    """Every place in the log that the writer said was kept, up to the moment of its death in mid-work."""
+    """Every place in the log that the writer printed as acknowledged before it was killed."""
     command = [sys.executable, "-m", "tests.unit.storage.event_writer_process", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as writer:
         assert writer.stdout is not None

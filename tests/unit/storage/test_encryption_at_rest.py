@@ -1,4 +1,4 @@
-"""What can be read by whoever gets hold of the files."""
+"""The files reveal no secrets and no bodies."""
 
 import sqlite3
 from contextlib import closing
@@ -17,7 +17,7 @@ CANARY = "whsec_Q0FOQVJZX0NBTkFSWV9DQU5BUlk"
 BODY = b'{"resume_token":"canary.resume.token"}'
 
 
-async def test_secrets_and_bodies_stand_nowhere_in_the_files(store: SqliteStore, path: Path) -> None:
+async def test_the_files_contain_no_secrets_and_no_bodies(store: SqliteStore, path: Path) -> None:
     webhook = make_webhook(secrets=(WebhookSecret(value=CANARY),), url="https://visible.example/")
 
     async def work(tx: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Shared commits: how they are shared, and what breaks together when one breaks."""
+"""Group commits: which units share one, and which fail together."""
 
 import asyncio
 import resource
@@ -47,13 +47,13 @@ def commits(connection: sqlite3.Connection) -> list[str]:
 
 
 @pytest.fixture
-def rung() -> list[str]:
+def notified() -> list[str]:
     return []
 
 
 @pytest.fixture
 async def writer(
-    connection: sqlite3.Connection, path: Path, clock: FakeClock, rung: list[str]
+    connection: sqlite3.Connection, path: Path, clock: FakeClock, notified: list[str]
 ) -> AsyncGenerator[GroupCommit]:
     trust = DatabaseIntegrity(path)
     writer = GroupCommit(
@@ -61,7 +61,7 @@ async def writer(
         clock=clock,
         sealer=make_sealer(),
         reader=CachingWebhookReader(make_sealer()),
-        notify=rung.extend,
+        notify=notified.extend,
         commits=CommitCounter(connection, trust=trust),
         integrity=trust,
     )
@@ -95,14 +95,14 @@ def full_disk(path: Path) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-async def test_units_that_come_together_share_one_commit(writer: GroupCommit, commits: list[str]) -> None:
+async def test_units_that_arrive_together_share_one_commit(writer: GroupCommit, commits: list[str]) -> None:
     await asyncio.gather(*(writer.write(reserve) for _ in range(50)))
 
     assert len(commits) == 1
     assert await head(writer) == 50
 
 
-async def test_units_that_come_during_a_commit_form_the_next_group(writer: GroupCommit, commits: list[str]) -> None:
+async def test_units_that_arrive_during_a_commit_form_the_next_group(writer: GroupCommit, commits: list[str]) -> None:
     async def ten_in_a_row() -> None:
         for _ in range(10):
             await writer.write(reserve)
@@ -119,7 +119,7 @@ async def test_a_group_is_bounded(writer: GroupCommit, commits: list[str]) -> No
     assert len(commits) == 3
 
 
-async def test_the_event_loop_goes_on_while_a_commit_is_made(writer: GroupCommit) -> None:
+async def test_the_event_loop_runs_during_a_commit(writer: GroupCommit) -> None:
     turns = 0
 
     async def other() -> None:
@@ -159,7 +159,7 @@ async def test_a_transaction_that_awaits_anything_else_is_rolled_back_with_an_er
     assert await head(writer) == 2
 
 
-async def test_a_statement_that_is_wrong_is_its_callers_error(writer: GroupCommit) -> None:
+async def test_a_wrong_statement_raises_to_its_caller(writer: GroupCommit) -> None:
     call = make_call()
     await writer.write(lambda tx: tx.calls.insert(call))
 
@@ -168,7 +168,7 @@ async def test_a_statement_that_is_wrong_is_its_callers_error(writer: GroupCommi
 
 
 async def test_a_failed_commit_rolls_back_the_group_and_fails_every_transaction(
-    writer: GroupCommit, rung: list[str], path: Path, caplog: pytest.LogCaptureFixture
+    writer: GroupCommit, notified: list[str], path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await writer.write(reserve)
 
@@ -176,13 +176,13 @@ async def test_a_failed_commit_rolls_back_the_group_and_fails_every_transaction(
         outcomes = await asyncio.gather(*(writer.write(reserve) for _ in range(5)), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
-    assert rung == ["grown"]
+    assert notified == ["grown"]
     assert await head(writer) == 1
     assert [record.message for record in caplog.records] == ["store.group_undone"]
     assert await writer.write(reserve) == 2
 
 
-async def test_a_disk_that_is_full_within_one_unit_undoes_the_group_because_sqlite_does(
+async def test_a_full_disk_in_one_unit_rolls_back_the_group_because_sqlite_does(
     writer: GroupCommit, connection: sqlite3.Connection
 ) -> None:
     call = make_call()
@@ -204,7 +204,7 @@ async def test_a_disk_that_is_full_within_one_unit_undoes_the_group_because_sqli
 @pytest.mark.parametrize("writes_before", [False, True])
 @pytest.mark.parametrize("neighbours", [0, 2])
 @pytest.mark.parametrize("code", ["SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB"])
-async def test_trouble_with_the_file_in_one_unit_undoes_its_group_at_once_whether_or_not_it_had_written(
+async def test_a_file_error_in_one_unit_rolls_back_its_group_at_once_whether_or_not_it_had_written(
     writer: GroupCommit, commits: list[str], code: str, neighbours: int, *, writes_before: bool
 ) -> None:
     neighbour = OtherUnit()
@@ -232,15 +232,15 @@ async def test_trouble_with_the_file_in_one_unit_undoes_its_group_at_once_whethe
 
 
 async def test_a_transaction_that_raises_restarts_its_group_and_is_rolled_back_alone(
-    writer: GroupCommit, rung: list[str], commits: list[str]
+    writer: GroupCommit, notified: list[str], commits: list[str]
 ) -> None:
-    told: list[bool] = []
+    committed: list[bool] = []
     runs = 0
 
     async def reserve_and_tell(tx: Transaction) -> int:
         nonlocal runs
         runs += 1
-        add_end_actions(tx, told)
+        add_end_actions(tx, committed)
         return await reserve(tx)
 
     async def failing(tx: Transaction) -> None:
@@ -253,8 +253,8 @@ async def test_a_transaction_that_raises_restarts_its_group_and_is_rolled_back_a
 
     assert [outcomes[0], type(outcomes[1]), outcomes[2]] == [1, LookupError, 2]
     assert runs == 3
-    assert told == [False, True, True]
-    assert rung == ["grown", "grown"]
+    assert committed == [False, True, True]
+    assert notified == ["grown", "grown"]
     assert len(commits) == 1
     assert await head(writer) == 2
 
@@ -271,7 +271,7 @@ class OtherUnit:
 
 
 async def raise_not_found(tx: Transaction) -> None:
-    """As a quota does, or an id that is not there: it reads, and raises."""
+    """As a quota or an unknown id does: read, then raise."""
     await tx.event_log.get_head(ALICE)
     tx.notify("never heard")
     raise LookupError
@@ -283,12 +283,12 @@ async def raise_disk_error(tx: Transaction) -> None:
 
 
 async def test_a_transaction_that_raises_before_a_write_fails_alone_and_no_other_is_repeated(
-    writer: GroupCommit, rung: list[str], commits: list[str]
+    writer: GroupCommit, notified: list[str], commits: list[str]
 ) -> None:
-    neighbour, told = OtherUnit(), list[bool]()
+    neighbour, committed = OtherUnit(), list[bool]()
 
     async def refuse_and_tell(tx: Transaction) -> None:
-        add_end_actions(tx, told)
+        add_end_actions(tx, committed)
         await raise_not_found(tx)
 
     outcomes = await asyncio.gather(
@@ -302,12 +302,12 @@ async def test_a_transaction_that_raises_before_a_write_fails_alone_and_no_other
     assert [outcomes[0], outcomes[2], outcomes[4]] == [1, 2, 3]
     assert [type(outcomes[1]), type(outcomes[3])] == [LookupError, LookupError]
     assert neighbour.runs == 3
-    assert told == [False]
-    assert rung == ["grown"] * 3
+    assert committed == [False]
+    assert notified == ["grown"] * 3
     assert len(commits) == 1
 
 
-async def test_a_row_that_stands_there_already_is_nothing_written(writer: GroupCommit) -> None:
+async def test_an_insert_of_an_existing_row_counts_as_no_write(writer: GroupCommit) -> None:
     call, neighbour = make_call(), OtherUnit()
     await writer.write(lambda tx: tx.calls.insert(call))
 
@@ -319,7 +319,7 @@ async def test_a_row_that_stands_there_already_is_nothing_written(writer: GroupC
     assert neighbour.runs == 1
 
 
-async def test_a_kind_that_raises_after_it_has_written_makes_others_run_again_once_and_not_each_time(
+async def test_a_function_that_raises_after_a_write_makes_other_units_run_again_only_once(
     writer: GroupCommit, clock: FakeClock
 ) -> None:
     neighbour = OtherUnit()
@@ -352,7 +352,7 @@ async def test_a_transaction_that_fails_alone_is_retried_with_its_group_and_gets
     assert await head(writer) == 2
 
 
-async def test_a_lock_of_another_process_is_waited_for(writer: GroupCommit, path: Path) -> None:
+async def test_a_unit_waits_for_the_lock_of_another_process(writer: GroupCommit, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         writing = asyncio.create_task(writer.write(reserve))
@@ -365,7 +365,7 @@ async def test_a_lock_of_another_process_is_waited_for(writer: GroupCommit, path
     assert await writing == 1
 
 
-async def test_a_lock_that_is_never_given_back_makes_the_store_unavailable(
+async def test_a_lock_that_is_never_released_makes_the_store_unavailable(
     writer: GroupCommit, path: Path, clock: FakeClock
 ) -> None:
     began = clock.monotonic()
@@ -381,16 +381,16 @@ async def test_a_lock_that_is_never_given_back_makes_the_store_unavailable(
 
 async def test_a_transaction_whose_caller_was_cancelled_is_not_run(writer: GroupCommit) -> None:
     writing = asyncio.create_task(writer.write(reserve))
-    gone = asyncio.create_task(writer.write(reserve))
+    cancelled = asyncio.create_task(writer.write(reserve))
     await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.wait([gone])
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
 
     assert await writing == 1
     assert await head(writer) == 1
 
 
-async def test_callers_go_on_before_what_begins_at_the_ends_of_units(writer: GroupCommit) -> None:
+async def test_callers_continue_before_end_actions_start_tasks(writer: GroupCommit) -> None:
     loop, order = asyncio.get_running_loop(), list[str]()
 
     async def reserve_and_begin(tx: Transaction) -> int:
@@ -399,46 +399,46 @@ async def test_callers_go_on_before_what_begins_at_the_ends_of_units(writer: Gro
 
     async def call() -> None:
         await writer.write(reserve_and_begin)
-        order.append("told")
+        order.append("caller")
 
     await asyncio.gather(call(), call())
     await asyncio.sleep(0)
 
-    assert order == ["told", "told", "begun", "begun"]
+    assert order == ["caller", "caller", "begun", "begun"]
 
 
-async def test_an_ending_that_raises_is_no_harm_to_those_who_share_its_commit(
-    writer: GroupCommit, rung: list[str], caplog: pytest.LogCaptureFixture
+async def test_an_end_action_that_raises_does_not_affect_other_units_of_the_commit(
+    writer: GroupCommit, notified: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[bool] = []
+    committed: list[bool] = []
 
     def broken() -> None:
         raise ZeroDivisionError
 
     async def reserve_and_break(tx: Transaction) -> int:
         tx.on_commit(broken)
-        add_end_actions(tx, told)
+        add_end_actions(tx, committed)
         return await reserve(tx)
 
     assert await asyncio.gather(writer.write(reserve_and_break), writer.write(reserve)) == [1, 2]
-    assert told == [True]
-    assert rung == ["grown", "grown"]
+    assert committed == [True]
+    assert notified == ["grown", "grown"]
     assert [record.message for record in caplog.records] == ["store.ending_failed"]
     assert await writer.write(reserve) == 3
 
 
-async def test_units_of_a_group_that_is_undone_all_learn_it(writer: GroupCommit, path: Path) -> None:
-    told: list[bool] = []
+async def test_every_unit_of_a_rolled_back_group_runs_its_rollback_actions(writer: GroupCommit, path: Path) -> None:
+    committed: list[bool] = []
 
     async def reserve_and_tell(tx: Transaction) -> None:
         await reserve(tx)
-        add_end_actions(tx, told)
+        add_end_actions(tx, committed)
 
     await writer.write(reserve_and_tell)
     with full_disk(path):
         await asyncio.gather(*(writer.write(reserve_and_tell) for _ in range(3)), return_exceptions=True)
 
-    assert told == [True, False, False, False]
+    assert committed == [True, False, False, False]
 
 
 async def test_work_started_at_the_end_of_an_admission_is_background_work(writer: GroupCommit) -> None:
@@ -453,7 +453,7 @@ async def test_work_started_at_the_end_of_an_admission_is_background_work(writer
     assert await begun is False
 
 
-async def test_a_flood_of_admissions_lets_a_share_of_all_that_waits_be_written_with_each_group(
+async def test_many_admissions_leave_each_group_a_share_of_the_other_waiting_units(
     writer: GroupCommit,
 ) -> None:
     gate, ended = AdmissionGate(), list[str]()

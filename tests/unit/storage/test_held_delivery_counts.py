@@ -1,4 +1,4 @@
-"""The number of held deliveries is kept beside them, and right whatever happens to them."""
+"""Triggers keep the number of held deliveries of each webhook, whatever happens to them."""
 
 import sqlite3
 from contextlib import closing
@@ -27,7 +27,7 @@ def kept_and_counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
     return kept, counted
 
 
-async def test_the_count_follows_every_way_into_holding_and_out_of_it(
+async def test_the_count_follows_every_change_to_held_and_back(
     store: SqliteStore, path: Path, clock: FakeClock
 ) -> None:
     webhook = make_webhook()
@@ -61,7 +61,7 @@ async def test_the_count_follows_every_way_into_holding_and_out_of_it(
     assert webhook.id not in seen[-1]
 
 
-async def test_a_webhook_of_which_nothing_is_held_has_no_row(store: SqliteStore, path: Path) -> None:
+async def test_a_webhook_without_held_deliveries_has_no_row(store: SqliteStore, path: Path) -> None:
     await store.write(
         lambda tx: tx.deliveries.insert([make_delivery(webhook_id=HOOK, state=DeliveryState.HELD) for _ in range(3)])
     )

@@ -1,4 +1,4 @@
-"""What happens to the files of an open database, and what the store makes of it."""
+"""The store stops if the files of its open database are removed, replaced or damaged."""
 
 import asyncio
 import logging
@@ -88,7 +88,7 @@ async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     assert len(list_distrust_warnings(caplog)) == 1
 
 
-async def test_a_file_that_comes_back_is_not_believed_before_the_next_start(store: SqliteStore, path: Path) -> None:
+async def test_a_file_that_comes_back_is_not_trusted_before_the_next_start(store: SqliteStore, path: Path) -> None:
     move(path)
     with pytest.raises(StoreUnavailable):
         await store.write(reserve)
@@ -105,7 +105,7 @@ async def test_a_transaction_without_changes_checks_no_file(store: SqliteStore, 
     assert await store.write(lambda tx: tx.event_log.get_head(ALICE)) == 1
 
 
-async def test_closing_saves_what_the_log_holds_although_its_name_is_gone(
+async def test_closing_saves_the_content_of_a_log_whose_name_was_removed(
     store: SqliteStore, path: Path, clock: FakeClock
 ) -> None:
     await store.write(reserve)
@@ -176,18 +176,18 @@ def scans(store: SqliteStore) -> Awaitable[Call | None]:
     return store.scan(ALICE, lambda tx: tx.calls.get(make_call().id))
 
 
-@pytest.mark.parametrize("look", [reads, scans])
-async def test_a_read_that_meets_a_damaged_page_stops_all_work_and_says_so_once(
+@pytest.mark.parametrize("read", [reads, scans])
+async def test_a_read_of_a_damaged_page_stops_all_work_and_is_logged_once(
     path: Path,
     clock: FakeClock,
     caplog: pytest.LogCaptureFixture,
-    look: Callable[[SqliteStore], Awaitable[Call | None]],
+    read: Callable[[SqliteStore], Awaitable[Call | None]],
 ) -> None:
     store = await damaged(path, clock)
 
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="is damaged"):
-            await look(store)
+            await read(store)
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="is damaged"):
             await store.write(reserve)
@@ -197,7 +197,7 @@ async def test_a_read_that_meets_a_damaged_page_stops_all_work_and_says_so_once(
     await store.close()
 
 
-async def test_a_write_that_meets_a_damaged_page_undoes_its_whole_group(
+async def test_a_write_to_a_damaged_page_rolls_back_its_whole_group(
     path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await damaged(path, clock)

@@ -1,4 +1,4 @@
-"""A database of before knows after its migration which webhooks hear what, as if they were registered anew."""
+"""After its migration an older database matches its webhooks as if they were registered again."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ LAST_VERSION_WITHOUT_INDEX = [migration for migration in load_migrations() if mi
 
 
 def make_webhooks() -> Sequence[Webhook]:
-    """With and without each filter, in each state, and of each origin."""
+    """Webhooks with and without each filter, in each state, and of each origin."""
     some: list[Webhook] = []
     for upstream, tool, call_id, session, matched in product(
         (None, "git"), (None, "t"), (None, "c"), (None, "s"), (0, 1)
@@ -44,7 +44,7 @@ def make_webhooks() -> Sequence[Webhook]:
 
 
 def matches(path: Path, webhooks: Sequence[Webhook], before: Sequence[Migration]) -> set[tuple[object, ...]]:
-    """What the database finds webhooks by that are registered when only these migrations were made."""
+    """The match keys of webhooks that were registered after these migrations and before the later ones."""
     with closing(connect(path, lock_wait_seconds=0)) as connection:
         apply_migrations(connection, before, now=START)
         insert(connection, webhooks)

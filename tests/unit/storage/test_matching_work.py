@@ -1,4 +1,4 @@
-"""What an event costs does not grow with webhooks that do not hear it, whatever they filter by."""
+"""The cost of an event does not grow with webhooks that do not match it, whatever their filters are."""
 
 import sqlite3
 from collections.abc import Generator
@@ -81,7 +81,7 @@ def tx(connection: sqlite3.Connection) -> SqliteTransaction:
 
 
 def copy(connection: sqlite3.Connection, webhook: Webhook, count: int, *, suffix: str = "") -> None:
-    """So many more of this webhook; where its filter does not fit the event, each copy has a value of its own."""
+    """Insert copies of this webhook. Where its filter does not match the event, each copy has its own value."""
     columns = [row["name"] for row in connection.execute("SELECT name FROM pragma_table_info('webhooks')")]
     own = [name for name in columns if getattr(webhook, name, None) in {"other", "call_other"}]
     values = {name: f'"{name}"' for name in columns} | {"id": "id || number || :suffix"}

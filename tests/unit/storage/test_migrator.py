@@ -1,4 +1,4 @@
-"""Migrations: each once, in order, never edited, never from the future."""
+"""Migrations: each is applied once, in order; edited ones and those of newer versions are refused."""
 
 import sqlite3
 from collections.abc import Generator
@@ -64,7 +64,7 @@ def test_a_migration_that_was_edited_after_it_was_applied_is_refused(connection:
     assert columns(connection, "one") == ["text"]
 
 
-def test_a_database_from_the_future_is_refused(connection: sqlite3.Connection) -> None:
+def test_a_database_of_a_newer_version_is_refused(connection: sqlite3.Connection) -> None:
     apply_migrations(connection, [ONE, TWO], now=START)
 
     with pytest.raises(StoreUnavailable, match=r"newer version \(migration 2\)"):

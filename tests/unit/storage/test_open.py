@@ -1,4 +1,4 @@
-"""From a URL to an open store, and who may have it."""
+"""Opening a store by its URL, and the lock that one service has on it."""
 
 import os
 import sqlite3
@@ -39,20 +39,20 @@ def test_a_url_or_a_path_names_the_file(url: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [
-        ("postgresql://user:secret@db/ringback", "PostgreSQL is not there yet"),
-        ("postgresql+asyncpg://db/ringback", "PostgreSQL is not there yet"),
-        ("postgres://db/ringback", "PostgreSQL is not there yet"),
-        ("mysql://db/ringback", "no kind we know"),
-        ("sqlite://ringback.db", "no kind we know"),
+        ("postgresql://user:secret@db/ringback", "PostgreSQL is not supported yet"),
+        ("postgresql+asyncpg://db/ringback", "PostgreSQL is not supported yet"),
+        ("postgres://db/ringback", "PostgreSQL is not supported yet"),
+        ("mysql://db/ringback", "is not supported"),
+        ("sqlite://ringback.db", "is not supported"),
         ("sqlite:///", "must be a file"),
         ("", "must be a file"),
         (":memory:", "must be a file"),
     ],
 )
-def test_a_url_that_cannot_be_opened_is_refused_with_what_to_use(url: str, told: str) -> None:
-    with pytest.raises(StoreUnavailable, match=told) as refusal:
+def test_a_url_that_cannot_be_opened_is_refused_with_a_url_to_use_instead(url: str, expected: str) -> None:
+    with pytest.raises(StoreUnavailable, match=expected) as refusal:
         sqlite_path(url)
 
     assert "sqlite:///ringback.db" in refusal.value.detail
@@ -60,7 +60,7 @@ def test_a_url_that_cannot_be_opened_is_refused_with_what_to_use(url: str, told:
 
 
 @pytest.mark.requirement("R34")
-async def test_a_new_file_needs_nothing_and_is_for_its_owner_alone(path: Path) -> None:
+async def test_a_new_file_is_created_readable_by_its_owner_only(path: Path) -> None:
     before = os.umask(0)
     try:
         async with opening(path) as store:
@@ -72,7 +72,7 @@ async def test_a_new_file_needs_nothing_and_is_for_its_owner_alone(path: Path) -
     assert modes == {f"ringback.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm", ".lock")}
 
 
-async def test_written_rows_are_there_when_the_file_is_opened_again(path: Path) -> None:
+async def test_written_rows_are_kept_when_the_file_is_opened_again(path: Path) -> None:
     key = make_api_key()
     async with opening(path) as store:
         await store.write(lambda tx: tx.api_keys.insert(key))
@@ -81,7 +81,7 @@ async def test_written_rows_are_there_when_the_file_is_opened_again(path: Path) 
         assert await store.read(lambda tx: tx.api_keys.list_all()) == [key]
 
 
-async def test_a_second_service_on_the_same_file_is_refused_by_name_of_the_first(path: Path) -> None:
+async def test_a_second_service_on_the_same_file_is_refused_with_the_process_id_of_the_first(path: Path) -> None:
     async with opening(path):
         with pytest.raises(StoreUnavailable, match=f"process {os.getpid()}.* another database file"):
             async with opening(path):
@@ -100,7 +100,7 @@ async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) 
         assert await service.read(lambda tx: tx.api_keys.list_all()) == [key]
 
 
-def test_the_lock_goes_with_its_process_however_that_ends(tmp_path: Path) -> None:
+def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from ringback.storage.sqlite.file_lock import FileLock\n"
         "FileLock(Path(sys.argv[1])).acquire(); print('locked', flush=True); sys.stdin.read()"
@@ -129,8 +129,8 @@ async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 
 @pytest.fixture
 def notes(path: Path) -> bytes:
-    """Somebody's file, where the database is expected."""
-    text = b"not a database, but somebody's notes" * 100
+    """A file of another program at the path of the database."""
+    text = b"not a database, but a file of notes" * 100
     path.write_bytes(text)
     return text
 
@@ -157,7 +157,7 @@ def test_a_database_that_cannot_use_wal_is_reported() -> None:
         database.enable_wal(memory)
 
 
-async def test_closing_twice_is_closing_once(path: Path) -> None:
+async def test_closing_again_does_nothing(path: Path) -> None:
     store = SqliteStore(path, clock=FakeClock(), sealer=make_sealer())
     await store.close()
     await store.open(exclusive=True)

@@ -19,7 +19,7 @@ SELECT 2
 """
 
 
-def test_each_name_opens_a_statement_that_reaches_to_the_next() -> None:
+def test_each_name_begins_a_statement_that_ends_before_the_next() -> None:
     statements = parse_statements(TEXT)
 
     assert list(statements) == ["one", "two"]
@@ -27,7 +27,7 @@ def test_each_name_opens_a_statement_that_reaches_to_the_next() -> None:
     assert statements["two"] == "SELECT 2\n    -- in the middle\n    + :more;"
 
 
-def test_a_name_that_comes_twice_is_refused() -> None:
+def test_a_repeated_name_is_refused() -> None:
     with pytest.raises(ValueError, match="'one'"):
         parse_statements(TEXT + TEXT)
 

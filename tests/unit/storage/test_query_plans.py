@@ -1,4 +1,4 @@
-"""The hot statements walk an index and never a whole table."""
+"""No hot statement reads a whole table: each uses an index."""
 
 import re
 import sqlite3
@@ -145,7 +145,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("delivery_queue", "next_due", "deliveries_due"),
     ],
 )
-def test_a_hot_statement_walks_the_index_that_is_made_for_it(
+def test_a_hot_statement_uses_the_index_made_for_it(
     connection: sqlite3.Connection, noun: str, name: str, index: str
 ) -> None:
     assert any(re.search(rf"INDEX {index}\b", step) for step in plan(connection, noun, name))
@@ -179,10 +179,10 @@ def test_a_page_is_read_in_order_without_sorting(connection: sqlite3.Connection,
         ("webhook_deliveries", "dead"),
     ],
 )
-def test_a_bounded_page_walks_its_index_in_order_and_sorts_only_its_rows(
+def test_a_bounded_page_reads_its_index_in_order_and_sorts_only_its_rows(
     connection: sqlite3.Connection, noun: str, name: str
 ) -> None:
-    """The inner SELECTs come in the order of the index; the outermost one alone sorts, at most a page."""
+    """The inner SELECTs follow the order of the index; only the outermost one sorts, a page at most."""
     steps = plan(connection, noun, name)
 
     assert sum("ORDER BY" in step for step in steps) == 1

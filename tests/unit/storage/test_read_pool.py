@@ -1,4 +1,4 @@
-"""Scans: beside the event loop, on snapshots, in turns between principals, and over when the store closes."""
+"""Scans run beside the event loop, on snapshots, in turns between principals, until the store closes."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ NEVER_ENDING_QUERY = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 F
 
 @dataclass
 class BlockedScans:
-    """Work that holds its thread until it is told to go on."""
+    """Work that occupies its thread until the test releases it."""
 
     began: list[str] = field(default_factory=list[str])
     go_on: threading.Event = field(default_factory=threading.Event)
@@ -43,7 +43,7 @@ class BlockedScans:
 
 @pytest.fixture
 async def gate(store: SqliteStore) -> AsyncGenerator[BlockedScans]:
-    """Made after the store, so that nothing holds a thread when that is closed."""
+    """Created after the store, so that no thread is occupied when the store closes."""
     gate = BlockedScans()
     yield gate
     gate.go_on.set()
@@ -115,7 +115,7 @@ async def test_a_scan_that_writes_or_waits_fails_and_leaves_its_connection_usabl
     assert await store.scan(ALICE, head) == 0
 
 
-async def test_reads_and_writes_go_on_while_every_thread_is_held(store: SqliteStore, gate: BlockedScans) -> None:
+async def test_reads_and_writes_continue_while_every_thread_is_occupied(store: SqliteStore, gate: BlockedScans) -> None:
     scans = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
     await gate.wait_until_held(READER_COUNT)
 
@@ -142,22 +142,22 @@ async def test_a_principal_waits_for_one_scan_of_another_and_not_for_all_of_them
     assert begun.index("bob") <= READER_COUNT
 
 
-async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: SqliteStore, gate: BlockedScans) -> None:
+async def test_a_caller_cancelled_before_its_turn_removes_its_scan(store: SqliteStore, gate: BlockedScans) -> None:
     held = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
     await gate.wait_until_held(READER_COUNT)
-    gone = [scanning(store, ALICE, names(gate, "gone")) for _ in range(10)]
+    cancelled = [scanning(store, ALICE, names(gate, "cancelled")) for _ in range(10)]
     await asyncio.sleep(0)
-    for task in gone:
+    for task in cancelled:
         task.cancel()
-    await asyncio.wait(gone)
+    await asyncio.wait(cancelled)
     gate.go_on.set()
     await asyncio.gather(*held)
 
     assert await store.scan(ALICE, names(gate, "after")) == "after"
-    assert "gone" not in gate.began
+    assert "cancelled" not in gate.began
 
 
-async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(
+async def test_a_caller_cancelled_during_its_scan_returns_the_connection(
     store: SqliteStore, gate: BlockedScans
 ) -> None:
     held = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
@@ -171,7 +171,7 @@ async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(
     assert await asyncio.gather(*scans) == ["bob"] * 3 * READER_COUNT
 
 
-async def test_closing_interrupts_what_runs_and_refuses_what_waits(store: SqliteStore) -> None:
+async def test_closing_interrupts_running_scans_and_refuses_waiting_ones(store: SqliteStore) -> None:
     began = threading.Barrier(READER_COUNT + 1)
 
     async def endless(tx: Transaction) -> None:

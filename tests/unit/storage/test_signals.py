@@ -1,4 +1,4 @@
-"""Rings within one process."""
+"""Notifications by topic, within one process."""
 
 import asyncio
 import weakref
@@ -20,37 +20,37 @@ async def test_a_notification_wakes_only_waiters_of_its_topic() -> None:
 
 async def test_a_notification_before_the_wait_is_received_exactly_once() -> None:
     signals = LocalSignals()
-    with signals.listen("calls") as bell:
+    with signals.listen("calls") as waiter:
         signals.notify(["calls", "calls"])
 
-        assert await bell.wait(5)
-        assert not await bell.wait(0)
+        assert await waiter.wait(5)
+        assert not await waiter.wait(0)
 
 
 async def test_a_wait_without_a_notification_ends_in_time() -> None:
     signals = LocalSignals()
-    with signals.listen("calls") as bell:
-        assert not await bell.wait(0.001)
+    with signals.listen("calls") as waiter:
+        assert not await waiter.wait(0.001)
 
 
 async def test_a_notification_after_a_timed_out_wait_is_received_by_the_next() -> None:
     signals = LocalSignals()
-    with signals.listen("calls") as bell:
-        assert not await bell.wait(0)
+    with signals.listen("calls") as waiter:
+        assert not await waiter.wait(0)
         signals.notify(["calls"])
 
-        assert await bell.wait(0)
+        assert await waiter.wait(0)
 
 
-def test_nothing_is_kept_of_those_who_left() -> None:
+def test_a_topic_keeps_no_reference_to_an_ended_waiter() -> None:
     signals = LocalSignals()
-    with signals.listen("calls", "calls") as bell:
-        left = weakref.ref(bell)
+    with signals.listen("calls", "calls") as waiter:
+        left = weakref.ref(waiter)
         with signals.listen("calls"):
             signals.notify(["calls"])
 
-    del bell
-    signals.notify(["calls", "nobody"])
+    del waiter
+    signals.notify(["calls", "topic without waiters"])
 
     assert left() is None
 
@@ -59,9 +59,9 @@ async def test_ten_thousand_waiters_get_only_their_own_notifications() -> None:
     signals = LocalSignals()
 
     async def listener(number: int) -> bool:
-        with signals.listen(f"call:{number}", "all") as bell:
+        with signals.listen(f"call:{number}", "all") as waiter:
             ready.release()
-            return await bell.wait(30)
+            return await waiter.wait(30)
 
     ready = asyncio.Semaphore(0)
     tasks = [asyncio.create_task(listener(number)) for number in range(10_000)]

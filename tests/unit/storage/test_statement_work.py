@@ -22,7 +22,7 @@ STEPS_A_COUNT: Final = 10
 ADDITIONAL_STEPS_MAX: Final = 400
 """Steps: what a deeper tree or a log that is halved a few times more often costs."""
 FILES_WITHOUT_STATEMENTS: Final = {"session", "migrator"}
-"""Files whose statements ask for no rows of a principal's."""
+"""Files whose statements read no rows of a principal."""
 
 STATEMENTS: Final = [f"{noun}.{name}" for noun, statements in PARAMETERS.items() for name in statements]
 
@@ -40,16 +40,16 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[sqlite3.
 
 @contextmanager
 def rolled_back(connection: sqlite3.Connection) -> Generator[None]:
-    connection.execute("SAVEPOINT asked")
+    connection.execute("SAVEPOINT before")
     try:
         yield
     finally:
-        connection.execute("ROLLBACK TO asked")
-        connection.execute("RELEASE asked")
+        connection.execute("ROLLBACK TO before")
+        connection.execute("RELEASE before")
 
 
 def steps(connection: sqlite3.Connection, noun: str, name: str, over: dict[str, Any]) -> int:
-    """How many steps SQLite takes for the statement, to ten; what it changed is undone."""
+    """The steps that SQLite takes for the statement, rounded to ten. Its changes are rolled back."""
     counted = 0
 
     def count() -> int:
@@ -77,7 +77,7 @@ def test_every_statement_has_parameters_here() -> None:
     assert set(STATEMENTS) >= FULL_SCAN_STATEMENTS.keys()
 
 
-def test_production_plans_without_statistics_and_so_does_this(
+def test_the_databases_have_no_statistics_as_in_production(
     stores: tuple[sqlite3.Connection, sqlite3.Connection],
 ) -> None:
     for connection in stores:

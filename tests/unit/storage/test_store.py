@@ -1,4 +1,4 @@
-"""What the store adds to its writer: reading, opening and closing."""
+"""Reading, opening and closing a store."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def test_a_read_that_waits_or_writes_fails(store: SqliteStore) -> None:
     assert await head(store) == 0
 
 
-async def test_closing_finishes_what_was_handed_in_and_refuses_what_comes_later(store: SqliteStore) -> None:
+async def test_closing_finishes_waiting_units_and_refuses_later_ones(store: SqliteStore) -> None:
     writing = [asyncio.create_task(store.write(reserve)) for _ in range(300)]
     await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Arguments against inputSchemas that come from anywhere."""
+"""Arguments are checked against schemas of untrusted upstreams."""
 
 from typing import Any
 

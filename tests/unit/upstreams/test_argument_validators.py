@@ -1,4 +1,4 @@
-"""What is compiled of a list of tools goes with that list."""
+"""Compiled validators are discarded with the list of tools that they belong to."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whose log message it is that came in no request's context: of the only one who can have asked for it, or of nobody."""
+"""A log message outside the context of a request belongs to the only subscribed call, or is dropped."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ MESSAGE = {"level": "info", "data": "…"}
 
 
 class LogMessageHarness:
-    """A dispatcher on a pipe, and what everybody heard."""
+    """A dispatcher on a pipe, and the received messages."""
 
     def __init__(self, send: Any) -> None:
         self._send = send
@@ -22,11 +22,11 @@ class LogMessageHarness:
         self._arrived = anyio.Event()
 
     def request_log_level(self, name: str) -> Any:
-        def hear(params: Mapping[str, Any]) -> None:
+        def on_message(params: Mapping[str, Any]) -> None:
             assert params == MESSAGE
             self.messages.append(name)
 
-        return hear
+        return on_message
 
     async def receive_message(self, method: str = "notifications/message") -> None:
         """Have the upstream say it, and the dispatcher take it."""
@@ -54,30 +54,32 @@ async def line() -> AsyncGenerator[tuple[LogMessageHarness, SessionDispatcher]]:
 
 
 async def test_a_message_belongs_to_the_only_subscribed_call(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
-    told, dispatcher = line
-    with dispatcher.receive_log_messages(told.request_log_level("one"), includes_unrelated=True):
-        await told.receive_message()
-        await told.receive_message("notifications/other")
-    await told.receive_message()
+    harness, dispatcher = line
+    with dispatcher.receive_log_messages(harness.request_log_level("one"), includes_unrelated=True):
+        await harness.receive_message()
+        await harness.receive_message("notifications/other")
+    await harness.receive_message()
 
-    assert told.messages == ["one"]
+    assert harness.messages == ["one"]
 
 
-async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
-    told, dispatcher = line
-    with dispatcher.receive_log_messages(told.request_log_level("one"), includes_unrelated=True):
-        with dispatcher.receive_log_messages(told.request_log_level("other"), includes_unrelated=True):
-            await told.receive_message()
-        await told.receive_message()
+async def test_a_message_that_may_belong_to_several_calls_is_dropped(
+    line: tuple[LogMessageHarness, SessionDispatcher],
+) -> None:
+    harness, dispatcher = line
+    with dispatcher.receive_log_messages(harness.request_log_level("one"), includes_unrelated=True):
+        with dispatcher.receive_log_messages(harness.request_log_level("other"), includes_unrelated=True):
+            await harness.receive_message()
+        await harness.receive_message()
 
-    assert told.messages == ["one"]
+    assert harness.messages == ["one"]
 
 
 async def test_a_call_with_its_own_stream_gets_no_other_messages(
     line: tuple[LogMessageHarness, SessionDispatcher],
 ) -> None:
-    told, dispatcher = line
-    with dispatcher.receive_log_messages(told.request_log_level("one"), includes_unrelated=False):
-        await told.receive_message()
+    harness, dispatcher = line
+    with dispatcher.receive_log_messages(harness.request_log_level("one"), includes_unrelated=False):
+        await harness.receive_message()
 
-    assert told.messages == []
+    assert harness.messages == []

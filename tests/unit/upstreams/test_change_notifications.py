@@ -1,4 +1,4 @@
-"""What upstreams tell unasked, kept for whoever is slow: bounded, the same thing once."""
+"""Pending changes of slow listeners are limited, and equal changes are kept once."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Reading the mcpServers file: what is understood, and what is refused with a word on what to do."""
+"""Parsing the mcpServers file: accepted settings, and errors that say what to do."""
 
 import json
 from pathlib import Path
@@ -46,9 +46,11 @@ def test_a_command_is_a_stdio_upstream() -> None:
     )
 
 
-@pytest.mark.parametrize("told", [{}, {"type": "http"}, {"type": "streamable-http"}, {"transport": "streamableHttp"}])
-def test_a_url_is_an_http_upstream(told: dict[str, str]) -> None:
-    config = parse_one({"url": "https://mcp.example/mcp", "headers": {"X-Key": "k"}, **told})
+@pytest.mark.parametrize(
+    "declared", [{}, {"type": "http"}, {"type": "streamable-http"}, {"transport": "streamableHttp"}]
+)
+def test_a_url_is_an_http_upstream(declared: dict[str, str]) -> None:
+    config = parse_one({"url": "https://mcp.example/mcp", "headers": {"X-Key": "k"}, **declared})
 
     assert (config.transport, config.url, config.max_concurrent) == (
         UpstreamTransport.HTTP,
@@ -130,8 +132,13 @@ def test_an_oauth_client_is_read_and_names_the_upstream_as_its_resource() -> Non
 
 
 def test_an_oauth_client_may_be_configured_in_detail() -> None:
-    told = {"scope": "a b", "resource": None, "auth_method": "client_secret_post", "token_url": "http://127.0.0.1:9/t"}
-    config = parse_one({"url": "https://mcp.example", "ringback": {"oauth": CLIENT | told}})
+    details = {
+        "scope": "a b",
+        "resource": None,
+        "auth_method": "client_secret_post",
+        "token_url": "http://127.0.0.1:9/t",
+    }
+    config = parse_one({"url": "https://mcp.example", "ringback": {"oauth": CLIENT | details}})
 
     assert config.oauth is not None
     assert (config.oauth.scope, config.oauth.resource, config.oauth.auth_method) == ("a b", None, AuthMethod.POST)
@@ -181,7 +188,7 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"url": "https://a.example/sse", "type": "sse"}, "retired"),
         ({"command": "x", "args": ["${input:key}"]}, "a service cannot prompt a user"),
@@ -238,11 +245,11 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ("uvx", "must be an object"),
     ],
 )
-def test_unsupported_settings_are_refused(settings: Any, told: str) -> None:
+def test_unsupported_settings_are_refused(settings: Any, expected: str) -> None:
     with pytest.raises(ConfigError, match="upstream 'git'") as caught:
         parse_one(settings)
 
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(

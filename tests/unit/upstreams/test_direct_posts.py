@@ -1,4 +1,4 @@
-"""Calls of tools that do not pass the SDK's transport: only those whose answer is one JSON body, and each is sent once."""
+"""Tool calls without the SDK's transport: only for responses with one JSON body, and each request is sent once."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -121,7 +121,7 @@ async def test_an_error_of_the_upstream_is_raised(alone: tuple[SessionDispatcher
     assert (raised.value.error.code, raised.value.error.data) == (-32602, {"name": "echo"})
 
 
-async def test_a_call_that_is_cancelled_is_taken_back_in_words(
+async def test_a_call_that_is_cancelled_sends_a_cancellation(
     alone: tuple[SessionDispatcher, Any], upstream: Upstream
 ) -> None:
     dispatcher, written = alone
@@ -132,10 +132,10 @@ async def test_a_call_that_is_cancelled_is_taken_back_in_words(
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
 
-    told = written.receive_nowait().message
-    assert isinstance(told, JSONRPCNotification)
-    assert told.method == "notifications/cancelled"
-    assert told.params == {"requestId": upstream.requests[0][1]["id"], "reason": "caller cancelled"}
+    notification = written.receive_nowait().message
+    assert isinstance(notification, JSONRPCNotification)
+    assert notification.method == "notifications/cancelled"
+    assert notification.params == {"requestId": upstream.requests[0][1]["id"], "reason": "caller cancelled"}
 
 
 async def test_an_event_stream_is_read_by_the_sdk_and_its_request_is_sent_once(

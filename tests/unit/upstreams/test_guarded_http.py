@@ -1,4 +1,4 @@
-"""The guarded transport over an inner one that does what a test wants: nothing it does may be raised."""
+"""The guarded transport raises nothing, whatever the inner transport does."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,8 +21,9 @@ from ringback.upstreams.errors import (
 )
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.transports import guarded_http as transport
-from ringback.upstreams.transports.guarded_http import GuardedTransport, to_request_error
+from ringback.upstreams.transports.guarded_http import GuardedTransport
 from ringback.upstreams.transports.large_results import LargeResults
+from ringback.upstreams.transports.transport_errors import to_request_error
 from tests.support.clock import FakeClock
 
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}

@@ -1,4 +1,4 @@
-"""HTTP of a session that outlives its connections: it is not ended while somebody comes back, and no wait for it is endless."""
+"""Legacy sessions that outlive connections: a resumable session is not ended, and no wait for it is endless."""
 
 from collections.abc import AsyncIterator
 
@@ -8,8 +8,9 @@ from mcp_types import ErrorData
 
 from ringback.domain import jsontext
 from ringback.upstreams.errors import RequestFailed, ResponseLost, SessionGone
-from ringback.upstreams.transports.guarded_http import SESSION_HEADER, to_request_error
+from ringback.upstreams.transports.guarded_http import SESSION_HEADER
 from ringback.upstreams.transports.legacy_session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
+from ringback.upstreams.transports.transport_errors import to_request_error
 
 URL = "http://upstream.example/mcp"
 EVENTS = {"content-type": "text/event-stream"}
@@ -55,9 +56,9 @@ def failure(event: httpx2.ServerSentEvent) -> RequestFailed:
 
 @pytest.mark.parametrize("status", [400, 404, 405, 410])
 async def test_an_unknown_session_counts_as_ended(status: int) -> None:
-    (told,) = await events(httpx2.Response(status))
+    (event,) = await events(httpx2.Response(status))
 
-    assert isinstance(failure(told), SessionGone)
+    assert isinstance(failure(event), SessionGone)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,9 @@ async def test_an_unknown_session_counts_as_ended(status: int) -> None:
     ids=["refused", "busy", "proxy", "no-events"],
 )
 async def test_any_other_failure_is_retried(outcome: httpx2.Response | Exception) -> None:
-    (told,) = await events(outcome)
+    (event,) = await events(outcome)
 
-    assert type(failure(told)) is ResponseLost
+    assert type(failure(event)) is ResponseLost
 
 
 async def test_a_stream_that_just_ends_says_so() -> None:
@@ -100,9 +101,11 @@ async def test_a_session_is_known_by_the_first_answer_that_names_it() -> None:
     assert transport.session_id == "s1"
 
 
-@pytest.mark.parametrize("told", ["", "x" * (SESSION_ID_LENGTH_MAX + 1)])
-async def test_a_name_that_is_none_or_too_long_is_not_kept(told: str) -> None:
-    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.Response(200, headers={SESSION_HEADER: told})))
+@pytest.mark.parametrize("session_id", ["", "x" * (SESSION_ID_LENGTH_MAX + 1)])
+async def test_a_name_that_is_none_or_too_long_is_not_kept(session_id: str) -> None:
+    transport = LegacySessionTransport(
+        ScriptedSessionTransport(httpx2.Response(200, headers={SESSION_HEADER: session_id}))
+    )
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         await client.post(URL)
 

@@ -1,4 +1,4 @@
-"""Messages out of bytes: large lists in slices, and ids out of what cannot be read."""
+"""Decoding messages: large lists in slices, and ids of unreadable messages."""
 
 from typing import Any
 

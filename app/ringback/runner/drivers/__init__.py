@@ -1,29 +1,31 @@
-"""How a call is carried over a session: one driver for each way of doing it.
+"""Drivers carry a call over a session: one driver for each way in which an upstream runs a call.
 
-                         ┌────────────── Desk: the call, under its lease ──────────────┐
-    runner.drive ──▶ Driver.run(session, desk)                                           │
-                         │   keep(handle)     durable, before the driver waits           │
-                         │   ask, answers     input_required while the session lives     │
-                         │   progress                                                    │
-                         ├──▶ Ending          how it ended, truthfully                   │
-                         └──▶ Parked          waits for answers, driven by nobody        │
-    runner.drive ──▶ Driver.cancel(session, call): the upstream is told to stop
+                          ┌────── CallContext: the call under its lease ──────┐
+    execution ──▶ Driver.run_call(session, context)                           │
+                          │   save_handle                     durable before the driver waits
+                          │   request_input, wait_for_answers questions while the session lives
+                          │   report_progress                                 │
+                          ├──▶ CallCompletion   how the call ended            │
+                          └──▶ ParkedCall       waits for answers; no process runs it
+    execution ──▶ Driver.cancel_call(session, call): a cancel request to the upstream
 
-    driver        handle (`Handle.data`)                 after this process died
-    plain         none                                   `unknown`, or run again by policy
-    mrtr          request_state, round                   parked: answer and retry; a retry in flight: as plain
-    task          task_id                                go on polling and listening
-    legacy_task   task_id, session                       go on polling, in that session
-    stream        session, request_id, event_id          read on after that event, in that session
+    driver        handle (`Handle.data`)                 after this process dies
+    plain         none                                   `unknown`, or run again if the rerun policy allows it
+    mrtr          request_state, round                   parked: sent again with the answers; a round in flight: as plain
+    task          task_id                                polling goes on
+    legacy_task   task_id, session                       polling goes on, in that session
+    stream        session, request_id, event_id          the stream is resumed after that event, in that session
 
-    base       the interfaces      choice   which driver suits a call      results   a raw result as an ending
-    rounds     tools/call with input_required rounds: shared by mrtr and task
-    questions  what a tool asks in a session of its call's own: shared by all drivers of before 2026-07-28
+    driver               the interfaces
+    selection            selects the driver of a call
+    completions          maps responses and errors to completions
+    legacy_elicitation   a tool's questions in a legacy session that serves one call
+    task_polling         poll interval and lost tasks, for both task drivers
 
-A new driver: one file with a class that has `run` and `cancel`, a name for its handles, and a line in `choice`. A handle is
-JSON of at most `HANDLE_BYTES_MAX`; it names its driver, so a call that has one is always driven on by the same driver. Between
-sending a request and keeping its handle lies the one window in which nobody can know: a call that was dispatched and has no
-handle becomes `unknown` (`domain.recovery`).
+To add a driver, write one file with a class that has `run_call` and `cancel_call` and a name for its handles, and add it to
+`selection`. A handle is JSON of at most `HANDLE_BYTES_MAX` bytes. It names its driver, so a call with a handle always goes on
+with the same driver. Between sending a request and saving its handle the state of the call is uncertain: a call that was
+dispatched and has no handle becomes `unknown` (`domain.call_completion.recover_call`).
 """
 
 from ringback.runner.drivers.driver import BoundDriver, BoundDriverPort, CallContext, Driver, LeaseLost, ParkedCall

@@ -1,7 +1,7 @@
-"""What came back from an upstream, as an ending: results kept as they came, failures told apart.
+"""Maps an upstream's response to the completion of its call: a result is kept unchanged, each failure gets its outcome.
 
-The SDK's typed client throws away what breaks an outputSchema or a newer content type; a host that builds widgets from `_meta`
-needs all of it.
+The SDK's typed client rejects a result that violates its outputSchema or has a newer content type. A host that builds widgets
+from `_meta` needs the whole result.
 """
 
 import math
@@ -28,12 +28,12 @@ from ringback.domain.tool_result import (
 )
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
-from ringback.upstreams.transports.guarded_http import RESULT_BYTES_MAX
+from ringback.upstreams.transports.transport_errors import RESULT_BYTES_MAX
 
 _PARSER_DEPTH_MAX: Final = 200
-"""What the JSON reader of pydantic takes, and with it the MCP SDK: its clients could not read what is deeper."""
+"""The nesting limit of pydantic's JSON parser, and so of every client on the MCP SDK."""
 RESULT_DEPTH_MAX: Final = 190
-"""Of a result; what it is sent in, a callback or a task, stands around it."""
+"""The nesting limit of a result; the callback or task that carries it adds a few levels."""
 
 
 def failure_to_completion(failure: RequestFailed) -> CallCompletion:
@@ -49,32 +49,31 @@ def failure_to_completion(failure: RequestFailed) -> CallCompletion:
 
 
 def error_to_completion(error: dict[str, Any]) -> CallCompletion:
-    """The upstream's own JSON-RPC error object."""
+    """Keeps the upstream's JSON-RPC error object."""
     if is_storable_error(error):
         return completion_from_upstream_error(error)
-    return failed_completion(
-        CallOutcome.UPSTREAM_ERROR, "The upstream answered with an error that is too large to keep."
-    )
+    return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream returned an error that is too large to store.")
 
 
 def result_to_completion(result: dict[str, Any]) -> CallCompletion:
     if (kind := result.get("resultType", "complete")) != "complete":
         text = (
-            "asks for input, which was not offered"
+            "asks for input, which the request did not offer"
             if kind == "input_required"
-            else "is of a kind that was not asked for"
+            else "has a resultType that the request did not offer"
         )
-        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The upstream's answer {text}.")
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The upstream's response {text}.")
     result = without_null_members(result)
     if not is_call_tool_result(result):
         return failed_completion(
-            CallOutcome.UPSTREAM_ERROR, "The upstream answered with something that is no CallToolResult."
+            CallOutcome.UPSTREAM_ERROR, "The upstream returned a response that is not a CallToolResult."
         )
     try:
         body = jsontext.dumps(without_reserved_meta(result))
     except TypeError:
         return failed_completion(
-            CallOutcome.UPSTREAM_ERROR, "The result cannot be kept: integers beyond 64 bits, or too deeply nested."
+            CallOutcome.UPSTREAM_ERROR,
+            "The result cannot be stored: it has integers beyond 64 bits or is nested too deeply.",
         )
     if _is_too_deep(body):
         return failed_completion(
@@ -86,7 +85,7 @@ def result_to_completion(result: dict[str, Any]) -> CallCompletion:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Whether it would not be read any more with a few levels around it."""
+    """Whether a parser would reject the result inside a callback or task."""
     if body.count(b"{") + body.count(b"[") <= RESULT_DEPTH_MAX:
         return False
     around = _PARSER_DEPTH_MAX - RESULT_DEPTH_MAX
@@ -98,7 +97,7 @@ def _is_too_deep(body: bytes) -> bool:
 
 
 def make_progress_callback(context: CallContext) -> ProgressFnT:
-    """Progress notifications as progress of the call: bounded, and made of numbers."""
+    """Reports progress notifications as progress of the call: finite numbers, and a bounded message."""
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         if math.isfinite(progress):

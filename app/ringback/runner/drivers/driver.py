@@ -1,7 +1,7 @@
-"""What a driver is: it carries one call over a session to its end, and says truthfully how it ended.
+"""The interfaces of drivers. A driver carries one call over a session to its end and returns its completion.
 
-A driver is made once and drives many calls at once, so it holds no state: what it must know again after this process has died
-goes into its handle, and `Desk.keep` makes it durable before the driver waits for anything.
+One driver object runs many calls at once, so it holds no state. What the next process must know goes into the call's handle,
+which `CallContext.save_handle` makes durable before the driver waits for anything.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,83 +13,77 @@ from ringback.upstreams.session_ports import CallSessionPort
 
 
 class LeaseLost(Exception):
-    """The call is somebody else's now, or may be: whoever drives it here stops, and writes nothing."""
-
-
-# -- what a driver is given: its call ----------------------------------------------------------------------------------------
+    """Another process holds the lease of this call, or may hold it: the holder here stops and writes nothing."""
 
 
 class CallContext(Protocol):
     """What a driver may do to its call.
 
-    Every write is durable when it returns and checks the lease; it raises `LeaseLost` when that has gone. While the store
-    cannot be written it waits, as long as the lease is trusted.
+    Each write checks the lease and is durable when it returns; it raises `LeaseLost` without the lease. While the store is
+    unavailable it retries for as long as the lease is trusted.
     """
 
     @property
     def call(self) -> Call:
-        """The call as this desk wrote or read it last."""
+        """The call as this context last wrote or read it."""
         ...
 
     async def report_progress(self, progress: Progress) -> None:
-        """Take the newest progress; it is stored now and then, and never fails."""
+        """Publish progress. The newest is stored at an interval; this never fails."""
         ...
 
     async def save_handle(self, handle: Handle | None) -> None:
-        """Keep what finds the call again. None: from here on it could not be found again, until the next handle."""
+        """Store what finds the call again. None: no process can go on with the call until the next handle is saved."""
         ...
 
     async def request_input(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
-        """Everything that the upstream wants to know now, by its own keys: `{method, params}` each.
+        """Replace the upstream's open questions: `{method, params}` by the upstream's own keys.
 
-        New requests make the call `input_required` and ring; those that are not among them any more are withdrawn; with
-        nothing left the call is `working` again. Those with an answer that was not yet passed on do not count as new.
-        Raises `ValueError` when there is more than is kept, or something that was never offered to be asked.
+        New questions make the call `input_required` and notify its webhooks. Questions that are missing here are withdrawn;
+        without any the call is `working` again. A question whose answer waits to be sent does not count as new.
+        Raises `ValueError` for too many questions or for a kind of input that was not offered.
         """
         ...
 
     async def wait_for_answers(self, timeout_seconds: float) -> Mapping[str, Any]:
-        """Answers to pass on, by the upstream's keys. Waits for one; empty when the time ran out, or at a cancellation."""
+        """Answers to send upstream, by the upstream's keys. Empty after the timeout or on a cancellation."""
         ...
 
     async def mark_answers_sent(self, keys: Collection[str]) -> None:
-        """These answers have arrived upstream; the call forgets them."""
+        """Remove answers that the upstream has received from the call."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedCall:
-    """The upstream waits for answers without holding anything open: nobody needs to drive the call until they are there."""
+    """The upstream waits for answers and holds nothing open, so no process runs the call until the answers are there."""
 
     handle: Handle
     input_requests: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    """As in `Desk.ask`."""
-
-
-# -- the driver --------------------------------------------------------------------------------------------------------------
+    """As in `CallContext.request_input`."""
 
 
 class Driver(Protocol):
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion | ParkedCall:
-        """Carry `desk.call` to its end: from its handle if it has one, else from its beginning.
+        """Run `context.call` to its end: from its handle if it has one, else from the start.
 
-        Being cancelled means that this process stops driving. With a handle kept, the upstream must not notice; without one,
-        the request in flight is abandoned, which tells the upstream to stop. May raise `NotSent` when it has a handle: it
-        is run again once the upstream is there.
+        Cancelling this task means that this process stops running the call. With a saved handle the upstream must not notice;
+        without one, the request is abandoned, which cancels it upstream. May raise `RequestNotSent` when the call has a
+        handle: the call then goes on in the next session.
         """
         ...
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
-        """Tell the upstream to stop, while `run` goes on. May be repeated; raises `RequestFailed` when it cannot be told.
+        """Send a cancel request while `run_call` goes on. May be repeated; raises `RequestFailed` if it is not delivered.
 
-        The ending, if the call ends by that: then `run` is cancelled. None if the upstream will tell by itself how the call
-        ended, which may be a result: then `run` goes on, and its `answers` return at once to have it look.
+        Returns the completion if the request ends the call: `run_call` is then cancelled. Returns None if the upstream reports
+        the end itself, which may be a result: `run_call` goes on, and its `wait_for_answers` returns at once so that it polls.
         """
         ...
 
 
 class BoundDriverPort(Protocol):
-    """A live session with the driver that suits the call: what the runner needs."""
+    """A live session with the driver of a call, as the execution uses it."""
 
     async def run_call(self, context: CallContext) -> CallCompletion | ParkedCall: ...
 

@@ -1,41 +1,40 @@
-"""Questions in a session of before 2026-07-28: the upstream sends a request while it works, and waits for the answer.
+"""Elicitations in a legacy session: the upstream sends a request while its tool runs, and waits for the answer.
 
-    upstream ──elicitation/create──▶ Questions ──ask──▶ the call: input_required, rings …hours…
-             ◀──────── answer ────── reply ◀──answers── POST /v1/calls/{id}/input
+    upstream ──elicitation/create──▶ relay ──request_input──▶ the call is input_required; callbacks are sent …hours…
+             ◀────── response ────── relay ◀──wait_for_answers── POST /v1/calls/{id}/input
 
-Only a session that belongs to one call was told that it may ask, because such a request does not say which call it is about.
-A question's name is the id of the upstream's request: the answer finds it also from another process, over the same session.
+Only a session that serves one call declares elicitation, because the request does not say which call it belongs to. The name of
+a question is the id of the upstream's request, so another process can answer it over the same session.
 """
 
-import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ringback.domain.call import CallCompletion, CallOutcome, failed_completion
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
-from ringback.waits import run_with_helper, wait_first
+from ringback.waits import LocalWaiter, run_with_helper, wait_first
 
 T = TypeVar("T")
 
 ANSWER_POLL_SECONDS: Final = 60.0
-"""How long a lost ring can delay an answer."""
+"""The longest delay of an answer whose notification is lost."""
 
 
 class UnsupportedElicitation(Exception):
-    """The upstream asks for what was not offered, or for too much."""
+    """The upstream asks for a kind of input that was not offered, or for too much."""
 
 
 async def run_with_elicitations(
     legacy_session: LegacySessionPort, context: CallContext, work: Coroutine[Any, Any, T]
 ) -> T | CallCompletion:
-    """What `work` returns, with the upstream's questions passed on meanwhile; an ending when they cannot be."""
+    """Return the result of `work` while the relay runs; a completion if the upstream's questions cannot be stored."""
     if not context.call.accepts_input:
         return await work
-    questions = _ElicitationRelay(legacy_session, context)
-    with legacy_session.handle_elicitations(questions.on_elicitation):
+    relay = _ElicitationRelay(legacy_session, context)
+    with legacy_session.handle_elicitations(relay.on_elicitation):
         try:
-            return await run_with_helper(work, questions.run())
+            return await run_with_helper(work, relay.run())
         except UnsupportedElicitation as problem:
             return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
 
@@ -44,8 +43,8 @@ class _ElicitationRelay:
     def __init__(self, legacy_session: LegacySessionPort, context: CallContext) -> None:
         self._legacy_session = legacy_session
         self._context = context
-        self._changed = asyncio.Event()
-        # A question of before is asked on: its answer goes to the same session.
+        self._changed = LocalWaiter()
+        # Questions that an earlier process stored stay open: their answers go to the same session.
         self._pending: dict[str, Mapping[str, Any]] = {
             request.name: {"method": request.method, "params": request.params}
             for request in context.call.input_requests.values()
@@ -56,13 +55,12 @@ class _ElicitationRelay:
             self._pending.pop(name, None)
         else:
             self._pending[name] = request
-        self._changed.set()
+        self._changed.notify()
 
     async def run(self) -> None:
         while True:
             if answers := await self._context.wait_for_answers(0):
                 await self._send_answers(answers)
-            self._changed.clear()
             await self._request_input()
             await wait_first(self._changed.wait(), self._context.wait_for_answers(ANSWER_POLL_SECONDS))
 

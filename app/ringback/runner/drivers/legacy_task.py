@@ -1,11 +1,11 @@
-"""The driver for the tasks of 2025-11-25, which the client asks for with the call.
+"""The driver for the tasks of 2025-11-25, which the client requests with the call.
 
-    tools/call {task: {ttl}} ──▶ {task: {taskId}} ──▶ handle kept ──▶ tasks/get, tasks/get, … ──▶ tasks/result
-                                     notifications/tasks/status, where they arrive, save some waiting
+    tools/call {task: {ttl}} ──▶ {task: {taskId}} ──▶ handle saved ──▶ tasks/get, tasks/get, … ──▶ tasks/result
+                                     notifications/tasks/status shorten the wait between two polls
 
-`tasks/result` waits for the end, and while a task is `input_required` it is also what its questions come along. A task belongs
-to whoever is authorised, or, in servers that know nobody, to the session: so it is asked for in the session of its handle, and
-when that is gone in a new one. Only then does nobody know.
+`tasks/result` blocks until the task ends, and while the task is `input_required` its stream carries the questions. A task
+belongs to the authorized principal or, in servers without authorization, to the session. So the driver polls in the session of
+the handle first, and in a new session once that one is gone. If the new session does not know the task, the call is `unknown`.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from ringback.upstreams.session_ports import CallSessionPort, LegacySessionId, L
 from ringback.waits import wait_first
 
 LEGACY_TASK_DRIVER: Final = "legacy_task"
-"""Names the handles made here."""
+"""The driver name in its handles."""
 TASK_TTL_MARGIN_SECONDS: Final = 24 * 60 * 60.0
-"""How long after the call's deadline an upstream is asked to keep its task: this service may be down just then."""
+"""How long after the call's deadline the upstream is asked to keep the task: this service may be down at the deadline."""
 
 
 def runs_as_task(session: CallSessionPort, tool: str) -> bool:
-    """Whether the upstream takes this tool's calls as tasks: it says so for all tools, and for this one."""
+    """Whether calls of this tool run as tasks: the upstream must declare it for tools/call and for this tool."""
     match session.protocol.capabilities:
         case {"tasks": {"requests": {"tools": {"call": _}}}}:
             listed = session.get_tool(tool)
@@ -63,10 +63,10 @@ class LegacyTaskDriver:
         handle = _get_handle(context.call) or await self._start_task(session, context)
         if isinstance(handle, CallCompletion):
             return handle
-        task_id, name = handle.data["task_id"], _get_session_id(handle)
+        task_id, session_id = handle.data["task_id"], _get_session_id(handle)
         async with (
             session.open_notification_stream({"taskIds": [task_id]}, client_capabilities={}) as notifications,
-            _enter_task_session(session, name) as legacy_session,
+            _enter_task_session(session, session_id) as legacy_session,
         ):
             try:
                 with legacy_session.keep_alive():
@@ -75,20 +75,20 @@ class LegacyTaskDriver:
                 return await self._follow_task(task_id, session.legacy_session, context, notifications)
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
-        """Before there is a task, abandoning the request is the cancellation. A task is cancelled when that is answered."""
+        """Without a task, abandoning the request cancels it. A task is cancelled if the upstream's response says so."""
         if (handle := _get_handle(call)) is None:
             return CANCELLED_COMPLETION
         try:
             async with _enter_task_session(session, _get_session_id(handle)) as legacy_session:
                 task = await legacy_session.send_request("tasks/cancel", {"taskId": handle.data["task_id"]})
         except UpstreamError:
-            return None  # it has ended, or is gone: following it shows which
+            return None  # the task has ended or is gone: the next poll shows which
         return CANCELLED_COMPLETION if task.get("status") == "cancelled" else None
 
     async def _start_task(self, session: CallSessionPort, context: CallContext) -> CallCompletion | Handle:
-        """The handle, which is kept by then; or the ending of a call that became no task."""
-        left = (context.call.deadline_at - self._clock.now()).total_seconds()
-        task = {"ttl": round((max(0.0, left) + TASK_TTL_MARGIN_SECONDS) * 1000)}
+        """The saved handle, or the completion of a call that became no task."""
+        remaining = (context.call.deadline_at - self._clock.now()).total_seconds()
+        task = {"ttl": round((max(0.0, remaining) + TASK_TTL_MARGIN_SECONDS) * 1000)}
         try:
             result = await session.send_request(
                 "tools/call",
@@ -104,7 +104,7 @@ class LegacyTaskDriver:
                 return handle
             case {"task": _}:
                 return failed_completion(
-                    CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId."
+                    CallOutcome.UPSTREAM_ERROR, "The upstream created a task without a usable taskId."
                 )
             case _:
                 return result_to_completion(result)
@@ -116,12 +116,12 @@ class LegacyTaskDriver:
         context: CallContext,
         notifications: NotificationStreamPort | None,
     ) -> CallCompletion:
-        next_handle = _LegacyTaskExecution(task_id, legacy_session, context, notifications, clock=self._clock)
-        return await run_with_elicitations(legacy_session, context, next_handle.run_until_completion())
+        execution = _LegacyTaskExecution(task_id, legacy_session, context, notifications, clock=self._clock)
+        return await run_with_elicitations(legacy_session, context, execution.run_until_completion())
 
 
 class _LegacyTaskExecution:
-    """One task, from its handle to its end, in one session."""
+    """Polls one task in one session until it ends."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _LegacyTaskExecution:
             await wait_first(self._clock.sleep(self._poller.poll_seconds), self._wait_for_notification())
 
     async def _poll_task(self) -> CallCompletion | None:
-        """The end, if there is one. What kind, tasks/result says: a result that is an error has the status `failed` too."""
+        """The completion once the task has ended. Only tasks/result tells a failed task from a result with `isError`."""
         task = await self._legacy_session.send_request("tasks/get", self._params)
         self._poller.set_poll_interval(task.get("pollInterval"))
         match task.get("status"):
@@ -165,14 +165,14 @@ class _LegacyTaskExecution:
             case "input_required" | "completed" | "failed" as status:
                 return await self._fetch_result(status)
             case _:
-                raise InvalidUpstreamResponse("The upstream answered with something that is no task.")
+                raise InvalidUpstreamResponse("The upstream returned a response that is not a task.")
 
     async def _fetch_result(self, status: str) -> CallCompletion | None:
-        """What the tool answered. Of a task that wants input this is asked for early, because its questions come along."""
+        """The tool's result. For a task that is `input_required` this is requested early: its stream carries the questions."""
         try:
             return result_to_completion(await self._legacy_session.send_request("tasks/result", self._params))
-        except UpstreamError as refused:
-            return None if status == "input_required" else error_to_completion(refused.error)
+        except UpstreamError as failure:
+            return None if status == "input_required" else error_to_completion(failure.error)
 
     async def _wait_for_notification(self) -> None:
         if self._notifications is None or await self._notifications.next_notification() is None:
@@ -184,7 +184,7 @@ class _LegacyTaskExecution:
 async def _enter_task_session(
     session: CallSessionPort, session_id: LegacySessionId | None
 ) -> AsyncGenerator[LegacySessionPort]:
-    """The session of that name; any will do for a task that was made in one without."""
+    """The session with this id; the current one for a task without a session id."""
     if session_id is None or session.legacy_session.session_id == session_id:
         yield session.legacy_session
     else:
@@ -192,9 +192,11 @@ async def _enter_task_session(
             yield rejoined
 
 
-def make_legacy_task_handle(task_id: str, name: LegacySessionId | None) -> Handle:
-    """What finds a task again: in that session, or in whichever there is."""
-    session = None if name is None else {"id": name.session_id, "protocol_version": name.protocol_version}
+def make_legacy_task_handle(task_id: str, session_id: LegacySessionId | None) -> Handle:
+    """Without a session id, the task is polled in any session."""
+    session = (
+        None if session_id is None else {"id": session_id.session_id, "protocol_version": session_id.protocol_version}
+    )
     return Handle(driver=LEGACY_TASK_DRIVER, data={"task_id": task_id, "session": session})
 
 

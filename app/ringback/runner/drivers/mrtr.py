@@ -1,4 +1,13 @@
-"""The driver for upstreams of 2026-07-28 without tasks: rounds of questions and answers, and the result of the last one."""
+"""The driver for modern upstreams without tasks, and tools/call in rounds (MRTR, 2026-07-28), which the task driver shares.
+
+An upstream may return questions instead of a result; the client then sends the same call again with the answers.
+
+    tools/call ──▶ input_required ──▶ parked …hours… ──▶ tools/call + inputResponses + requestState ──▶ input_required, a
+                         └── without questions: the upstream needs time ──▶ pause ──┘                   result, or a task
+
+Between two rounds the upstream holds nothing, and the handle holds the whole state. During a round there is no handle: the tool
+may be running, so a round that was sent and got no response is not sent again, unless the call may be run again.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -20,32 +29,24 @@ from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.upstreams.errors import RequestFailed, RequestNotSent
 from ringback.upstreams.session_ports import CallSessionPort
 
-# tools/call in rounds (2026-07-28): an upstream may answer with questions, and wants the same call again with the answers.
-#
-#     tools/call ──▶ input_required ──▶ parked …hours… ──▶ tools/call + inputResponses + requestState ──▶ input_required, or the
-#                         └── without questions: the upstream wants a moment ──▶ again ───┘                   result, or a task
-#
-# Between two rounds the upstream holds nothing, and the handle says all. While a round is under way there is no handle: the tool
-# may be doing its work just then, so a round that was sent and not answered is not sent again, unless the call may be run again.
-
 ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
-"""Declared with a request whose starter can answer. No sampling and no roots: there is no model and no disk to ask."""
+"""Declared for a call that accepts input. Sampling and roots are not declared: Ringback has no model and no disk to offer."""
 ROUNDS_MAX: Final = 100
-"""An upstream that asks more often than that goes round in circles; the SDK's own client gives up after ten."""
+"""More rounds than this are taken for an endless loop. The SDK's own client gives up after ten."""
 ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
-"""The pause before a round without questions doubles between these. The SDK's client starts with the first; the second keeps a
-tool that takes hours this way from being asked all the time."""
+"""The pause before a round without questions. The SDK's client starts with the same value; the longest pause bounds the
+requests to a tool that takes hours this way."""
 
 
 def get_client_capabilities(call: Call) -> Mapping[str, Any]:
-    """What may be declared on behalf of whoever started the call."""
+    """The capabilities to declare on behalf of the client that started the call."""
     return ELICITATION_CAPABILITY if call.accepts_input else {}
 
 
 async def call_tool_in_rounds(
     session: CallSessionPort, context: CallContext, *, client_capabilities: Mapping[str, Any]
 ) -> dict[str, Any] | CallCompletion | ParkedCall:
-    """The first answer that is not about input; or where the call stands without one."""
+    """The first result that is not `input_required`; a parked call or a completion if there is none."""
     handle = _get_handle(context.call)
     rounds = 0
     while True:
@@ -97,7 +98,8 @@ def _next_handle(handle: Handle | None, result: Mapping[str, Any]) -> Handle | C
     number = 1 if handle is None else handle.data["round"] + 1
     if not isinstance(state, str | None) or (state is None and not result.get("inputRequests")):
         return failed_completion(
-            CallOutcome.UPSTREAM_ERROR, "The upstream asks for input without saying what, or with a broken state."
+            CallOutcome.UPSTREAM_ERROR,
+            "The upstream asks for input without naming it, or with an invalid requestState.",
         )
     if number > ROUNDS_MAX:
         return failed_completion(
@@ -106,7 +108,7 @@ def _next_handle(handle: Handle | None, result: Mapping[str, Any]) -> Handle | C
     try:
         return Handle(driver=MRTR_DRIVER, data={"request_state": state, "round": number})
     except (ValueError, TypeError):
-        return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream's requestState is too large to keep.")
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream's requestState is too large to store.")
 
 
 def _park_for_input(call: Call, handle: Handle, requests: Any) -> CallCompletion | ParkedCall:
@@ -122,7 +124,7 @@ def _park_for_input(call: Call, handle: Handle, requests: Any) -> CallCompletion
 def input_not_accepted_completion() -> CallCompletion:
     return failed_completion(
         CallOutcome.UPSTREAM_ERROR,
-        "The tool asks for input, which it was not offered. Start the call with accepts_input if you can answer.",
+        "The tool asks for input, which this call does not accept. Start the call with accepts_input if you can answer.",
     )
 
 
@@ -135,6 +137,6 @@ class MrtrDriver:
         result = await call_tool_in_rounds(session, context, client_capabilities=get_client_capabilities(context.call))
         return result_to_completion(result) if isinstance(result, dict) else result
 
-    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - a Driver's names
-        """Abandoning the round under way is the cancellation; between two rounds the upstream holds nothing."""
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - the names of Driver
+        """Abandoning the current round cancels it; between two rounds the upstream holds nothing."""
         return CANCELLED_COMPLETION

@@ -1,6 +1,6 @@
-"""The plain driver: one tools/call, and whatever comes back.
+"""The plain driver: one tools/call and its response.
 
-It knows no handle, so nothing of it survives this process: a call whose upstream was lost is `unknown`, and stays so.
+It saves no handle, so nothing survives this process: a call whose upstream connection was lost ends as `unknown`.
 """
 
 from typing import Any, Final
@@ -26,8 +26,8 @@ class PlainDriver:
             return failure_to_completion(failure)
         return result if isinstance(result, CallCompletion) else result_to_completion(result)
 
-    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - a Driver's names
-        """Abandoning the request is the cancellation."""
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - the names of Driver
+        """Abandoning the request cancels it."""
         return CANCELLED_COMPLETION
 
 

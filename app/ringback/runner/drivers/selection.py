@@ -1,4 +1,4 @@
-"""Which driver suits a call: the one that made its handle, else the best that its session offers."""
+"""Selects the driver of a call: the one that made its handle, else the most durable one that the session supports."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -66,7 +66,7 @@ def _select_legacy_driver(call: Call, session: CallSessionPort, handle: str | No
 
 
 def predict_driver_name(session: CallSessionPort, tools: Iterable[str]) -> str:
-    """Names the driver of a call that would begin now; with the tasks of 2025-11-25, of those tools that run as one."""
+    """The driver of a call that would start now. With the tasks of 2025-11-25 this holds for the tools that run as tasks."""
     if session.protocol.is_modern:
         return TASK_DRIVER if session.protocol.has_extension(TASKS_EXTENSION) else MRTR_DRIVER
     if any(runs_as_task(session, tool) for tool in tools):
@@ -75,16 +75,16 @@ def predict_driver_name(session: CallSessionPort, tools: Iterable[str]) -> str:
 
 
 class UnsupportedHandleDriver:
-    """For a call whose upstream no longer speaks the protocol in which the call was begun.
+    """For a call whose upstream changed its protocol era after the call was sent.
 
-    Sending its next round to an older server would start the tool anew, and the sessions of before are gone from a newer one.
+    A legacy server would run the tool again on the next round, and a modern server has no legacy sessions to go back to.
     """
 
-    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:  # noqa: ARG002 - a Driver's names
+    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:  # noqa: ARG002 - the names of Driver
         return failed_completion(
             CallOutcome.UNKNOWN,
-            "The upstream no longer speaks the protocol in which this call was begun. The tool may have done its work.",
+            "The upstream no longer speaks the protocol in which this call was started. The tool may have done its work.",
         )
 
-    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - a Driver's names
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - the names of Driver
         return CANCELLED_COMPLETION

@@ -1,16 +1,17 @@
-"""The driver for sessions of before 2026-07-28 over HTTP, whose streams of events may be read on after they were lost.
+"""The driver for legacy sessions over HTTP whose event streams can be resumed after a lost connection.
 
-    tools/call ──▶ event 1 ──▶ handle kept ──▶ event 2 … ──▶ result
+    tools/call ──▶ event 1 ──▶ handle saved ──▶ event 2 … ──▶ result
                       ✕ connection or process lost
-                   GET, Last-Event-ID ──▶ what came after, and the result
+                   GET, Last-Event-ID ──▶ the events since, and the result
 
-A server says with its first event whether it keeps events: it gives it an id. Without ids this is a tools/call like any other.
-The session is the one that all calls of this process share: an answer is found by session and event, so a call needs no session
-of its own. It lives on until somebody ends it, and nobody ends one that a handle names; the upstream forgets it in time. A call
-that is handed back, because this process stops or an upstream is configured anew, goes on where its handle says.
+A server that stores events gives its first event an id. Without event ids this driver sends an ordinary tools/call. It uses the
+session that all calls of this process share: session id and event id find the response, so a call needs no session of its own.
+Ringback does not end a session that a handle names; the upstream lets it expire. A call that is handed back, because this
+process stops or its upstream is reconfigured, resumes from its handle.
 """
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 from ringback.domain.backoff import Backoff
@@ -20,6 +21,7 @@ from ringback.runner.drivers.completions import failure_to_completion, make_prog
 from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
+from ringback.runner.throttled_writer import ThrottledWriter
 from ringback.upstreams.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
@@ -32,15 +34,18 @@ from ringback.upstreams.session_ports import CallSessionPort, LegacySessionId, L
 from ringback.waits import run_with_helper, wait_first
 
 STREAM_DRIVER: Final = "stream"
-"""Names the handles made here."""
+"""The driver name in its handles."""
 POSITION_SAVE_SECONDS: Final = 1.0
-"""Between two places that are kept: what came in between is told a second time, and costs a write less for each event."""
+"""The interval between two saved positions. After a loss, the upstream repeats the events in between; one write an event would
+cost more."""
 RESUME_BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=60.0)
-"""The pause before reading on doubles between these. A server may need a moment to notice that the old stream is gone."""
+"""The pause before a resume. A server may need a moment to notice that the old stream is gone."""
 READ_TIMEOUT: Final = Backoff(first_seconds=5.0, longest_seconds=300.0)
-"""A stream that was read on is left and read on again, after a time that doubles between these. An answer that comes in the
-moment between a server's replay and its live events is lost on that stream (the SDK's, 2.3.0), and there on the next if that
-begins at the same place: behind the answer the server may have put an id of its own."""
+"""A resumed stream is closed and resumed again after this time. A response that arrives between a server's replay and its live
+events is lost on that stream (SDK 2.3.0), and the next resume from the same position fetches it. That is why a resume never
+starts from a later position: the server may have sent an event id after the response."""
+
+_Positions = ThrottledWriter[StreamPosition]
 
 
 class StreamDriver:
@@ -48,34 +53,39 @@ class StreamDriver:
         self._clock = clock
 
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:
-        positions = _PositionTracker(context, clock=self._clock)
-        return await run_with_helper(self._start_or_resume(session, context, positions), positions.save_periodically())
+        positions = ThrottledWriter(
+            partial(_save_position, context),
+            interval_seconds=POSITION_SAVE_SECONDS,
+            clock=self._clock,
+            initial=_get_position(context.call),
+        )
+        return await run_with_helper(self._start_or_resume(session, context, positions), positions.run())
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:
-        """Abandoning a request that can be found again tells nothing, so the upstream is told in words."""
+        """Send `notifications/cancelled`: abandoning a resumable request would tell the upstream nothing."""
         if (position := _get_position(call)) is not None:
             async with session.rejoin_session(position.session) as legacy_session:
                 await legacy_session.send_notification("notifications/cancelled", {"requestId": position.request_id})
         return CANCELLED_COMPLETION
 
     async def _start_or_resume(
-        self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker"
+        self, session: CallSessionPort, context: CallContext, positions: _Positions
     ) -> CallCompletion:
         position = positions.latest or await run_with_elicitations(
             session.legacy_session, context, self._start_call(session, context, positions)
         )
         if isinstance(position, CallCompletion):
             return position
-        await positions.save_latest()
+        await positions.flush()
         async with session.rejoin_session(position.session) as legacy_session:
             return await run_with_elicitations(
                 legacy_session, context, self._resume_until_result(legacy_session, context, position)
             )
 
     async def _start_call(
-        self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker"
+        self, session: CallSessionPort, context: CallContext, positions: _Positions
     ) -> CallCompletion | StreamPosition:
-        """The place to read on from, when there is one and the connection was lost."""
+        """The completion, or the position to resume from if the connection was lost."""
         try:
             result = await session.send_request(
                 "tools/call",
@@ -92,24 +102,24 @@ class StreamDriver:
     async def _resume_until_result(
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
     ) -> CallCompletion:
-        """Read until the answer is there, always from the same place. If it never comes, the call's deadline decides."""
+        """Resume from the same position until the response arrives. The call's deadline is the limit."""
         attempts = 0
         while True:
             attempts += 1
-            reading = asyncio.create_task(self._resume_once(legacy_session, context, position))
-            await wait_first(reading, self._clock.sleep(READ_TIMEOUT.pause_seconds(attempts)))
-            if not reading.cancelled() and (completion := reading.result()) is not None:
+            resuming = asyncio.create_task(self._resume_once(legacy_session, context, position))
+            await wait_first(resuming, self._clock.sleep(READ_TIMEOUT.pause_seconds(attempts)))
+            if not resuming.cancelled() and (completion := resuming.result()) is not None:
                 return completion
             await self._clock.sleep(RESUME_BACKOFF.pause_seconds(attempts))
 
     async def _resume_once(
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
     ) -> CallCompletion | None:
-        """None when reading on may bring the answer."""
+        """None when another resume may bring the response."""
         try:
             result = await legacy_session.resume_stream(position, on_progress=make_progress_callback(context))
         except RequestNotSent:
-            raise  # the connection ended, and not the call
+            raise  # this session has ended; the execution resumes in the next one
         except (UpstreamError, InvalidUpstreamResponse, SessionGone) as failure:
             return failure_to_completion(failure)
         except RequestFailed:
@@ -117,39 +127,14 @@ class StreamDriver:
         return result_to_completion(result)
 
 
-class _PositionTracker:
-    """Where the call stands: the first place is kept at once, then the newest now and then."""
-
-    def __init__(self, context: CallContext, *, clock: Clock) -> None:
-        self._context = context
-        self._clock = clock
-        self._advanced = asyncio.Event()
-        self.latest = self._saved = _get_position(context.call)
-
-    def update(self, position: StreamPosition) -> None:
-        self.latest = position
-        self._advanced.set()
-
-    async def save_latest(self) -> None:
-        if self.latest is not None and self.latest != self._saved:
-            position = self._saved = self.latest
-            await self._context.save_handle(Handle(driver=STREAM_DRIVER, data=_position_to_handle_data(position)))
-
-    async def save_periodically(self) -> None:
-        while True:
-            await self._advanced.wait()
-            self._advanced.clear()
-            await self.save_latest()
-            await self._clock.sleep(POSITION_SAVE_SECONDS)
-
-
-def _position_to_handle_data(position: StreamPosition) -> dict[str, Any]:
-    return {
+async def _save_position(context: CallContext, position: StreamPosition) -> None:
+    data: dict[str, Any] = {
         "session_id": position.session.session_id,
         "protocol_version": position.session.protocol_version,
         "request_id": position.request_id,
         "event_id": position.event_id,
     }
+    await context.save_handle(Handle(driver=STREAM_DRIVER, data=data))
 
 
 def _get_position(call: Call) -> StreamPosition | None:

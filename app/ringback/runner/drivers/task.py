@@ -1,11 +1,11 @@
-"""The driver for upstreams with the tasks extension (SEP-2663, 2026-07-28): the upstream's task is followed to its end.
+"""The driver for upstreams with the tasks extension (SEP-2663, 2026-07-28): it polls the upstream's task until it ends.
 
-    tools/call ──▶ CreateTaskResult ──▶ handle kept ──▶ tasks/get, tasks/get, … ──▶ completed | failed | cancelled
-                                            notifications/tasks, where they are offered, save most of the asking
-                                            tasks/update passes answers on; tasks/cancel asks for the end
+    tools/call ──▶ CreateTaskResult ──▶ handle saved ──▶ tasks/get, tasks/get, … ──▶ completed | failed | cancelled
+                                            notifications/tasks, where offered, replace most of the polls
+                                            tasks/update sends answers; tasks/cancel requests the cancellation
 
-The upstream alone decides whether a call becomes a task. It has no read timeout and needs none: the call's deadline decides.
-An upstream that is away is asked again until it is back. One that no longer knows the task leaves nothing but `unknown`.
+The upstream alone decides whether a call becomes a task. A task has no read timeout: the call's deadline is the limit. An
+upstream that cannot be reached is polled again until it can. If it no longer knows the task, the call ends as `unknown`.
 """
 
 import asyncio
@@ -23,11 +23,10 @@ from ringback.upstreams.errors import InvalidUpstreamResponse, RequestFailed, Up
 from ringback.upstreams.session_ports import CallSessionPort, NotificationStreamPort
 
 TASK_DRIVER: Final = "task"
-"""Names the handles made here."""
+"""The driver name in its handles."""
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
-"""The extension's identifier."""
 SUBSCRIBED_POLL_SECONDS: Final = 30.0
-"""Between two looks while the upstream tells by itself: a stream may lose what it told (no replay), so looking goes on."""
+"""The least poll interval beside a notification stream. Polling goes on because a stream may lose notifications (no replay)."""
 
 
 class TaskDriver:
@@ -47,16 +46,15 @@ class TaskDriver:
             task_id = result.get("taskId")
             if not isinstance(task_id, str) or not 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
                 return failed_completion(
-                    CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId."
+                    CallOutcome.UPSTREAM_ERROR, "The upstream created a task without a usable taskId."
                 )
             await context.save_handle(Handle(driver=TASK_DRIVER, data={"task_id": task_id}))
-            await context.mark_answers_sent(
-                context.call.input_responses
-            )  # those of the rounds before: a task has keys of its own
+            # These answered the rounds before the task; the task has keys of its own.
+            await context.mark_answers_sent(context.call.input_responses)
         return await _TaskExecution(session, context, task_id, clock=self._clock).run_until_completion()
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
-        """Before there is a task, abandoning the request is the cancellation; then the task itself tells how it ended."""
+        """Without a task, abandoning the request cancels it. A task reports itself how it ended."""
         task_id = _get_task_id(call)
         if task_id is None:
             return CANCELLED_COMPLETION
@@ -65,7 +63,7 @@ class TaskDriver:
                 "tasks/cancel", {"taskId": task_id}, client_capabilities=task_client_capabilities(call)
             )
         except UpstreamError:
-            return None  # gone, or without tasks/cancel: following it shows which
+            return None  # the task is gone, or tasks/cancel is not supported: the next poll shows which
         return None
 
 
@@ -78,7 +76,7 @@ def _get_task_id(call: Call) -> str | None:
 
 
 class _TaskExecution:
-    """One task, from its handle to its end."""
+    """Polls one task until it ends."""
 
     def __init__(self, session: CallSessionPort, context: CallContext, task_id: str, *, clock: Clock) -> None:
         self._session = session
@@ -88,7 +86,7 @@ class _TaskExecution:
         self._poller = TaskPoller(context, clock=clock)
         self._notifications: NotificationStreamPort | None = None
         self._answered_names: set[str] = set()
-        """The upstream may list a question for a moment after its answer arrived."""
+        """The upstream may still list a question for a moment after its answer has arrived."""
 
     async def run_until_completion(self) -> CallCompletion:
         wanted = {"taskIds": [self._task_id]}
@@ -124,7 +122,7 @@ class _TaskExecution:
         )
 
     async def _apply_task(self, task: Mapping[str, Any]) -> CallCompletion | None:
-        """What a DetailedTask says: the end, or what is asked, or how far it is."""
+        """Apply a DetailedTask: its completion, its questions or its status message."""
         self._poller.set_poll_interval(task.get("pollIntervalMs"))
         match task.get("status"):
             case "completed":
@@ -140,7 +138,7 @@ class _TaskExecution:
                 await self._poller.report_status_message(task.get("statusMessage"))
                 return None
             case _:
-                raise InvalidUpstreamResponse("The upstream answered with something that is no task.")
+                raise InvalidUpstreamResponse("The upstream returned a response that is not a task.")
 
     async def _request_input(self, requests: dict[str, Any]) -> CallCompletion | None:
         if not self._context.call.accepts_input:
@@ -160,12 +158,12 @@ class _TaskExecution:
             await self._send_task_request("tasks/update", {"inputResponses": answers})
             self._answered_names.update(answers)
         except UpstreamError:
-            pass  # not taken: what is still listed is asked again, under a new key of ours
+            pass  # rejected: a question that is still listed is asked again, under a new key
         await self._context.mark_answers_sent(answers)
-        self._poller.poll_seconds = POLL_SECONDS_MIN  # it goes on now, and says itself how often to ask
+        self._poller.poll_seconds = POLL_SECONDS_MIN  # the task goes on now; its next state names the next interval
 
     async def _wait_for_update(self) -> Mapping[str, Any] | None:
-        """Until it is time to look again; what the upstream told meanwhile, if it did."""
+        """Wait for the next poll. Returns the notification that ended the wait, if one did."""
         if self._notifications is None:
             await self._context.wait_for_answers(self._poller.poll_seconds)
             return None
@@ -176,7 +174,7 @@ class _TaskExecution:
         try:
             await asyncio.wait({receiving, answering}, return_when=asyncio.FIRST_COMPLETED)
             if not receiving.done():
-                answering.result()  # raises what it raised
+                answering.result()  # raises the error of the wait, for example LeaseLost
                 return None
             if (notification := receiving.result()) is None:
                 self._notifications = None
@@ -190,5 +188,5 @@ class _TaskExecution:
 def _require_object(task: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = task.get(key)
     if not isinstance(value, dict):
-        raise InvalidUpstreamResponse(f"The upstream told of a task without its {key}.")
+        raise InvalidUpstreamResponse(f"The upstream returned a task without its {key}.")
     return cast("dict[str, Any]", value)

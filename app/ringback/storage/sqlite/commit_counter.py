@@ -46,7 +46,7 @@ class CommitCounter:
     def commit_transaction(self, *, wrote: bool) -> None:
         """Make it durable. Runs in a thread of its own, because it waits for the disk.
 
-        It does nothing else: each statement and each look at a file gives up Python's lock, which a thread gets back from a
+        It does nothing else: each statement and each check of a file releases Python's lock, which a thread gets back from a
         busy event loop only after `sys.getswitchinterval`.
         """
         self._connection.execute(SESSION_STATEMENTS["commit"])

@@ -1,4 +1,4 @@
-"""Connections to the file, statements by name, and which of SQLite's errors are whose."""
+"""Connections to the file, statements by name, and which of SQLite's errors are the machine's."""
 
 import os
 import sqlite3
@@ -15,7 +15,7 @@ T = TypeVar("T")
 SQLITE_VERSION_MIN: Final = (3, 38)
 """RETURNING came in 3.35, STRICT tables in 3.37, JSON functions as a fixed part in 3.38."""
 STATEMENTS_CACHED: Final = 256
-"""More than all statements of sql/ together, so that each is compiled once for a connection."""
+"""More than all statements in sql/, so that a connection compiles each of them once."""
 
 SESSION_STATEMENTS: Final = load_sql("session")
 
@@ -34,11 +34,11 @@ _UNAVAILABLE_CODES: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Result codes that tell of the disk, its permissions or another process, not of a statement that is wrong."""
+"""Result codes caused by the disk, its permissions or another process, not by a wrong statement."""
 
 
 def create_database_file(path: Path) -> None:
-    """Create the database readable for its owner alone; SQLite gives its -wal and -shm the same mode."""
+    """Create the database readable for its owner only. SQLite gives its -wal and -shm the same mode."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         raise StoreUnavailable(
             f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed. Use a newer Python.", needs_operator=True
@@ -52,9 +52,9 @@ def create_database_file(path: Path) -> None:
 
 
 def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
-    """A connection that commits durably, and only when told to.
+    """A connection whose commits are explicit and durable.
 
-    It may be used from two threads, one after the other: statements on the event loop's, commits on their own.
+    Two threads may use it, one after the other: the event loop's runs statements, another one commits.
     """
     connection = sqlite3.connect(
         path,
@@ -71,27 +71,28 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
         connection.execute(SESSION_STATEMENTS["cache_for_writer"])
         connection.execute(SESSION_STATEMENTS["keep_journals_in_memory"])
     except sqlite3.Error:
-        connection.close()  # a file that is no database is opened without a word, and refused at the first statement
+        connection.close()  # SQLite opens a file that is no database without an error; the first statement fails
         raise
     return connection
 
 
 def enable_wal(connection: sqlite3.Connection) -> None:
-    """Let readers and the writer pass each other; a property of the file, kept from then on."""
+    """Let readers and the writer work at once. SQLite stores this setting in the file."""
     (mode,) = connection.execute(SESSION_STATEMENTS["use_wal"]).fetchone()
     if mode != "wal":
         raise StoreUnavailable(
-            "This file system cannot hold a database that is shared. Use a local disk.", needs_operator=True
+            "This file system does not support a database that several connections share. Use a local disk.",
+            needs_operator=True,
         )
 
 
 def primary_result_code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code; the module's own errors have none, and are SQLITE_ERROR here."""
+    """SQLite's primary result code. Errors of the module itself have none; they count as SQLITE_ERROR."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def to_caller_error(error: Exception) -> Exception:
-    """What a caller is told: `StoreUnavailable` for what the machine refused, the error itself for any other."""
+    """The error for the caller: `StoreUnavailable` if the machine refused, otherwise the error itself."""
     if isinstance(error, sqlite3.Error) and primary_result_code(error) in _UNAVAILABLE_CODES:
         return to_store_unavailable(error)
     return error
@@ -104,7 +105,7 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
 
 
 class Statements:
-    """The named statements of one noun, on one connection. Every method runs its statement to the end."""
+    """The named statements of one .sql file, on one connection. Every method runs its statement to the end."""
 
     def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str]) -> None:
         self._connection = connection

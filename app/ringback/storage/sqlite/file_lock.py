@@ -1,12 +1,12 @@
-"""One serving process for one database file, and what that process last committed.
+"""The lock that one serving process has on a database file, and the count of its commits.
 
-The lock is the operating system's (flock), so it goes with the process however that ends. The file is left in place, because
-removing it would let two processes lock two files of the same name. It holds two lines of fixed width:
+The lock is the operating system's (flock), so it ends with the process however that ends. The lock file stays in place: if it
+were removed, two processes could lock two files of the same name. It has two lines of fixed width:
 
-    1234                     the process id, only to be able to name the holder
-    00000000000000004711     how many group commits the holder has made, written after each COMMIT
+    1234                     the process id, to name the holder in an error
+    00000000000000004711     the number of the holder's group commits, written after each COMMIT
 
-The count is not synced to the disk. It survives the death of the process in the page cache; after a power failure it may be
+The count is not synced to the disk. In the page cache it survives the death of the process. After a power failure it may be
 behind the database, never ahead of it, because a COMMIT is durable before its count is written here.
 """
 
@@ -20,7 +20,7 @@ from ringback.domain.errors import StoreUnavailable
 
 LOCK_FILE_SUFFIX: Final = ".lock"
 _DIGITS: Final = 20
-"""Of a line; 2**64 has as many."""
+"""Digits of a line: as many as 2**64 has."""
 _COUNT_OFFSET: Final = _DIGITS + 1
 _COUNT_PATTERN: Final = re.compile(rb"[0-9]{20}\n")
 
@@ -35,7 +35,7 @@ class FileLock:
         return self._path
 
     def acquire(self) -> None:
-        """Take the lock, or raise `StoreUnavailable` and name its holder. The commit count stays as it is."""
+        """Take the lock, or raise `StoreUnavailable`, which names the holder. The commit count stays unchanged."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -55,14 +55,14 @@ class FileLock:
         self._descriptor = descriptor
 
     def read_commit_count(self) -> int | None:
-        """The count that the last holder wrote; None when there is none, as in files of earlier versions."""
+        """The count that the last holder wrote; None in files of earlier versions, which have none."""
         if self._descriptor is None:
             return None
         line = os.pread(self._descriptor, _DIGITS + 1, _COUNT_OFFSET)
         return int(line) if _COUNT_PATTERN.fullmatch(line) else None
 
     def peek_commit_count(self) -> int | None:
-        """The same, read beside whoever holds the lock."""
+        """The same, without having the lock."""
         try:
             with self._path.open("rb") as file:
                 line = file.read(_COUNT_OFFSET + _DIGITS + 1)[_COUNT_OFFSET:]

@@ -1,17 +1,17 @@
-"""One writer, and one commit for all who came during the last one.
+"""The writer: one transaction, and one commit, for all units of work that arrived during the last commit.
 
-    group ──▶ run unit after unit ──▶ COMMIT ──▶ every caller is told
-                    │ one meets a disk that is full or broken, or a damaged file: ROLLBACK, and every caller is told that
-                    │ one raises before it has written: it fails alone
-                    │ one raises after it has written
+    group ──▶ run unit after unit ──▶ COMMIT ──▶ every caller gets its result
+                    │ a unit fails on a full or broken disk, or a damaged file: ROLLBACK, and every caller gets the error
+                    │ a unit raises before it has written: it fails alone
+                    │ a unit raises after it has written
                     ╰──▶ ROLLBACK, and the group again, each unit in a savepoint ──▶ COMMIT ──▶ …
 
-Savepoints cost: under one, SQLite copies every page before its first change, 35 of the 510 µs that the whole of a delivery
-takes (measured). It keeps the copies in a list, and walks along that after each later statement that fires a trigger, so that a
-thousand deliveries in one unit took 0.5 to 0.7 s instead of 0.2 (measured). Hardly ever does a unit raise after it has written.
-So savepoints are set only for a group in which one did, and for units of a kind that did so lately and are not alone: what a
-client can bring about again and again makes the units of others run twice once in `SUSPECT_SECONDS`, and not each time. That a
-unit may be run again is part of what `domain.ports` says of it.
+Savepoints are expensive: under one, SQLite copies every page before its first change, 35 of the 510 µs of a whole delivery
+(measured). It keeps the copies in a list, and walks along the list after each later statement that fires a trigger, so that a
+thousand deliveries in one unit took 0.5 to 0.7 s instead of 0.2 (measured). A unit rarely raises after it has written. So only
+two kinds of units get savepoints: those of a group in which one did, and those whose function did so in the last
+`SAVEPOINT_SECONDS` and that are not alone in their group. A client that causes such errors again and again therefore makes the
+units of others run twice once in that time, and not each time. `domain.ports` says that a unit may be run again.
 """
 
 import asyncio
@@ -46,23 +46,23 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 UNITS_IN_GROUP_MAX: Final = 128
-"""Where larger groups stop paying (100 rows a commit reach 36,000 rows/s, 41,000 is what there is to reach: measured), while a
-full group still keeps the event loop for some ten milliseconds only."""
+"""Larger groups gain little (100 rows a commit reach 36,000 rows/s of the possible 41,000, measured), and a full group occupies
+the event loop for some ten milliseconds."""
 BACKGROUND_UNITS_MIN: Final = 4
-"""Other units in a group that starts calls: they go on, and the start is soon on disk."""
+"""Other units in a group that starts calls: they make progress, and the start is durable soon."""
 BACKGROUND_SHARE_DIVISOR: Final = 4
-"""If that is more: of the others that wait, one in so many. Leases are prolonged by such units, so a flood of starts must not
-make their queue longer and longer."""
+"""Or this share of the other waiting units, if that is more. Such units extend leases, so many starts must not let their queue
+grow without a limit."""
 LOCK_WAIT_SECONDS: Final = 5.0
-"""How long another process may hold the file. A command line tool holds it for milliseconds."""
+"""How long another process may lock the file. A command line tool locks it for milliseconds."""
 LOCK_RETRY_SECONDS: Final = 0.005
 _GROUP_FAILURE_CODES: Final = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOTADB}
 )
-"""Result codes that tell of the file that all units of a group share, whichever of them meets it."""
+"""Result codes about the file, which all units of a group share."""
 SAVEPOINT_SECONDS: Final = 600.0
-"""How long units of a kind get savepoints after one of them has raised and had written. A kind is a function of our code, so
-there are some dozens of them; one more run of a group for each of them in ten minutes is nothing."""
+"""How long units of one function get savepoints after one of them has raised and had written. There are some dozens of such
+functions, and one more run of a group for each of them in ten minutes costs little."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,18 +77,18 @@ class _UnitOfWork:
 
     @property
     def work_name(self) -> str:
-        """The function that the work is, by its name in the code."""
+        """The qualified name of the work's function."""
         work: Any = self.work
         work = getattr(work, "func", work)  # of a `partial`
         return getattr(work, "__qualname__", type(work).__qualname__)
 
     def reset_after_rollback(self) -> None:
-        """It was rolled back, and will be run again."""
+        """Forget the run that was rolled back, before the next one."""
         self._run_actions(self.rollback_actions)
         self.topics, self.commit_actions, self.rollback_actions, self.error = [], [], [], None
 
-    def tell(self) -> None:
-        """Let the caller go on in the next turn of the event loop, unless it has gone."""
+    def resolve(self) -> None:
+        """Let the caller continue in the next turn of the event loop, unless it was cancelled."""
         if self.done.done():
             return
         if self.error is None:
@@ -96,15 +96,15 @@ class _UnitOfWork:
         else:
             self.done.set_exception(to_caller_error(self.error))
 
-    def end(self) -> None:
-        """Do what was left for the end."""
+    def run_end_actions(self) -> None:
+        """Run what the work registered for a commit, or for a rollback."""
         self._run_actions(self.commit_actions if self.error is None else self.rollback_actions)
 
     def _run_actions(self, actions: list[Callable[[], None]]) -> None:
         for action in actions:
             try:
                 action()
-            except Exception:  # the boundary between a bug of one and everybody who waits for the same commit
+            except Exception:  # boundary: a bug in one unit must not reach the others in the same commit
                 log.exception("store.ending_failed")
 
 
@@ -125,16 +125,16 @@ class GroupCommit:
         self._sealer = sealer
         self._reader = reader
         self._notify = notify
-        self._commit_executor = commits
+        self._commits = commits
         self._integrity = integrity
         self._logged_failure: str | None = None
-        """Why the last group that had something to write was undone, once that is in the log."""
+        """Why the last group was rolled back, if the log says so and no later group has written."""
         self._waiting: deque[_UnitOfWork] = deque()
         self._admissions: deque[_UnitOfWork] = deque()
-        """Units that start calls: written before those that wait, of which some are taken along (`ringback.admission`)."""
+        """Units that start calls. They are written before the other waiting units (`ringback.admission`)."""
         self._writer_task: asyncio.Task[None] | None = None
         self._savepoint_until: dict[str, float] = {}
-        """Kinds of units that have raised after they had written, and until when (monotonic) they get savepoints."""
+        """Until when (monotonic) units get savepoints, by the name of their function."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -145,48 +145,48 @@ class GroupCommit:
         try:
             return await unit.done
         finally:
-            unit.done.cancel()  # a caller that goes before its turn takes its unit along
+            unit.done.cancel()  # a caller that is cancelled before its turn removes its unit
 
     async def close(self) -> None:
-        """Finish what was handed in."""
+        """Finish all waiting units."""
         if self._writer_task is not None:
             await asyncio.wait([self._writer_task])
         self._thread.shutdown()
 
     async def _write_all(self) -> None:
-        leave_admission_context()  # it writes for everybody, and what begins at the end of a unit is begun in its context
+        leave_admission_context()  # the task writes for all callers, and end actions start tasks in its context
         while self._waiting or self._admissions:
             group = self._take_group()
             try:
                 await self._run_group(group)
                 wrote = await self._commit()
-            except Exception as error:  # noqa: BLE001 - boundary: whatever broke, nobody may be left waiting
+            except Exception as error:  # noqa: BLE001 - boundary: every caller gets an answer
                 self._roll_back_group(group, error)
             else:
                 self._note_success(wrote=wrote)
                 self._complete_group(group)
 
     async def _commit(self) -> bool:
-        """Whether anything was written. What was not written is not waited for."""
-        if wrote := self._commit_executor.prepare():
+        """Commit, and return whether anything was written. A group without changes waits for no disk."""
+        if wrote := self._commits.prepare():
             await self._commit_in_thread()
         else:
-            self._commit_executor.commit_transaction(wrote=False)
-        self._commit_executor.conclude(wrote=wrote)
+            self._commits.commit_transaction(wrote=False)
+        self._commits.conclude(wrote=wrote)
         return wrote
 
     async def _commit_in_thread(self) -> None:
-        """As `run_in_executor`, which takes one more turn of the event loop to tell: in it, everything else goes first."""
+        """As `run_in_executor`, without its additional turn of the event loop, in which all other tasks would run first."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
         def commit() -> None:
             error: Exception | None = None
             try:
-                self._commit_executor.commit_transaction(wrote=True)
-            except Exception as raised:  # noqa: BLE001 - it is raised where the commit is waited for
+                self._commits.commit_transaction(wrote=True)
+            except Exception as raised:  # noqa: BLE001 - it is raised to the waiting coroutine
                 error = raised
-            loop.call_soon_threadsafe(_tell, done, error)
+            loop.call_soon_threadsafe(_resolve, done, error)
 
         self._thread.submit(commit)
         await done
@@ -198,7 +198,7 @@ class GroupCommit:
         return group + [self._waiting.popleft() for _ in range(min(waiting, room, UNITS_IN_GROUP_MAX))]
 
     async def _begin_transaction(self) -> None:
-        """Wait for another process's lock here and not inside SQLite, which would hold the event loop still."""
+        """Wait for another process's lock here: a wait inside SQLite would block the event loop."""
         give_up_at = self._clock.monotonic() + LOCK_WAIT_SECONDS
         while True:
             try:
@@ -212,27 +212,27 @@ class GroupCommit:
         self._integrity.require_intact()
         await self._begin_transaction()
         if len(group) == 1:
-            await self._perform_alone(group[0])
+            await self._run_alone(group[0])
         elif not await self._run_without_savepoints(group):
             await self._begin_transaction()
             await self._run_with_savepoints(group)
 
-    async def _perform_alone(self, unit: _UnitOfWork) -> None:
-        """Run a unit without neighbours: when it raises, the whole transaction is undone, and nobody else's rows with it."""
+    async def _run_alone(self, unit: _UnitOfWork) -> None:
+        """Run the only unit of a group: if it raises, the whole transaction is rolled back, and no other unit with it."""
         changes = self._connection.total_changes
         try:
             await self._run_unit(unit)
-        except Exception as error:  # boundary: it is its caller's
+        except Exception as error:  # boundary: the error is its caller's
             if _fails_whole_group(error) or not self._connection.in_transaction:
                 raise
             unit.error = error
             if self._connection.total_changes != changes:
-                self._suspect(unit)
+                self._set_savepoint_period(unit)
                 self._connection.rollback()
                 await self._begin_transaction()
 
     async def _run_without_savepoints(self, group: list[_UnitOfWork]) -> bool:
-        """Run the units one after the other; False if one raised after it had written: then all of them are undone."""
+        """Run the units one after the other. False if one raised after it had written; then all are rolled back."""
         for unit in group:
             if self._needs_savepoint(unit):
                 await self._run_with_savepoints([unit])
@@ -240,11 +240,11 @@ class GroupCommit:
             changes = self._connection.total_changes
             try:
                 await self._run_unit(unit)
-            except Exception as error:  # boundary: whose error it is, and whether it stays, shows when it is run apart
+            except Exception as error:  # boundary: the second run, in savepoints, finds out whose error it is
                 if _fails_whole_group(error):
                     raise
                 if self._connection.in_transaction and self._connection.total_changes == changes:
-                    unit.error = error  # nothing is to be undone: it fails alone
+                    unit.error = error  # it has written nothing, so it fails alone
                     continue
                 self._connection.rollback()
                 for each in group:
@@ -253,22 +253,22 @@ class GroupCommit:
         return True
 
     async def _run_with_savepoints(self, group: list[_UnitOfWork]) -> None:
-        """Run the units so that one that raises is undone alone."""
+        """Run each unit in a savepoint, so that one that raises is rolled back alone."""
         for unit in group:
             self._execute("savepoint")
             changes = self._connection.total_changes
             try:
                 await self._run_unit(unit)
-            except Exception as error:  # boundary: it is its caller's, and no business of its neighbours
+            except Exception as error:  # boundary: the error is its caller's
                 if _fails_whole_group(error) or not self._connection.in_transaction:
-                    raise  # it is everybody's, or SQLite itself has undone the whole group
+                    raise  # the whole group fails, or SQLite itself has rolled it back
                 unit.error = error
                 if self._connection.total_changes != changes:
-                    self._suspect(unit)
+                    self._set_savepoint_period(unit)
                 self._execute("rollback_to_savepoint")
             self._execute("release_savepoint")
 
-    def _suspect(self, unit: _UnitOfWork) -> None:
+    def _set_savepoint_period(self, unit: _UnitOfWork) -> None:
         self._savepoint_until[unit.work_name] = self._clock.monotonic() + SAVEPOINT_SECONDS
 
     def _needs_savepoint(self, unit: _UnitOfWork) -> bool:
@@ -285,20 +285,20 @@ class GroupCommit:
         unit.value = await run_in_steps(unit.work(transaction))
 
     def _complete_group(self, group: list[_UnitOfWork]) -> None:
-        _end_all(group)
+        _complete_units(group)
         self._notify(topic for unit in group if unit.error is None for topic in unit.topics)
 
     def _roll_back_group(self, group: list[_UnitOfWork], error: Exception) -> None:
         self._integrity.record_error(error)
         self._log_rollback(group, error)
-        with suppress(sqlite3.Error):  # what failed may have rolled back already, or fail again
+        with suppress(sqlite3.Error):  # SQLite may have rolled back already, or fail again
             self._connection.rollback()
         for unit in group:
             unit.error = self._integrity.failure or to_store_unavailable(error)
-        _end_all(group)
+        _complete_units(group)
 
     def _log_rollback(self, group: list[_UnitOfWork], error: Exception) -> None:
-        """One line for a trouble, however many groups meet it: a disk may be full for a weekend."""
+        """Log a problem once, however many groups it affects: a disk may be full for a weekend."""
         reason = (self._integrity.failure or to_store_unavailable(error)).detail
         if reason != self._logged_failure:
             self._logged_failure = reason
@@ -314,15 +314,15 @@ class GroupCommit:
         self._connection.execute(SESSION_STATEMENTS[name])
 
 
-def _end_all(group: Sequence[_UnitOfWork]) -> None:
-    """Callers first: they go on before what begins at the ends of units, and an admission's caller writes the 202."""
+def _complete_units(group: Sequence[_UnitOfWork]) -> None:
+    """Resolve callers first: they continue before the end actions, and the caller of an admission writes its 202."""
     for unit in group:
-        unit.tell()
+        unit.resolve()
     for unit in group:
-        unit.end()
+        unit.run_end_actions()
 
 
-def _tell(done: asyncio.Future[None], error: Exception | None) -> None:
+def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
     if done.cancelled():
         return
     if error is None:

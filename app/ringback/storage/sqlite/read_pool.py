@@ -1,10 +1,10 @@
-"""Reads beside the event loop: a few connections, each in a thread of its own, taken in turns by principals.
+"""Reads beside the event loop: a few connections, each in a thread of its own, which principals use in turns.
 
-    scan ──▶ a queue for each principal ──▶ the next principal's turn, as soon as a connection is free ──▶ thread ──▶ value
+    scan ──▶ a queue for each principal ──▶ the next principal's turn, once a connection is free ──▶ thread ──▶ value
 
-SQLite lets go of Python's lock while it steps, so a scan of thousands of rows leaves the event loop to others. Single rows are
-read on the event loop itself: the way to a thread and back takes longer than the read, twenty times on a machine whose cores
-are all busy (0.19 against 3.8 ms at the median, measured beside seven test runs).
+SQLite releases Python's lock while it steps, so a scan of thousands of rows leaves the event loop free. Single rows are read on
+the event loop itself: the way to a thread and back takes longer than the read, twenty times on a machine with busy cores (0.19
+against 3.8 ms at the median, measured beside seven test runs).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ T = TypeVar("T")
 READER_COUNT: Final = 3
 """Connections, and threads: one may wait for a slow disk and one for Python's lock while the third reads."""
 INTERRUPT_INTERVAL_SECONDS: Final = 0.05
-"""An interruption ends the statement that runs, and a unit of work may have another one to come."""
+"""An interruption ends the running statement only; the unit of work may have further ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class _Scan:
 
 
 class _Reader:
-    """A connection that one thread at a time reads by. Its webhooks' values are its own, because threads share nothing here."""
+    """A connection that one thread at a time uses. It has its own cache of webhooks, because threads share nothing here."""
 
     def __init__(self, connection: sqlite3.Connection, sealer: Sealer) -> None:
         self._connection = connection
@@ -49,7 +49,7 @@ class _Reader:
         self._webhook_reader = CachingWebhookReader(sealer)
 
     def run_scan(self, scan: _Scan) -> Any:
-        """In a thread: run the work on one snapshot, and leave the connection as it was."""
+        """In a thread: run the work on one snapshot, then roll back."""
         try:
             self._connection.execute(SESSION_STATEMENTS["begin_reading"])
             transaction = SqliteTransaction(
@@ -66,7 +66,7 @@ class _Reader:
 
 
 class ReadPool:
-    """Used on one event loop, which alone touches the queues; the threads see a connection and a scan."""
+    """Used on one event loop. Only the event loop uses the queues; a thread gets a connection and a scan."""
 
     def __init__(self, connections: Iterable[sqlite3.Connection], *, sealer: Sealer) -> None:
         self._free = [_Reader(connection, sealer) for connection in connections]
@@ -78,7 +78,7 @@ class ReadPool:
     async def run_scan(
         self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]], *, now: datetime
     ) -> T:
-        """The value of `work`, once a connection was free for it. A caller that goes before its turn takes its scan along."""
+        """The value of `work`. Waits for a free connection; a caller that is cancelled before its turn removes its scan."""
         if self._closed:
             raise _closed_error()
         scan = _Scan(work, now, asyncio.get_running_loop().create_future())
@@ -87,7 +87,7 @@ class ReadPool:
         return await scan.done
 
     async def close(self) -> None:
-        """Refuse what waits, interrupt what runs, and wait until no thread reads any more."""
+        """Refuse waiting scans, interrupt running ones, and wait until all threads are done."""
         self._closed = True
         for queue in self._waiting.values():
             for scan in queue:
@@ -107,7 +107,7 @@ class ReadPool:
             running.add_done_callback(lambda ended, scan=scan: self._finish_scan(ended, scan))
 
     def _next_scan(self) -> _Scan | None:
-        """The oldest scan of the principal whose turn it is, which then goes behind the others."""
+        """The oldest scan of the principal whose turn it is. The principal then moves behind the others."""
         while self._waiting:
             principal, queue = self._waiting.popitem(last=False)
             scan = queue.popleft()

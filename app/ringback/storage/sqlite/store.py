@@ -1,4 +1,4 @@
-"""The store itself: a file, a writer, a reader of single rows, readers of lists, and the rings between them."""
+"""The store: a file, its writer, its reader of single rows, its readers of lists, and their notifications."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Generator
@@ -27,7 +27,7 @@ from ringback.storage.sqlite.webhooks import CachingWebhookReader
 T = TypeVar("T")
 
 OPEN_LOCK_WAIT_SECONDS: Final = 5.0
-"""How long opening waits for another process that writes; nothing runs yet that it could hold up."""
+"""How long opening waits for another process that writes. Nothing else runs yet, so waiting delays nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class SqliteStore:
 
     @property
     def is_exclusive(self) -> bool:
-        """The lock on the file goes with the process that has it, so whoever leased anything before is dead."""
+        """Whether this process has the lock of the file. If so, every process that leased anything before is dead."""
         return self._is_exclusive
 
     async def open(self, *, exclusive: bool, accept_missing_commits: bool = False) -> None:
-        """Make or update the file; with `exclusive`, refuse to share it with another that serves it.
+        """Create or migrate the file. With `exclusive`, take its lock, which one serving process can have.
 
-        Raises `StoreUnavailable` also when commits are missing that a serving process had made, unless that is accepted.
+        Raises `StoreUnavailable`, also if commits of an earlier serving process are missing, unless that is accepted.
         """
         self._integrity = DatabaseIntegrity(self._path)
         with ExitStack() as stack:
@@ -109,7 +109,7 @@ class SqliteStore:
             lock.release()
 
     async def close(self) -> None:
-        """Finish the writes that were handed in, and let the file go. Whoever comes later gets `StoreUnavailable`."""
+        """Finish the writes that wait, and close the file. Later units of work get `StoreUnavailable`."""
         if self._open_database is not None:
             opened, self._open_database = self._open_database, None
             with opened.resources:
@@ -120,7 +120,7 @@ class SqliteStore:
         return await self._require_open().group_commit.write(work)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Run `work` on one snapshot; whatever it rings is not heard."""
+        """Run `work` on one snapshot. Its notifications are dropped."""
         reader = self._require_open().reader
         try:
             reader.execute(database.SESSION_STATEMENTS["begin_reading"])
@@ -145,7 +145,7 @@ class SqliteStore:
             raise
 
     def _explain(self, error: sqlite3.Error) -> Exception:
-        """The error that the caller gets. After damage it says so at once, because trying again cannot help."""
+        """The error for the caller. It reports damage at once, because trying again cannot help."""
         self._integrity.record_error(error)
         return self._integrity.failure or database.to_caller_error(error)
 
@@ -163,5 +163,5 @@ class SqliteStore:
 
 
 def lock_for_database(path: Path) -> FileLock:
-    """The lock of the database file at this path; not taken."""
+    """The lock of the database file at this path, not acquired."""
     return FileLock(path.with_name(f"{path.name}{LOCK_FILE_SUFFIX}"))

@@ -158,10 +158,10 @@ class SqliteWebhooks(SqliteRows, noun="webhooks"):
         visited = self._sql.fetch_all(
             "expired", now=instant_to_column(now), after_instant=instant, after_id=webhook_id, limit=limit
         )
-        gone = [row["id"] for row in visited if not row["busy"]]
-        self._sql.execute_many("delete", [{"id": each} for each in gone])
+        removed = [row["id"] for row in visited if not row["busy"]]
+        self._sql.execute_many("delete", [{"id": each} for each in removed])
         last = visited[-1] if len(visited) == limit else None
-        return Page(gone, next_position=None if last is None else (last["expires_at"], last["id"]))
+        return Page(removed, next_position=None if last is None else (last["expires_at"], last["id"]))
 
     def _seal_secrets(self, row: dict[str, Any]) -> dict[str, Any]:
         """Secrets that could not be read become NULL: the stored ones stay, in case that their key comes back."""

@@ -9,8 +9,8 @@ is unbounded:
     every keyword    costs a step, and more steps for more comparisons; validation stops when the steps are used up
     pattern, patternProperties, additionalProperties
                      use RE2, which is linear in the text, where Python's `re` is exponential: `^(a+)+$` takes 2 s for 26
-                     letters and twice as long for each further letter. A pattern that RE2 cannot compile (look-around, backreferences)
-                     is not checked. RE2 also reads \d and $ as ECMA 262 and JSON Schema do; `re` does not
+                     letters and twice as long for each further letter. A pattern that RE2 cannot compile (look-around,
+                     backreferences) is not checked. RE2 also reads \d and $ as ECMA 262 and JSON Schema do; `re` does not
     unevaluated*     is not checked: its implementation walks the schema again without counting steps
 """
 

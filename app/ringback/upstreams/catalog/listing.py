@@ -12,7 +12,7 @@ from ringback.domain import jsontext
 from ringback.domain.upstreams import Listing, ToolInfo
 from ringback.upstreams.errors import InvalidUpstreamResponse, UpstreamError
 from ringback.upstreams.session import UpstreamSession
-from ringback.upstreams.transports.guarded_http import LIST_BYTES_MAX
+from ringback.upstreams.transports.transport_errors import LIST_BYTES_MAX
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The tools of all upstreams, and the check of a call before it is stored.
 
-The connections keep the lists. Only a fresh list can reject a call. If the upstream does not respond now, the call is queued and
-fails when it runs.
+The connections keep the lists. Only a fresh list can reject a call. If the upstream does not respond now, the call is queued
+and an invalid one fails when it runs.
 """
 
 import difflib

@@ -20,8 +20,8 @@ limit; its oldest resource change is then dropped."""
 class PendingChanges(MutableMapping[UpstreamChange, T]):
     """Pending changes in order of arrival, each with a value.
 
-    An upstream can send any number of URIs, so resource changes are limited for each upstream. Its four lists need no limit: the
-    change of a list is never dropped.
+    An upstream can send any number of URIs, so resource changes are limited for each upstream. Its four lists need no limit:
+    the change of a list is never dropped.
     """
 
     def __init__(self) -> None:

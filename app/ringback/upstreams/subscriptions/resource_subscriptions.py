@@ -37,8 +37,8 @@ from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECO
 from ringback.waits import wait_first
 
 SUBSCRIPTIONS_PER_UPSTREAM_MAX: Final = 2 * RESOURCE_URIS_MAX
-"""Watched resources of one upstream, half for connected clients and half for webhooks. On 2026-07-28 each holds an open request;
-this many stay below the usual limit of 1024 open files."""
+"""Watched resources of one upstream, half for connected clients and half for webhooks. On 2026-07-28 each holds an open
+request; this many stay below the usual limit of 1024 open files."""
 SUBSCRIBE_WAIT_SECONDS: Final = 5.0
 """How long a new subscriber waits for the first response. The attempts continue after it."""
 RETRY_SECONDS: Final = 2.0

@@ -1,7 +1,15 @@
-"""The standard error of stdio upstreams: read, bounded, into our log at debug level, never onto our own standard error.
+"""Child processes of stdio upstreams: started so that they die with the service, and stopped with all their descendants.
 
-A child that nobody reads blocks as soon as the pipe is full; one that writes what it likes onto our standard error mixes its
-words, and perhaps its users' data, into ours.
+The kernel's parent-death signal (Linux) kills a child when the service dies. The kernel sends it when the *thread* that forked
+ends; asyncio forks in the thread of its event loop, which is the main thread while the service runs. `setpriv` (util-linux)
+sets the signal between fork and exec: a `preexec_fn` of Python is not safe with other threads, and a Python wrapper costs 19 ms
+a start, `setpriv` 1 ms (measured). Without `setpriv` (logged once) and on other systems, the children of a killed service run
+until they notice the end of their input, or until the next start (`child_records`).
+
+Each child leads a session of its own, so that signals reach its whole process group, and signals of the terminal do not.
+
+The service reads the standard error of its children and logs it at debug level. An unread pipe would block the child when it is
+full, and inherited standard error would mix texts of the child, perhaps with user data, into the log of the service.
 """
 
 import asyncio
@@ -34,17 +42,25 @@ from ringback.upstreams.transports.child_records import (
 log = logging.getLogger(__name__)
 
 STDERR_TEXT_BYTES_MAX: Final = 2000
-"""What is kept of one piece of output; the rest of it is read and dropped."""
+"""Logged bytes of one chunk of output; the rest is dropped."""
 STDERR_PAUSE_SECONDS: Final = 0.01
-"""After a whole pipe of it. A child that writes more than 6 MB/s of errors waits, and the event loop hardly notices."""
-_READ_BYTES: Final = 65536  # a Linux pipe holds as much
+"""The pause after a full pipe. It limits a child to 6 MB/s of error output, which the event loop can handle."""
+READ_BYTES: Final = 65536
+"""The capacity of a Linux pipe."""
+STOP_TIMEOUT_SECONDS: Final = 2.0
+"""For each step of stopping a child: end of input, SIGTERM, SIGKILL. The SDK uses the same timeout."""
+_POLL_SECONDS: Final = 0.01
+_SETPRIV: Final = "setpriv"
+_DEATH_SIGNAL_LOCK: Final = threading.Lock()
+_PROBE_TIMEOUT_SECONDS: Final = 5.0
+"""The probe takes 1 ms; the timeout keeps a hanging one from blocking the start of an upstream."""
 
 
 @asynccontextmanager
 async def log_stderr(upstream: str) -> AsyncGenerator[TextIO]:
-    """A file to start children with; what they write to it is logged until the context is left."""
+    """Open a file for the standard error of children. Their output is logged until the context ends."""
     read_end, write_end = os.pipe()
-    reader = asyncio.StreamReader(limit=_READ_BYTES)
+    reader = asyncio.StreamReader(limit=READ_BYTES)
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
     )
@@ -60,34 +76,12 @@ async def log_stderr(upstream: str) -> AsyncGenerator[TextIO]:
 
 
 async def _log_chunks(upstream: str, reader: asyncio.StreamReader) -> None:
-    while chunk := await reader.read(_READ_BYTES):
+    while chunk := await reader.read(READ_BYTES):
         if log.isEnabledFor(logging.DEBUG):
             text = chunk[:STDERR_TEXT_BYTES_MAX].decode(errors="replace").rstrip()
             log.debug("upstream.stderr", extra={"upstream": upstream, "text": text})
-        if len(chunk) == _READ_BYTES:
+        if len(chunk) == READ_BYTES:
             await asyncio.sleep(STDERR_PAUSE_SECONDS)
-
-
-# A child process of this service: started so that it cannot outlive it, and ended with everything that it has started.
-#
-# Its death is tied to ours by the kernel's parent-death signal (Linux). The signal comes when the *thread* that forked ends, and
-# asyncio forks in the thread of its event loop, which is the process's main one while the service runs. `setpriv` (util-linux)
-# sets it between fork and exec: a `preexec_fn` of Python's is not safe beside other threads, and a Python wrapper costs 19 ms for
-# each start, `setpriv` 1 (measured). Without `setpriv`, of which the log then tells once, and on other systems, a killed service
-# leaves its children behind until they notice the end of their input, or until its next start (`runner.child_records`).
-#
-# Each child is the leader of a session of its own, so that signals reach its process group and none of the terminal's reach it.
-
-
-READ_BYTES: Final = 65536
-"""A Linux pipe holds as much."""
-STOP_TIMEOUT_SECONDS: Final = 2.0
-"""For each step of ending a child: after the end of its input, after SIGTERM, after SIGKILL. The SDK's own patience."""
-_POLL_SECONDS: Final = 0.01
-_SETPRIV: Final = "setpriv"
-_DEATH_SIGNAL_LOCK: Final = threading.Lock()
-_PROBE_TIMEOUT_SECONDS: Final = 5.0
-"""It takes 1 ms; one that hangs must not keep an upstream from being started."""
 
 
 class ChildProcess:
@@ -95,9 +89,9 @@ class ChildProcess:
         self.stdin = cast("asyncio.StreamWriter", process.stdin)
         self.stdout = cast("asyncio.StreamReader", process.stdout)
         self.chunks_received = 0
-        """How many times something came from it: a child that was heard since is alive."""
+        """The number of chunks read from the child. A child with new chunks is alive."""
         self.is_stalled = False
-        """Whether it has not read its input for a while."""
+        """Whether the child has not read its input for `stdio.WRITE_TIMEOUT_SECONDS`."""
         self._process = process
         self._record = record
         self._child_records = child_records
@@ -114,11 +108,11 @@ class ChildProcess:
         return read_process_status(self.pid) if self._process.returncode is None else None
 
     def kill(self) -> None:
-        """End it at once; what it has started is ended when it is stopped."""
+        """Kill the child at once. `stop` ends its descendants."""
         _signal_group(self._process, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """End it and what it has started, in bounded time: end of input, SIGTERM, SIGKILL."""
+        """Stop the child and its descendants in bounded time: end of input, SIGTERM, SIGKILL."""
         self.stdin.close()
         if not await self._wait_exit():
             _signal_group(self._process, signal.SIGTERM)
@@ -133,11 +127,11 @@ class ChildProcess:
             _close_transport(self._process)
 
     async def _wait_exit(self) -> bool:
-        """Not by `wait()`, which also waits for the end of pipes that a grandchild may hold."""
+        """Poll, because `wait()` also waits for the end of pipes that a grandchild may hold."""
         return await _poll_until(STOP_TIMEOUT_SECONDS, lambda: self._process.returncode is not None)
 
     async def _has_leftovers(self, number: signal.Signals) -> bool:
-        """Whether processes that it started go on, although they were sent this signal."""
+        """Send the signal to all descendants; True if some still run after the timeout."""
         deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_SECONDS
         while await asyncio.to_thread(signal_processes, self._record, number):
             if asyncio.get_running_loop().time() >= deadline:
@@ -155,7 +149,7 @@ async def start_child_process(
     errlog: IO[str],
     child_records: ChildRecords,
 ) -> ChildProcess:
-    """Raises OSError if it cannot be started. `env` comes on top of the few variables that are safe to hand on."""
+    """Raises OSError. `env` is added to the few variables that are safe to inherit."""
     mark = secrets.token_hex(8)
     environment = {**get_default_environment(), **env, MARK_VARIABLE: mark}
     _require_executable(command, cwd, environment.get("PATH"))
@@ -174,21 +168,21 @@ async def start_child_process(
     try:
         record = child_records.add(process.pid, mark)
     except BaseException:
-        _signal_group(process, signal.SIGKILL)  # nobody would ever end it
+        _signal_group(process, signal.SIGKILL)  # without a record, the next start could not find it
         _close_transport(process)
         raise
     return ChildProcess(process, record, child_records)
 
 
 def death_signal_prefix() -> tuple[str, ...]:
-    """`find_tie`, once: many children may be started at the same time, each in a thread of its own."""
+    """Call `probe_death_signal_prefix` once, although many threads start children at the same time."""
     with _DEATH_SIGNAL_LOCK:
         return probe_death_signal_prefix()
 
 
 @functools.cache
 def probe_death_signal_prefix() -> tuple[str, ...]:
-    """What stands before a command so that it is killed when this thread ends; nothing where that cannot be had."""
+    """The command prefix that sets the parent-death signal; empty if the system does not support it."""
     if sys.platform != "linux":
         return ()
     prefix = (shutil.which(_SETPRIV) or "", "--pdeathsig", "KILL", "--")
@@ -199,7 +193,7 @@ def probe_death_signal_prefix() -> tuple[str, ...]:
 
 
 def _is_usable_prefix(prefix: tuple[str, ...]) -> bool:
-    """Busybox has a `setpriv` that knows no parent-death signal, and a sandbox may refuse the system call."""
+    """Run the prefix once: the `setpriv` of Busybox has no parent-death signal, and a sandbox may reject the system call."""
     try:
         tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
@@ -208,7 +202,7 @@ def _is_usable_prefix(prefix: tuple[str, ...]) -> bool:
 
 
 def _require_executable(command: str, cwd: str | Path | None, path: str | None) -> None:
-    """Raise what starting the command without anything before it would raise."""
+    """Raise the error that the command would raise without the prefix."""
     if os.sep in command:
         file_path = Path(cwd or ".") / command
         if not file_path.exists():
@@ -229,14 +223,14 @@ async def _poll_until(limit_seconds: float, done: Callable[[], bool]) -> bool:
 
 
 def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """To its process group, whose id cannot have been given out again while the child was not waited for."""
+    """Signal the process group. Its id cannot be reused before the child is waited for."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
 
 
 def _close_transport(process: asyncio.subprocess.Process) -> None:
-    """Its transport stays open, with a warning later, while a grandchild holds a pipe; nothing public closes it."""
+    """Close the private transport. A grandchild that holds a pipe would keep it open, with a warning later."""
     transport = getattr(process, "_transport", None)
     if transport is not None:
         with contextlib.suppress(PermissionError):

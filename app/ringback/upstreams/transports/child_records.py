@@ -1,11 +1,11 @@
-"""Which children this service has started, kept where its next start finds them: one small file each, beside the database.
+"""Records of the child processes that the service has started: a small file for each, beside the database.
 
-A child of a service that is killed gets SIGKILL from the kernel at once (`runner.child`), but its own children do not, npx's
-server, say. So the next start ends what is left. It kills a process only if it surely is one of those: this boot, the recorded
-session, and in its environment the child's own mark, which nobody else has; so a process id that was given out again is safe.
-A process that left the session did so on purpose, and is let go.
+When a service is killed, the kernel kills its children (`child_process`) but not their children, for example the server that
+npx starts. The next start of the service kills them. It kills a process only if the boot, the recorded session, and the unique
+mark in the environment of the process are those of the record, so a reused process id is safe. A process that left the session
+did so on purpose and is not killed.
 
-Linux only, because it reads /proc. Elsewhere nothing is recorded or found, and a stop ends the process group alone.
+Linux only, because it reads /proc. On other systems nothing is recorded, and a stop ends only the process group.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 MARK_VARIABLE: Final = "RINGBACK_CHILD"
-"""Set for each child, and passed on by it to its own."""
+"""Set for each child; its descendants inherit it."""
 _PROC: Final = Path("/proc")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _RECORD_BYTES_MAX: Final = 4096
@@ -31,9 +31,9 @@ _RECORD_BYTES_MAX: Final = 4096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildRecord:
     pid: int
-    """Also its session's and its process group's."""
+    """Also the id of its session and its process group."""
     started: int
-    """Clock ticks after the boot (field 22 of /proc/PID/stat); 0 if it was gone before anybody looked."""
+    """Clock ticks after the boot (field 22 of /proc/PID/stat); 0 if the child exited before it was recorded."""
     boot_id: str
     mark: str
 
@@ -41,14 +41,14 @@ class ChildRecord:
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
     state: str
-    """R running, S sleeping, T stopped by a signal, Z a zombie, …"""
+    """R running, S sleeping, T stopped by a signal, Z zombie, …"""
     session: int
     started: int
 
 
 class ChildRecords:
     def __init__(self, folder: Path | None) -> None:
-        """Without a folder nothing outlives this process. One process at a time may use it."""
+        """Without a folder no record outlives this process. Only one process at a time may use a folder."""
         self._folder = folder
 
     def add(self, pid: int, mark: str) -> ChildRecord:
@@ -60,7 +60,7 @@ class ChildRecords:
         return record
 
     def remove(self, record: ChildRecord) -> None:
-        """A record that stays is harmless: the next start finds no process that is this child, and removes it."""
+        """Remove a record. One that remains is harmless: the next start finds no such process and removes it."""
         if self._folder is not None:
             try:
                 _record_path(self._folder, record).unlink(missing_ok=True)
@@ -68,7 +68,7 @@ class ChildRecords:
                 log.warning("upstream.child_record_not_removed", extra={"pid": record.pid, "reason": error.strerror})
 
     def kill_leftovers(self) -> int:
-        """Kill what is left of the children of an earlier process; how many there were. Takes milliseconds, off the loop."""
+        """Kill the processes that an earlier service left; returns their number. Blocks for milliseconds: use a thread."""
         ended = 0
         for file in sorted(self._folder.glob("*.json")) if self._folder is not None and self._folder.is_dir() else ():
             record = _read_record(file)
@@ -81,22 +81,22 @@ class ChildRecords:
 
 
 def signal_processes(record: ChildRecord, number: signal.Signals = signal.SIGKILL) -> int:
-    """Send the signal to every process that is left of this child; how many there were."""
+    """Send the signal to every remaining process of this child; returns their number."""
     return sum(_signal_if_owned(record, pid, number) for pid in _iter_pids()) if record.boot_id else 0
 
 
 def read_process_status(pid: int) -> ProcessStatus | None:
-    """None if there is no such process, or nobody tells."""
+    """None if there is no such process or no /proc."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = text[text.rfind(")") + 2 :].split()  # the name before it may hold blanks and brackets
+    fields = text[text.rfind(")") + 2 :].split()  # the process name before it may contain blanks and brackets
     return ProcessStatus(state=fields[0], session=int(fields[3]), started=int(fields[19]))
 
 
 def read_boot_id() -> str:
-    """Of this boot of the machine; empty where there is none, and then nothing is recorded."""
+    """The id of this boot of the machine; empty if the system has none, and then nothing is recorded."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -104,7 +104,7 @@ def read_boot_id() -> str:
 
 
 def _signal_if_owned(record: ChildRecord, pid: int, number: signal.Signals) -> bool:
-    """Through a handle on the process, so that it is the one that was looked at, whoever gets its id next."""
+    """Use a pidfd, so that the signal reaches the checked process even if its id is reused."""
     if sys.platform != "linux" or (status := read_process_status(pid)) is None or status.session != record.pid:
         return False
     try:

@@ -1,8 +1,8 @@
-"""Cookies of one session with an upstream: a load balancer in front of it may need one to find the session again.
+"""Cookies of one session with an upstream, which a load balancer in front of it may need to route the session.
 
-MCP itself uses none. They are kept here, below all that looks at answers, so that the cookie of a plain JSON answer counts too,
-and are taken out of the response, because the jar of the SDK's HTTP client has no bound. They live as long as the link, and go
-to the upstream alone by the usual rules for domains and paths. A configured `Cookie` header takes their place.
+MCP itself uses no cookies. This transport keeps them below all other transports, so that it also sees those of plain JSON
+responses, and removes them from the response, because the cookie jar of the SDK's HTTP client has no limit. Cookies live as
+long as the session and follow the usual rules for domains and paths. A configured `Cookie` header replaces them.
 """
 
 from http.cookiejar import Cookie, CookieJar
@@ -11,9 +11,9 @@ from typing import Final
 import httpx2
 
 COOKIES_MAX: Final = 50
-"""Of one session. RFC 6265 §6.1 asks of browsers to hold as many for a domain; a load balancer sets one or two."""
+"""For one session. RFC 6265 §6.1 requires this many of a browser for a domain; a load balancer sets one or two."""
 COOKIE_BYTES_MAX: Final = 4096
-"""A whole Set-Cookie header. The same section asks for as much."""
+"""For a whole Set-Cookie header, as in the same section."""
 _SET_COOKIE: Final = "set-cookie"
 
 
@@ -31,10 +31,10 @@ class CookieTransport(httpx2.AsyncBaseTransport):
             self._cookies.set_cookie_header(request)
         response = await self._inner.handle_async_request(request)
         if _SET_COOKIE in response.headers:
-            self._keep(request, response)
+            self._store_cookies(request, response)
         return response
 
-    def _keep(self, request: httpx2.Request, response: httpx2.Response) -> None:
+    def _store_cookies(self, request: httpx2.Request, response: httpx2.Response) -> None:
         cookies = [value for value in response.headers.get_list(_SET_COOKIE) if len(value) <= COOKIE_BYTES_MAX]
         del response.headers[_SET_COOKIE]
         headers = [(_SET_COOKIE, value) for value in cookies[:COOKIES_MAX]]
@@ -42,7 +42,7 @@ class CookieTransport(httpx2.AsyncBaseTransport):
 
 
 class BoundedCookieJar(CookieJar):
-    """When it is full, a cookie that it holds can be set anew, and others are passed over until one has expired."""
+    """When the jar is full, existing cookies can be updated; new ones are ignored until one has expired."""
 
     def set_cookie(self, cookie: Cookie) -> None:
         if len(self) >= COOKIES_MAX:

@@ -1,11 +1,11 @@
-"""Requests that an upstream answers with one JSON body, without the SDK's transport.
+"""Sends requests without the SDK's transport, for upstreams that respond with one JSON body.
 
-    POST ──▶ one JSON-RPC message ──▶ the result, as `GuardedTransport` has read it
-      └────▶ an event stream, a redirect, … ──▶ the SDK makes the same request and is given this response: it is sent once
+    POST ──▶ one JSON-RPC message ──▶ the result, as `GuardedTransport` has decoded it
+      └────▶ an event stream, a redirect, … ──▶ the SDK makes the same request and gets this response: it is sent once
 
-The SDK passes a request through two memory streams and four tasks and reads its answer a second time: a fifth of the CPU time
-of the event loop (measured). Requests of a legacy session never go this way: a legacy session has a second stream, on which an
-answer may come, or be asked about.
+The SDK passes a request through two memory streams and four tasks and decodes its response again: a fifth of the CPU time of
+the event loop (measured). Requests of a legacy session never go this way: a legacy session has a second stream, on which a
+response may arrive.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -24,28 +24,28 @@ _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-typ
 
 
 class DirectPosts(httpx2.AsyncBaseTransport):
-    """The outermost transport of an upstream's client; `use` tells it the client."""
+    """The outermost transport of the client of an upstream; `use` sets the client."""
 
     def __init__(self, inner: LegacySessionTransport, url: str) -> None:
         self._inner = inner
         self._url = httpx2.URL(url)
         self._client: httpx2.AsyncClient | None = None
         self._held: dict[RequestId, httpx2.Response] = {}
-        """Responses to requests that the SDK makes next, by the requests' ids."""
+        """Responses for requests that the SDK makes next, by request id."""
 
     def use(self, client: httpx2.AsyncClient) -> None:
-        """Make requests as this client would: with its headers, cookies and timeouts."""
+        """Send requests with the headers and timeouts of this client."""
         self._client = client
 
     @property
     def serves(self) -> bool:
-        """Whether a request may be made here: there is no session, and nothing that only the client itself adds."""
+        """Whether requests may go this way: there is no session and no URL credentials, which only the client adds."""
         return self._client is not None and not self._inner.in_session and not self._url.userinfo
 
     async def post(
         self, request_id: RequestId, method: str, params: Mapping[str, Any], headers: Mapping[str, str]
     ) -> httpx2.Response:
-        """The response, which is to be given to `message_of` or to `holding`. Cancelled, it closes the connection."""
+        """Send a request and return the response for `get_message` or `hold_response`. Cancelling it closes the connection."""
         if self._client is None:
             raise RuntimeError("`use` was not called")
         body = jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
@@ -53,8 +53,8 @@ class DirectPosts(httpx2.AsyncBaseTransport):
         return await self._inner.handle_async_request(request)
 
     @asynccontextmanager
-    async def holding(self, request_id: RequestId, response: httpx2.Response) -> AsyncGenerator[None]:
-        """In here the SDK makes the request of this id, and gets this response. It is closed if the SDK never does."""
+    async def hold_response(self, request_id: RequestId, response: httpx2.Response) -> AsyncGenerator[None]:
+        """Give the response to the SDK when it makes the request with this id; close it if the SDK does not."""
         self._held[request_id] = response
         try:
             yield
@@ -73,6 +73,6 @@ class DirectPosts(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def message_of(response: httpx2.Response) -> JSONRPCResponse | JSONRPCError | None:
-    """What the upstream has answered, or an error of ours; None when the response is one for the SDK."""
+def get_message(response: httpx2.Response) -> JSONRPCResponse | JSONRPCError | None:
+    """The response message of the upstream or an error of ours; None if the SDK must process the response."""
     return response.extensions.get(MESSAGE)

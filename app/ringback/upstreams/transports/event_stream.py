@@ -1,9 +1,8 @@
-"""Server-sent events of an upstream, looked through before the SDK reads them: bounded, readable, and about what was asked.
+"""Checks server-sent events of an upstream before the SDK reads them: their size, their encoding and their request id.
 
-The SDK (2.3.0) takes any response on a request's stream for its answer, whatever id it carries, and gives up on text that is no
-Unicode. Here an event that is no message, or another request's answer, becomes an error of ours, which ends the request. On a
-stream that is no request's it is left out. A flood of notifications is slowed down: the stream is one call's, so nobody else
-waits for it.
+The SDK (2.3.0) accepts any response on the stream of a request, whatever its id, and fails on invalid Unicode. Here an invalid
+message, or a response to another request, becomes an error of ours, which ends the request. On a stream without a request it is
+dropped. A flood of notifications is slowed down; the stream serves one call, so no other call waits for it.
 """
 
 import asyncio
@@ -21,9 +20,9 @@ from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedL
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
-"""Of notifications on one stream; a tool that tells more waits, and nobody else does."""
+"""For notifications on one stream. A tool that sends more is slowed down; other calls are not."""
 _FIELD_BYTES: Final = 4096
-"""Around the data of an event: its name and id."""
+"""For the name and id of an event, beside its data."""
 
 
 class CheckedEventStream(httpx2.AsyncByteStream):
@@ -37,16 +36,16 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         large_results: LargeResults,
         encode_error: Callable[[str], bytes],
     ) -> None:
-        """`request_id` is that of the request whose stream this is. `limit` is in bytes, for one event's data.
+        """`request_id` is the request of the stream, if it has one. `limit` is in bytes, for the data of one event.
 
-        `error` makes the JSON-RPC error with which the request ends, from words for whoever made the call.
+        `encode_error` makes the JSON-RPC error that ends the request, from a text that the caller may read.
         """
         self._stream = stream
         self._request_id = request_id
         self._limit = limit
         self._faults = faults
         self._large_results = large_results
-        self._error = encode_error
+        self._encode_error = encode_error
         self._now = asyncio.get_running_loop().time
         self._bucket = TokenBucket(EVENT_LIMIT)
         self._lines: list[bytes] = []
@@ -63,7 +62,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     async def _add_line(self, line: bytes | OversizedLine) -> bytes | None:
-        """What is to be read instead of this line, once its event is whole."""
+        """Return the checked event if this line completes one."""
         if isinstance(line, OversizedLine):
             return None if line.has_ended else self._reject_oversized()
         self._size += len(line)
@@ -85,12 +84,12 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         whole = b"\n".join(lines) + b"\n"
         if not data or any(b"\r" in line[:-1] for line in lines) or any(_is_other_event_type(line) for line in lines):
             return whole
-        reads = await decode_messages(data)
-        if len(reads) != 1 or isinstance(reads[0], UnreadableMessage):
+        decoded = await decode_messages(data)
+        if len(decoded) != 1 or isinstance(decoded[0], UnreadableMessage):
             self._faults.increment(Fault.UNREADABLE)
             await self._limit_rate()
             return self._final_error_event("The upstream answered with something that is no JSON-RPC message.")
-        return await self._check_message(reads[0], lines, _replace_data(lines, data.removeprefix(BOM)))
+        return await self._check_message(decoded[0], lines, _replace_data(lines, data.removeprefix(BOM)))
 
     async def _check_message(self, read: DecodedMessage, lines: list[bytes], whole: bytes) -> bytes | None:
         if read.repaired_characters:
@@ -99,7 +98,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             case JSONRPCResponse(id=answered) | JSONRPCError(id=answered) if self._request_id is not None:
                 if answered is not None and coerce_request_id(answered) != coerce_request_id(self._request_id):
                     self._faults.increment(Fault.UNMATCHED)
-                    return self._final_error_event("The upstream answered with the answer to another request.")
+                    return self._final_error_event("The upstream sent the response to another request.")
                 if (
                     isinstance(read.message, JSONRPCResponse)
                     and len(whole) > LARGE_BYTES
@@ -117,11 +116,11 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             await asyncio.sleep(wait)
 
     def _final_error_event(self, why: str) -> bytes | None:
-        return None if self._request_id is None else b"data: " + self._error(why) + b"\n\n"
+        return None if self._request_id is None else b"data: " + self._encode_error(why) + b"\n\n"
 
 
 def _is_other_event_type(line: bytes) -> bool:
-    """Whether it names the event as one that is no message."""
+    """Whether the line gives the event a type other than `message`."""
     return line.startswith(b"event:") and line[6:].strip() not in {b"message", b""}
 
 

@@ -1,23 +1,21 @@
-"""HTTP towards an upstream, made so that one lost request stays one lost request.
+"""The HTTP transport of an upstream, which confines a failure to its request.
 
-    SDK transport ──POST──▶ GuardedTransport ──▶ HttpTransport ──▶ upstream
-                  ◀── an answer, or an error of ours (`Trouble`) with status 503 ──┘
+    SDK transport ──POST──▶ GuardedTransport ──▶ PooledHttpTransport ──▶ upstream
+                  ◀── a response, or an error of ours (`TransportErrorCode`) with status 503 ──┘
 
-The SDK's client transport (2.3.0) does not catch what a POST raises: it ends the whole session, with every call in flight on
-it. So nothing is raised here. What goes wrong becomes a JSON-RPC error that carries `MARK`, and `failure_of` turns it into the
-kind of failure that it is, on the far side of the SDK. For the same reason a JSON body is read here, whole and bounded: one
-that breaks off would be raised too, and one that answers another request would leave its call waiting for ever. Event streams
-are looked through as they come (`event_stream`); the SDK itself copes with those that break.
+The SDK's client transport (2.3.0) does not catch exceptions of a POST: they end the session with every call in flight. So this
+transport raises nothing and returns a JSON-RPC error instead (`transport_errors`). For the same reason it reads a JSON body
+completely, up to a limit: a broken body would raise, and a response to another request would leave its call waiting for ever.
+Event streams are checked while they arrive (`event_stream`); the SDK handles a stream that breaks.
 """
 
-from collections.abc import Callable, Mapping
-from enum import IntEnum
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
-from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback import __version__
 from ringback.domain import jsontext
@@ -25,15 +23,7 @@ from ringback.notifier.configured_hosts import LookUp
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.errors import (
     CredentialsRejected,
-    CredentialsRequired,
-    InvalidUpstreamResponse,
-    RequestFailed,
-    RequestNotSent,
-    ResponseLost,
-    SessionGone,
-    SessionNotFound,
     TokenUnavailable,
-    UpstreamError,
 )
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.transports.cookies import CookieTransport
@@ -42,76 +32,30 @@ from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_con
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
 from ringback.upstreams.transports.oauth import BearerTokenTransport, ClientCredentialsTokens
+from ringback.upstreams.transports.transport_errors import (
+    EVENT_BYTES_MAX,
+    LIST_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    TransportErrorCode,
+    make_transport_error,
+    too_large_message,
+)
 
-RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The largest answer that is taken: images and reports fit, and a few hundred at once still fit into memory."""
-LIST_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of all pages of a list, and so of one. Ten thousand tools with schemas of a usual size fit, and so do a hundred such
-upstreams into memory."""
-EVENT_BYTES_MAX: Final = RESULT_BYTES_MAX + 4096
-"""An event is a result and the JSON-RPC around it."""
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
-"""DNS, TCP and TLS together; a host that needs longer is down."""
+"""For DNS, TCP and TLS together; a host that needs longer counts as down."""
 WRITE_TIMEOUT_SECONDS: Final = 60.0
-"""An upstream that does not take a request's next bytes for this long does not take them at all."""
+"""The request fails if the upstream accepts none of its bytes for this long."""
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
-"""For the answer to a notification or a DELETE. The SDK sends notifications one after the other, in line with requests, so
-a silent upstream would otherwise stop every later call."""
+"""For the response to a notification or a DELETE. The SDK sends notifications in order with requests, so a silent upstream
+would otherwise block every later call."""
 
-TRANSPORT_ERROR_MARKER: Final = "ringback/transport"
-"""`data` of the errors made here."""
 MESSAGE: Final = "ringback/message"
-"""The extension of a response that holds the JSON-RPC message of its body, already read."""
+"""The response extension with the decoded JSON-RPC message of the body."""
 _CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 SESSION_HEADER: Final = "mcp-session-id"
 _AUTHORIZATION: Final = "authorization"
 _UNKNOWN_SESSION_CODE: Final = -32000
-"""What servers made after the TypeScript SDK's examples answer, with status 400, to a session they do not know."""
-_MESSAGE_LENGTH_MAX: Final = 200
-
-
-class TransportErrorCode(IntEnum):
-    """Codes of the errors made here, from the range that MCP leaves to implementations (2026-07-28: -32000 to -32019)."""
-
-    NOT_SENT = -32011
-    SESSION_NOT_FOUND = -32012
-    RESPONSE_LOST = -32013
-    INVALID_RESPONSE = -32014
-    SESSION_GONE = -32015
-    CREDENTIALS_REJECTED = -32016
-    CREDENTIALS_REQUIRED = -32017
-    TOKEN_UNAVAILABLE = -32018
-
-
-_ERROR_BY_CODE: Final[dict[int, Callable[[str], RequestFailed]]] = {
-    TransportErrorCode.NOT_SENT: RequestNotSent,
-    TransportErrorCode.SESSION_NOT_FOUND: SessionNotFound,
-    TransportErrorCode.RESPONSE_LOST: ResponseLost,
-    TransportErrorCode.INVALID_RESPONSE: InvalidUpstreamResponse,
-    TransportErrorCode.SESSION_GONE: SessionGone,
-    TransportErrorCode.CREDENTIALS_REJECTED: CredentialsRejected,
-    TransportErrorCode.CREDENTIALS_REQUIRED: CredentialsRequired,
-    TransportErrorCode.TOKEN_UNAVAILABLE: TokenUnavailable,
-}
-
-
-def to_request_error(error: ErrorData) -> RequestFailed:
-    """What an error that the SDK reports stands for: one of ours, one that the SDK made up, or the upstream's own."""
-    if error.data == TRANSPORT_ERROR_MARKER and error.code in _ERROR_BY_CODE:
-        return _ERROR_BY_CODE[error.code](error.message)
-    if error.code == CONNECTION_CLOSED and error.message.startswith("SSE stream failed"):
-        return InvalidUpstreamResponse(
-            f"The upstream's answer is larger than {RESULT_BYTES_MAX} bytes, or no event stream."
-        )
-    if error.code == CONNECTION_CLOSED and error.message.startswith(("SSE stream ended", "Connection closed")):
-        return ResponseLost("The upstream ended the connection before it answered. The tool may have run.")
-    if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
-        return InvalidUpstreamResponse("The upstream answered with something that is no JSON-RPC message.")
-    return UpstreamError(error.model_dump(mode="json", exclude_unset=True))
-
-
-def too_large_message(limit: int) -> str:
-    return f"The upstream's answer is larger than {limit} bytes."
+"""The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
 
 
 def make_guarded_transport(
@@ -131,18 +75,18 @@ def make_guarded_transport(
 def make_http_client(
     config: UpstreamConfig, transport: httpx2.AsyncBaseTransport, headers: Mapping[str, str]
 ) -> httpx2.AsyncClient:
-    """A client for one upstream. Nothing that reaches Ringback is forwarded; only these and the configured headers go out."""
+    """Make a client for one upstream. It sends only these and the configured headers, never those of incoming requests."""
     return httpx2.AsyncClient(
         transport=transport,
         headers={"user-agent": f"ringback/{__version__}", **config.headers, **headers, "accept-encoding": "identity"},
-        # No read timeout: closing the stream would cancel the tool. The call's own deadline decides.
+        # No read timeout, because closing the stream would cancel the tool. The deadline of the call applies.
         timeout=httpx2.Timeout(connect=CONNECT_TIMEOUT_SECONDS, write=WRITE_TIMEOUT_SECONDS, read=None, pool=None),
         trust_env=False,
     )
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Raises nothing for a POST, and hands on only what the SDK can make an answer of."""
+    """Raises nothing for a POST, and returns only responses that the SDK can process."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, *, faults: FaultCounter, large_results: LargeResults) -> None:
         self._inner = inner
@@ -154,7 +98,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method != "POST":
-            # The SDK contains what the listening GET and the closing DELETE raise.
+            # The SDK catches exceptions of the listening GET and the closing DELETE.
             response = await self._inner.handle_async_request(
                 _with_read_timeout(request) if request.method == "DELETE" else request
             )
@@ -175,14 +119,14 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return _error_response(
                 TransportErrorCode.NOT_SENT, f"The upstream could not be connected to ({type(error).__name__})."
             )
-        except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end every call in flight
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end every call in flight
             return _error_response(
                 TransportErrorCode.RESPONSE_LOST,
                 f"The connection was lost before an answer came ({type(error).__name__}).",
             )
         try:
             return await self._check_response(request, response, request_id, method)
-        except Exception as error:  # noqa: BLE001 - the same boundary, for a body that breaks off
+        except Exception as error:  # noqa: BLE001 - the same boundary, for a body that ends early
             return _error_response(
                 TransportErrorCode.RESPONSE_LOST,
                 f"The connection was lost in the middle of the answer ({type(error).__name__}).",
@@ -234,8 +178,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if body is None:
             self._faults.increment(Fault.OVERSIZED)
             return _error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(limit))
-        reads = await decode_messages(body)
-        read = reads[0] if len(reads) == 1 else UnreadableMessage("is no JSON-RPC message")
+        decoded = await decode_messages(body)
+        read = decoded[0] if len(decoded) == 1 else UnreadableMessage("is no JSON-RPC message")
         if isinstance(read, UnreadableMessage):
             self._faults.increment(Fault.UNREADABLE)
             return _invalid_response(response)
@@ -246,7 +190,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 refused = in_session and response.status_code == HTTPStatus.BAD_REQUEST
                 if refused and error.code == _UNKNOWN_SESSION_CODE:
                     return _session_not_found()
-                # Whatever its status was: the SDK gives an error the id of its request only when the status is one of an error.
+                # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
                     headers=_kept_headers(response),
@@ -278,7 +222,7 @@ def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:
 
 
 def _parse_request(content: bytes) -> tuple[RequestId | None, str]:
-    """The id and method of a JSON-RPC request; no id for a notification or a reply, whose HTTP answer means nothing."""
+    """The id and method of a JSON-RPC request; no id for a notification or a response, whose HTTP response has no meaning."""
     message = jsontext.loads(content)
     return (message["id"], message["method"]) if "method" in message and "id" in message else (None, "")
 
@@ -292,7 +236,7 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 
 
 def _is_followable_redirect(response: httpx2.Response) -> bool:
-    """A redirect that keeps method and body; the SDK follows it if it stays within the origin."""
+    """Whether the redirect keeps method and body; the SDK follows it within the origin."""
     if response.status_code not in {HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT}:
         return False
     try:
@@ -339,7 +283,7 @@ def _session_not_found() -> httpx2.Response:
 def _reject_by_status(
     request: httpx2.Request, response: httpx2.Response, *, in_session: bool
 ) -> httpx2.Response | None:
-    """What a status says of a request that was not taken: the session, or whoever asks, is not known."""
+    """The error for a status that rejects the session or the credentials; None for other statuses."""
     if in_session and response.status_code == HTTPStatus.NOT_FOUND:
         return _session_not_found()
     if response.status_code != HTTPStatus.UNAUTHORIZED:
@@ -348,7 +292,7 @@ def _reject_by_status(
         return _error_response(
             TransportErrorCode.CREDENTIALS_REJECTED, "The upstream refuses the credentials that are configured for it."
         )
-    message = "The upstream wants credentials, and none are configured: a header, or client_credentials."
+    message = "The upstream requires credentials, and none are configured: a header, or client_credentials."
     return _error_response(TransportErrorCode.CREDENTIALS_REQUIRED, message)
 
 
@@ -356,8 +300,3 @@ def _error_response(code: TransportErrorCode, message: str) -> httpx2.Response:
     error = make_transport_error(code, message)
     extensions = {MESSAGE: JSONRPCError.model_validate(error)}
     return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json=error, extensions=extensions)
-
-
-def make_transport_error(code: TransportErrorCode, message: str) -> dict[str, Any]:
-    error = {"code": int(code), "message": message[:_MESSAGE_LENGTH_MAX], "data": TRANSPORT_ERROR_MARKER}
-    return {"jsonrpc": "2.0", "id": None, "error": error}

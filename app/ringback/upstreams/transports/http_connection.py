@@ -1,11 +1,11 @@
-"""One HTTP/1.1 connection to an upstream: a request goes out, and its response is read as it comes.
+"""One HTTP/1.1 connection to an upstream: sends a request and streams its response.
 
-    send ──▶ ResponseHead ──▶ receive, receive, … ──▶ b"" at the end ──▶ is_reusable
-                                   │ close before the end: the connection is aborted, which is how a request is cancelled
+    send_request ──▶ ResponseHead ──▶ receive_chunk, … ──▶ b"" at the end ──▶ is_reusable
+                                        │ close before the end aborts the connection, which cancels the request
 
-llhttp (in httptools) takes responses apart and refuses what is ambiguous. Bodies are streamed, because a tool may answer with
-an event stream that stays open for days; so reading pauses while nobody takes what has come. What goes wrong is raised as
-httpx2's errors, which the SDK's transport and `runner.transport` know.
+llhttp (in httptools) parses responses and rejects ambiguous ones. Bodies are streamed, because a tool may respond with an event
+stream that stays open for days; reading pauses while the body is not consumed. Errors are those of httpx2, which the SDK's
+transport and `guarded_http` handle.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ import httpx2
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 HEAD_BYTES_MAX: Final = 64 * 1024
-"""Status line and headers, informational responses included, and what comes without a piece of the body later: trailers and
-chunk extensions. Four times what Node accepts. The last read may pass it by its own size, which the event loop bounds."""
+"""For status line and headers, including informational responses, and for later bytes outside the body: trailers and chunk
+extensions. Four times the limit of Node. The last read may exceed it by its own size, which the event loop limits."""
 BUFFERED_BYTES_MAX: Final = 256 * 1024
-"""Of a body, before reading pauses: one read of the event loop."""
+"""Body bytes buffered before reading pauses: one read of the event loop."""
 _TOO_LARGE: Final = (
-    f"the head of the response, or what stands between the pieces of its body, is larger than {HEAD_BYTES_MAX} bytes"
+    f"the head of the response, or the framing between the chunks of its body, is larger than {HEAD_BYTES_MAX} bytes"
 )
 _HEADER_BYTES: Final = 4
-"""Around each header: the colon, the space after it, and the end of the line."""
+"""For each header: the colon, the space and the end of the line."""
 _INFORMATIONAL: Final = range(100, 200)
 _SWITCHING_PROTOCOLS: Final = 101
 _BODILESS: Final = frozenset({204, 304})
@@ -37,48 +37,48 @@ class ResponseHead(NamedTuple):
 
 
 class UpstreamHttpConnection(asyncio.Protocol):
-    """Used for one request after the other, never for two at once."""
+    """Serves one request at a time."""
 
     def __init__(self) -> None:
         self.idle_since = 0.0
-        """Loop time; its pool sets it."""
+        """Loop time; the pool sets it."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._writable: asyncio.Future[None] | None = None
-        """Not done while the transport holds more than it should of a request."""
+        """Pending while the write buffer of the transport is above its limit."""
         self._closed = False
         self._begin_exchange()
-        self._ended = True  # until a request is sent, whatever comes is not asked for
+        self._ended = True  # data before the first request is an error
 
-    # -- what the transport above calls --
+    # -- called by the pool --
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request may follow: the last response has ended by its own framing, and nothing came behind it."""
+        """Whether another request may follow: the last response ended by its own framing, without extra data."""
         return (
             self._ended
             and self._keeps_alive
-            and self._buffered <= BUFFERED_BYTES_MAX  # else reading is paused, with nobody left who resumes it
+            and self._buffered <= BUFFERED_BYTES_MAX  # else reading is paused, and nothing would resume it
             and not self.is_closing
             and self._transport.get_write_buffer_size() == 0
         )
 
     @property
     def is_closing(self) -> bool:
-        """Whether no request can be sent on it any more."""
+        """Whether the connection is closed or closing."""
         return self._closed or self._transport.is_closing()
 
     def has_no_unread_data(self) -> bool:
-        """Whether nothing has come since the last response, not even the server's end: asked of the kernel, 0.3 µs."""
+        """Whether the kernel has neither data nor an end of stream for this connection (0.3 µs)."""
         return not self._poll.poll(0)
 
     async def send_request(
         self, request: bytes, *, write_seconds: float | None = None, read_seconds: float | None = None
     ) -> ResponseHead:
-        """The head of the response. Raises `httpx2.TransportError`; then, as when cancelled, the connection is closed.
+        """Send a request and return the head of the response. Raises `httpx2.TransportError`.
 
-        `write_seconds` is for any part of the request, `read_seconds` for the next that is heard. `httpx2.ConnectError` says
-        that nothing was sent: the upstream had closed the connection, or had spoken first.
+        An error or a cancellation closes the connection. `write_seconds` limits each pause in writing, `read_seconds` the wait
+        for the next data. `httpx2.ConnectError` means that nothing was sent, because the upstream had closed the connection.
         """
         if self.is_closing:
             raise httpx2.ConnectError("the upstream closed the connection before a request was sent")
@@ -95,7 +95,7 @@ class UpstreamHttpConnection(asyncio.Protocol):
         return self._head
 
     async def receive_chunk(self, *, read_seconds: float | None = None) -> bytes:
-        """The next piece of the body; empty at its end. Raises `httpx2.TransportError` when it breaks off."""
+        """The next bytes of the body; empty at its end. Raises `httpx2.TransportError` if the body is incomplete."""
         while not self._chunks:
             if self._ended:
                 return b""
@@ -109,21 +109,21 @@ class UpstreamHttpConnection(asyncio.Protocol):
         return piece
 
     def close(self) -> None:
-        """Close at once, also in the middle of an orderly end: neither what is unsent nor what is unsaid is waited for."""
+        """Close at once, without flushing the write buffer or a TLS shutdown."""
         if not self._ended:
             self._set_error(httpx2.ReadError("the connection was closed in the middle of a response"))
         if not self._closed:
             self._transport.abort()
 
-    # -- what the event loop calls --
+    # -- called by the event loop --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from it
         self._poll = select.poll()
         self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        if self._ended or self._error is not None:  # nobody asked for this
+        if self._ended or self._error is not None:  # data without a request
             self.close()
             return
         had_body = self._body_bytes
@@ -140,7 +140,7 @@ class UpstreamHttpConnection(asyncio.Protocol):
             self.close()
 
     def eof_received(self) -> None:
-        """A server that has closed its half cannot go on; a body without a length ends so."""
+        """Handle the end of the server's stream, which also ends a body without a length."""
         if self._reads_until_close:
             self._end_exchange()
         elif not self._ended:
@@ -166,14 +166,14 @@ class UpstreamHttpConnection(asyncio.Protocol):
         if writable is not None and not writable.done():
             writable.set_result(None)
 
-    # -- what the parser calls --
+    # -- called by the parser --
 
     def on_message_begin(self) -> None:
         if self._ended:
-            raise ValueError("a response that nobody asked for")
+            raise ValueError("a response without a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._head is None:  # a trailer means nothing to anybody
+        if self._head is None:  # trailers are ignored
             self._header_bytes += len(name) + len(value) + _HEADER_BYTES
             if self._header_bytes > HEAD_BYTES_MAX:
                 self._set_error(httpx2.RemoteProtocolError(_TOO_LARGE))
@@ -183,7 +183,7 @@ class UpstreamHttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status_code = self._parser.get_status_code()
         if status_code == _SWITCHING_PROTOCOLS:
-            raise ValueError("it switches to a protocol that nobody asked for")
+            raise ValueError("it switches to a protocol that was not requested")
         if status_code in _INFORMATIONAL:
             self._headers = []
             return
@@ -193,7 +193,7 @@ class UpstreamHttpConnection(asyncio.Protocol):
         )
         self._head = ResponseHead(status_code, self._headers)
         if self._writable is not None and not self._writable.done():
-            # It has answered before it took the whole request, and may never take the rest.
+            # The upstream responded before it read the whole request, and may never read the rest.
             self._writable.set_result(None)
         self._wake_reader()
 
@@ -213,7 +213,7 @@ class UpstreamHttpConnection(asyncio.Protocol):
     # -- the state of one exchange --
 
     def _begin_exchange(self) -> None:
-        """A parser of its own for each response, so that nothing of one can leak into the next (0.4 µs)."""
+        """Use a new parser for each response, so that no state leaks into the next one (0.4 µs)."""
         self._parser = HttpResponseParser(self)
         self._head: ResponseHead | None = None
         self._header_bytes = self._framing_bytes = self._body_bytes = 0
@@ -243,7 +243,7 @@ class UpstreamHttpConnection(asyncio.Protocol):
             raise self._error
 
     async def _wait_until_written(self, seconds: float | None) -> None:
-        """Until the upstream has taken enough of the request, or has answered; it may be as slow as it goes on."""
+        """Wait until the upstream has read enough of the request or has responded. Only a pause without progress times out."""
         while (writable := self._writable) is not None and not writable.done():
             pending_before = self._transport.get_write_buffer_size()
             try:
@@ -264,6 +264,6 @@ class UpstreamHttpConnection(asyncio.Protocol):
             return
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.shield(future)  # which may be waited for again
+                await asyncio.shield(future)  # the future may be awaited again
         except TimeoutError:
             raise error from None

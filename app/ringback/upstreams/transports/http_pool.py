@@ -1,8 +1,8 @@
-"""HTTP/1.1 to upstreams for the SDK's client: as many connections as there are requests, and a few that are kept for the next.
+"""A pool of HTTP/1.1 connections to upstreams, as a transport for the SDK's client.
 
-The transport that comes with httpx2 looks through all connections of its pool at each request's start and end, and was a fifth
-of the CPU that a call takes (measured). This one takes the connection that was used last, or makes one. There is no limit here:
-how many calls an upstream takes at once is the runner's rule.
+The transport of httpx2 searches all connections of its pool at the start and end of each request, which took a fifth of the CPU
+of a call (measured). This pool uses the most recently used idle connection or opens a new one. It has no limit on connections:
+the runner limits the concurrent calls of an upstream.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from ringback.upstreams.transports.http_connection import UpstreamHttpConnection
 
 IDLE_CONNECTIONS_MAX: Final = 64
 IDLE_SECONDS: Final = 1.0
-"""Shorter than servers keep an idle connection (gunicorn 2 s, uvicorn and Node 5 s). One that the server closes just as it is
-used again looks like a call that may have run."""
+"""Shorter than the keep-alive of servers (gunicorn 2 s, uvicorn and Node 5 s). If the server closes a connection at the
+moment of its reuse, the call looks as if it may have run."""
 _HEADER_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
 ADDRESSES_TRIED_MAX: Final = 8
-"""Of one host that are tried."""
+"""The number of addresses tried for one host."""
 ADDRESS_TIMEOUT_FRACTION: Final = 0.5
-"""Of the time that is left, for each address but the last."""
+"""The part of the remaining time for each address but the last."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -38,12 +38,12 @@ class _Origin(NamedTuple):
 
 
 def ssl_context(url: str) -> ssl.SSLContext:
-    """For https the usual certificates. Loading them takes 20 ms, so for http there is a context that trusts nobody."""
+    """The usual certificates for https. Loading them takes 20 ms, so http gets a context without certificates."""
     return httpx2.create_ssl_context() if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class PooledHttpTransport(httpx2.AsyncBaseTransport):
-    """Raises `httpx2.ConnectError` or `ConnectTimeout` when nothing was sent, and other `httpx2.TransportError`s after that."""
+    """Raises `httpx2.ConnectError` or `ConnectTimeout` if nothing was sent, else other `httpx2.TransportError`s."""
 
     def __init__(self, certificates: ssl.SSLContext, *, look_up: LookUp) -> None:
         self._ssl_context = certificates
@@ -80,7 +80,7 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
             self._sweep_timer = None
 
     def release_connection(self, origin: _Origin, connection: UpstreamHttpConnection) -> None:
-        """After an exchange, or in the middle of one that nobody wants to the end: keep the connection, or close it."""
+        """Keep the connection after a complete exchange; close it after an abandoned one."""
         idle = self._idle.setdefault(origin, [])
         if connection not in self._open or not connection.is_reusable or len(idle) >= IDLE_CONNECTIONS_MAX:
             connection.close()
@@ -109,7 +109,7 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
                 transport, connection = await self._dial_addresses(origin, deadline.when())
         except TimeoutError:
             raise httpx2.ConnectTimeout("no connection in time") from None
-        except (OSError, UnicodeError) as error:  # a name that cannot be encoded is one that cannot be found
+        except (OSError, UnicodeError) as error:  # a name that cannot be encoded cannot be resolved
             raise httpx2.ConnectError(str(error)) from error
         if self._closed:
             connection.close()
@@ -121,7 +121,7 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
     async def _dial_addresses(
         self, origin: _Origin, until: float | None
     ) -> tuple[asyncio.Transport, UpstreamHttpConnection]:
-        """One address after the other, each with a share of the time, so that a silent one leaves some to the next."""
+        """Try the addresses in order, each with a part of the time, so that a silent one leaves time for the next."""
         loop = asyncio.get_running_loop()
         tls: dict[str, Any] = {}
         if origin.scheme == "https":
@@ -130,7 +130,7 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
         *others, last = [str(address) for address in found[:ADDRESSES_TRIED_MAX]]
         for address in others:
             timeout_seconds = None if until is None else (until - loop.time()) * ADDRESS_TIMEOUT_FRACTION
-            with suppress(OSError):  # of which TimeoutError and ssl.SSLError are kinds
+            with suppress(OSError):  # includes TimeoutError and ssl.SSLError
                 async with asyncio.timeout(timeout_seconds):
                     return await loop.create_connection(UpstreamHttpConnection, address, origin.port, **tls)
         return await loop.create_connection(UpstreamHttpConnection, last, origin.port, **tls)
@@ -148,7 +148,7 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
 
 
 class _ResponseBody(httpx2.AsyncByteStream):
-    """A response's body. Closing it gives the connection back, which is kept only if the body was read to its end."""
+    """The body of a response. Closing it returns the connection, which is kept only if the body was read completely."""
 
     def __init__(
         self,
@@ -178,12 +178,12 @@ class _ResponseBody(httpx2.AsyncByteStream):
 def _parse_origin(url: httpx2.URL) -> _Origin:
     if url.scheme not in _DEFAULT_PORTS:
         raise httpx2.UnsupportedProtocol(f"a URL of MCP begins with http:// or https://, not {url.scheme}://")
-    # Not `host`, which is the name as people read it: looking that up encodes it by other rules, and may find another host.
+    # Not `host`, the decoded name: a look-up would encode it by other rules and might resolve another host.
     return _Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _DEFAULT_PORTS[url.scheme])
 
 
 def _encode_head(request: httpx2.Request) -> bytes:
-    """httpx2 has added Host and the length of the body, and has encoded the path. It lets any byte into a header."""
+    """Encode request line and headers. httpx2 has added Host and Content-Length and encoded the path, but checks no headers."""
     if "transfer-encoding" in request.headers:
         raise httpx2.LocalProtocolError("the body of a request is sent whole, with its length")
     for name, value in request.headers.raw:
@@ -196,13 +196,13 @@ def _encode_head(request: httpx2.Request) -> bytes:
 
 def _enable_keepalive(connected: socket.socket | None) -> None:
     if connected is not None:
-        with suppress(OSError):  # it is lost again: the request will find out
+        with suppress(OSError):  # the connection is already lost: the request will fail
             for level, name, value in _keepalive_options():
                 connected.setsockopt(level, name, value)
 
 
 def _keepalive_options() -> Iterable[tuple[int, int, int]]:
-    """TCP probes after a minute of silence: with no read timeout, nothing else notices a host that vanished."""
+    """TCP probes after a minute of silence. Without a read timeout, nothing else detects a lost host."""
     yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):

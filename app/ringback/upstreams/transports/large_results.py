@@ -1,7 +1,7 @@
-"""Large results that were decoded where they came in, handed past the SDK, which would decode them once more.
+"""Passes large decoded results around the SDK, which would decode them again.
 
-The SDK's models try each form of a message in turn: 0.6 s for a list of 8 MiB (measured), in which nobody else gets a turn. It
-is given an empty result instead, and the dispatcher puts the real one in its place.
+The SDK's models try each form of a message in turn: 0.6 s for a list of 8 MiB (measured), during which the event loop is
+blocked. The SDK gets an empty result instead, and the dispatcher replaces it by the real one.
 """
 
 from collections.abc import Generator
@@ -14,11 +14,11 @@ from mcp_types import JSONRPCResponse, RequestId
 from ringback.domain import jsontext
 
 LARGE_BYTES: Final = 256 * 1024
-"""What is smaller costs the SDK less than 20 ms."""
+"""The SDK decodes a smaller result in less than 20 ms."""
 
 
 class LargeResults:
-    """Those of one link, by the ids of its requests."""
+    """The large results of one session, by request id."""
 
     def __init__(self) -> None:
         self._expected: set[RequestId] = set()
@@ -26,7 +26,7 @@ class LargeResults:
 
     @contextmanager
     def expect_response(self, request_id: RequestId) -> Generator[None]:
-        """While somebody waits for the answer. Nothing of it is kept afterwards."""
+        """Accept a result for the request while entered, and discard it afterwards."""
         key = coerce_request_id(request_id)
         self._expected.add(key)
         try:
@@ -36,7 +36,7 @@ class LargeResults:
             self._results.pop(key, None)
 
     def put_result(self, response: JSONRPCResponse) -> bool:
-        """Keep its result; False if nobody waits for it."""
+        """Keep the result; False if no request expects it."""
         key = coerce_request_id(response.id)
         if key not in self._expected:
             return False

@@ -1,12 +1,12 @@
-"""HTTP towards an upstream of before 2026-07-28, whose sessions outlive the connections that they are used over.
+"""The HTTP transport of a legacy upstream, whose sessions outlive connections.
 
-    SDK transport ──▶ SessionTransport ──▶ GuardedTransport ──▶ upstream
-                        learns the session's id        from the answer to `initialize`
-                        keeps a DELETE back            while a call is to be found again in that session
-                        GET with Last-Event-ID         ends with an error of ours, if it does not end with an answer
+    SDK transport ──▶ LegacySessionTransport ──▶ GuardedTransport ──▶ upstream
+                        learns the session id        from the response to `initialize`
+                        suppresses DELETE            while a call will be resumed in the session
+                        GET with Last-Event-ID       ends with an error event if it ends without a response
 
-The last is for sessions that were rejoined. The SDK's client transport (2.3.0) raises what goes wrong with such a GET, which
-ends the whole session, and waits for ever when the stream just ends. An event that says what happened serves both.
+The last is for rejoined sessions. The SDK's client transport (2.3.0) raises errors of such a GET, which ends the whole session,
+and waits for ever when the stream just ends. The error event prevents both.
 """
 
 from collections.abc import AsyncIterator
@@ -16,27 +16,28 @@ from typing import Final, cast
 import httpx2
 
 from ringback.domain import jsontext
-from ringback.upstreams.transports.guarded_http import SESSION_HEADER, TRANSPORT_ERROR_MARKER, TransportErrorCode
+from ringback.upstreams.transports.guarded_http import SESSION_HEADER
+from ringback.upstreams.transports.transport_errors import TRANSPORT_ERROR_MARKER, TransportErrorCode
 
 SESSION_ID_LENGTH_MAX: Final = 1024
-"""A session id is a UUID or a signed token; what is longer is not kept, so its calls cannot be found again."""
+"""A session id is a UUID or a signed token. A longer one is not kept, so its calls cannot be resumed."""
 _LAST_EVENT_ID_HEADER: Final = "last-event-id"
 _SESSION_GONE_STATUSES: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
 )
-"""What servers answer when they do not know the session (404 by the specification, 400 in many), or cannot replay at all."""
+"""Statuses of servers that do not know the session (404 by the specification, often 400) or cannot replay events."""
 
 
 class LegacySessionTransport(httpx2.AsyncBaseTransport):
     def __init__(self, inner: httpx2.AsyncBaseTransport, *, rejoined: str | None = None) -> None:
-        """`rejoined` is the id of a session that another connection has opened."""
+        """`rejoined` is the id of a session that another connection opened."""
         self._inner = inner
         self._is_rejoined = rejoined is not None
         self.session_id = rejoined
         self.in_session = rejoined is not None
-        """Whether the upstream has ever named a session, also one whose id is too long to be kept."""
+        """Whether the upstream has sent a session id, also one that is too long to keep."""
         self.resumable_calls = 0
-        """How many calls are to be found again in this session."""
+        """The number of calls that may be resumed in this session."""
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -47,16 +48,16 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         if request.method == "GET" and self._is_rejoined and _LAST_EVENT_ID_HEADER in request.headers:
             return await self._reattach(request)
         response = await self._inner.handle_async_request(request)
-        message = response.headers.get(SESSION_HEADER, "")
-        self.in_session = self.in_session or bool(message)
-        if self.session_id is None and 0 < len(message) <= SESSION_ID_LENGTH_MAX:
-            self.session_id = message
+        session_id = response.headers.get(SESSION_HEADER, "")
+        self.in_session = self.in_session or bool(session_id)
+        if self.session_id is None and 0 < len(session_id) <= SESSION_ID_LENGTH_MAX:
+            self.session_id = session_id
         return response
 
     async def _reattach(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await self._inner.handle_async_request(request)
-        except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end the session
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end the session
             return _event_response(
                 _response_lost_event(f"The upstream could not be asked how far it is ({type(error).__name__}).")
             )
@@ -79,7 +80,7 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
 
 
 class _TerminatedEventStream(httpx2.AsyncByteStream):
-    """A stream of events that says so when it ends before the answer came; whoever got its answer reads no further."""
+    """Adds an error event at the end of a stream. A reader that already has its response does not read it."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
@@ -90,10 +91,10 @@ class _TerminatedEventStream(httpx2.AsyncByteStream):
             async for chunk in self._stream:
                 yield chunk
                 end = (end + chunk)[-4:]
-        except Exception:  # noqa: BLE001, S110 - the same boundary, for a stream that breaks off
+        except Exception:  # noqa: BLE001, S110 - the same boundary, for a stream that ends early
             pass
         if end and not end.endswith((b"\n\n", b"\r\n\r\n", b"\r\r")):
-            # An event that was cut off must not be read together with ours: as one of no known kind it is skipped.
+            # Ends an incomplete event with an unknown type, so that the reader skips it and does not merge it with ours.
             yield b"\nevent: cut\n\n"
         yield _response_lost_event("The upstream ended the stream before the tool answered.")
 

@@ -1,17 +1,17 @@
-"""Bytes cut into lines, in time that grows with the bytes alone, and never more than one bounded line in memory."""
+"""Splits bytes into lines, in linear time and with at most one bounded line in memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 HEAD_BYTES: Final = 64 * 1024
-"""What is handed on of a line that is too long: the id of an answer stands before its result, or behind it."""
+"""The parts kept of an oversized line. The id of a response stands before or after its result, so in one of them."""
 TAIL_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class OversizedLine:
-    """A line beyond the limit. It is told of twice: when the limit is crossed (`head`), and at its end (`tail`)."""
+    """A line above the limit. It is returned twice: when it exceeds the limit (`head`), and at its end (`tail`)."""
 
     head: bytes = b""
     tail: bytes = b""
@@ -29,7 +29,7 @@ class LineSplitter:
         self._skipping = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes | OversizedLine]:
-        """The lines that end in this chunk, without their newlines. What follows the last newline waits for more."""
+        """Yield the lines that end in this chunk, without newlines. The rest waits for the next chunk."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             yield from self._append_piece(chunk[start:end])

@@ -1,12 +1,11 @@
-"""JSON-RPC messages out of an upstream's bytes: bounded before they are decoded, repaired where that is possible, told apart.
+"""Decodes the JSON-RPC messages of an upstream: checks limits first, repairs invalid Unicode, and classifies messages.
 
-    bytes ──▶ is it JSON at all? ──▶ few enough values? ──▶ decoded ──▶ the shape of a message ──▶ Read
-                  │ no                   │ no                 │ no          │ no
-                  ▼                      └────────────────────┴─────────────┴──▶ Unreadable, with the id if there is one
-                noise
+    bytes ──▶ starts like JSON? ──▶ within the limit of containers? ──▶ decodes? ──▶ is a message? ──▶ DecodedMessage
+                  │ no                  │ no                               │ no          │ no
+                  └─────────────────────┴──────────────────────────────────┴─────────────┴──▶ UnreadableMessage, with any id
 
-Not by the SDK's models: these try one form after the other, each time from the start, and take fourteen times as long for a
-small answer, six times for a large list (measured). A large list is decoded in slices, between which others get their turn.
+The SDK's models are not used: they try each form of a message from the start, and take fourteen times as long for a small
+response and six times for a large list (measured). A large list is decoded in slices with pauses for the event loop.
 """
 
 import asyncio
@@ -30,29 +29,29 @@ from pydantic_core import from_json
 from ringback.domain.meta import RINGBACK_META_PREFIX
 
 REPAIRED_META: Final = f"{RINGBACK_META_PREFIX}repairedCharacters"
-"""In a result's `_meta`: how many characters stand as U+FFFD in it because the upstream sent halves of them."""
+"""The number of invalid characters replaced by U+FFFD, in the `_meta` of a result."""
 CONTAINERS_MAX: Final = 1_000_000
-"""Braces and brackets of one message, those in texts counted too. An object takes some 200 bytes of memory, however little
-stands in it, so a message of 16 MiB could take gigabytes; the largest list that is taken has about 100,000."""
+"""Braces and brackets of one message, including those in strings. An object takes about 200 bytes of memory even when empty, so
+a message of 16 MiB could take gigabytes. The largest accepted list has about 100,000."""
 BATCH_MAX: Final = 256
-"""Messages in one JSON-RPC batch (2025-03-26); of more, the rest is not read."""
+"""Messages in one JSON-RPC batch (2025-03-26); the rest is ignored."""
 CHUNK_BYTES: Final = 128 * 1024
-"""Decoded at once: some two milliseconds."""
+"""Bytes decoded at once: about two milliseconds."""
 ID_LENGTH_MAX: Final = 256
-"""Ours are numbers, or a mark of 16 letters and a number."""
+"""Our ids are numbers, or a prefix of 16 letters and a number."""
 _HEAD_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 1024
 _ENVELOPE_BYTES: Final = 4096
-"""Around a list: its cursor, `_meta`, and the message."""
+"""The size of a message without its list: cursor, `_meta` and envelope."""
 _CHUNK_TRIES: Final = 8
 BOM: Final = b"\xef\xbb\xbf"
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _ESCAPE: Final = re.compile(
     rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|u([dD][c-fC-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-"""Any escape, so that a backslash that is escaped itself begins none. Groups: a high surrogate, its low one, a lone low one."""
+"""Any escape, so that an escaped backslash starts none. Groups: a high surrogate, its low one, a lone low one."""
 _HUGE_NUMBER: Final = re.compile(rb"[0-9]{300}|[0-9][eE]\+?[0-9]{3}")
-"""What may be a number beyond every double, which this decoder reads as infinity."""
+"""A possible number beyond the range of doubles, which `from_json` reads as infinity."""
 _HUGE_BYTES: Final = 320
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _ID_VALUE: Final = re.compile(rb'\s*:\s*(-?[0-9]{1,18}|"[^"\\]{1,%d}")\s*[,}]' % ID_LENGTH_MAX)
@@ -67,23 +66,23 @@ _ENTRY_SEPARATOR: Final = re.compile(rb"\}\s*,\s*(?=\{)")
 class DecodedMessage:
     message: JSONRPCMessage
     repaired_characters: int = 0
-    """Characters that were no Unicode."""
+    """The number of invalid characters replaced by U+FFFD."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableMessage:
     reason: str
-    """May be shown to whoever made the call: no word of it is the upstream's."""
+    """A text that the caller may read: it contains no text of the upstream."""
     request_id: RequestId | None = None
-    """That of the answer, if it is one and its id could be found."""
+    """The id of the response, if it is one and the id was found."""
 
 
 class _UndecodableJson(ValueError):
-    """The bytes are no JSON that is taken; the message says why."""
+    """The bytes are not acceptable JSON; the message says why."""
 
 
 async def decode_messages(text: bytes) -> Sequence[DecodedMessage | UnreadableMessage]:
-    """What stands in one line or body, usually one message; nothing if there are only blanks. Never raises."""
+    """Decode the messages of one line or body, usually one; none if it is blank. Never raises."""
     text = text.strip().removeprefix(BOM).lstrip()
     if not text:
         return ()
@@ -98,7 +97,7 @@ async def decode_messages(text: bytes) -> Sequence[DecodedMessage | UnreadableMe
 
 
 async def decode_json(text: bytes) -> tuple[Any, int]:
-    """The JSON value, and how many characters were repaired; raises `ValueError` with words for whoever made the call."""
+    """Return the JSON value and the number of repaired characters; raises `ValueError` with a text for the caller."""
     if text.count(b"{") + text.count(b"[") > CONTAINERS_MAX:
         raise _UndecodableJson(f"has more than {CONTAINERS_MAX} objects and lists")
     try:
@@ -115,7 +114,7 @@ async def decode_json(text: bytes) -> tuple[Any, int]:
 
 
 def repair_unicode(text: bytes) -> tuple[bytes, int]:
-    """The text with U+FFFD for bytes that are no UTF-8 and for escapes of half a surrogate pair, and how many there are."""
+    """Replace invalid UTF-8 and escapes of lone surrogates by U+FFFD; returns the text and the number of replacements."""
     count_before = text.count(_REPLACEMENT)
     text = text.decode(errors="replace").encode()
     count = text.count(_REPLACEMENT) - count_before
@@ -132,7 +131,7 @@ def repair_unicode(text: bytes) -> tuple[bytes, int]:
 
 
 def find_response_id(text: bytes) -> RequestId | None:
-    """The id of the answer that these bytes would have been: at the top level of the start, or right before the end."""
+    """Find the id of a response that cannot be decoded: at the top level of its start, or right before its end."""
     found = _find_leading_id(text[:_HEAD_BYTES])
     if found is None:
         at_the_end = _TRAILING_ID.search(text[-_TAIL_BYTES:])
@@ -141,7 +140,7 @@ def find_response_id(text: bytes) -> RequestId | None:
 
 
 def _find_leading_id(head: bytes) -> bytes | None:
-    """As JSON; empty if this is no answer but a request or notification, None if the start does not tell."""
+    """The id as JSON; empty for a request or notification, None if the start has no id."""
     depth = 0
     for token in _TOKEN.finditer(head):
         match token[0]:
@@ -163,7 +162,7 @@ def _find_leading_id(head: bytes) -> bytes | None:
 
 async def _parse(text: bytes) -> Any:
     if await _may_contain_infinity(text):
-        orjson.loads(text)  # raises for a number that no double holds
+        orjson.loads(text)  # raises for a number beyond the range of doubles
     if len(text) > 2 * CHUNK_BYTES and (value := await _parse_long_list(text)) is not None:
         return value
     return from_json(text, allow_inf_nan=False)
@@ -179,10 +178,10 @@ async def _may_contain_infinity(text: bytes) -> bool:
 
 
 async def _parse_long_list(text: bytes) -> Any:
-    """A message with a long list in it, decoded in slices; None if it is not made like that.
+    """Decode a message with a long list in slices; None if the message has another form.
 
-    A slice that ends between two objects and is a JSON array between brackets ends between two entries: JSON reads from left to
-    right, so what is whole up to there is whole in the message too.
+    A slice that ends between two objects, and is a JSON array when put in brackets, ends between two entries: JSON is read from
+    left to right, so a slice that is complete up to there is also complete in the message.
     """
     start = _LIST.search(text, 0, _ENVELOPE_BYTES)
     if start is None:
@@ -203,7 +202,7 @@ async def _parse_long_list(text: bytes) -> Any:
 
 
 def _parse_envelope(text: bytes, start: int) -> tuple[Any, list[Any], int] | None:
-    """The message with the list empty, that list in it, and where its closing bracket stands: near the end, as a rule."""
+    """Decode the message without the entries of the list; returns it, its empty list, and the offset of the closing bracket."""
     end = len(text)
     for _ in range(_CHUNK_TRIES):
         end = text.rfind(b"]", max(start, len(text) - _ENVELOPE_BYTES), end)
@@ -224,7 +223,7 @@ def _as_object(value: Any) -> dict[str, Any]:
 
 
 def _parse_chunk(text: bytes, offset: int, end: int) -> tuple[list[Any], int] | None:
-    """Some entries from this place on, and where the next ones begin."""
+    """Decode some entries from the offset; returns them and the offset of the next ones."""
     for cut in _iter_cut_positions(text, offset, end):
         try:
             more = from_json(b"[" + text[offset:cut].rstrip().removesuffix(b",") + b"]", allow_inf_nan=False)
@@ -235,7 +234,7 @@ def _parse_chunk(text: bytes, offset: int, end: int) -> tuple[list[Any], int] | 
 
 
 def _iter_cut_positions(text: bytes, offset: int, end: int) -> Iterator[int]:
-    """Places where an entry may end, a slice away from the last; then the end of all."""
+    """Yield offsets about a slice ahead at which an entry may end, then the end of the list."""
     at = offset + CHUNK_BYTES
     for _ in range(_CHUNK_TRIES):
         found = _ENTRY_SEPARATOR.search(text, at, end)
@@ -279,7 +278,7 @@ def _to_request(message: dict[str, Any], repaired: int) -> DecodedMessage | Unre
 
 
 def _normalize_id(value: Any) -> RequestId | None:
-    """A language whose numbers are all doubles may write the id 7 as 7.0."""
+    """Accept 7.0 for 7: languages that only have doubles may write it."""
     match value:
         case bool():
             return None

@@ -1,7 +1,7 @@
-"""Notifications of a child that sends more of them than anybody reads: the newest of each kind, and only so many a second.
+"""Limits the notifications of a child: a rate limit, and in a flood only the newest notification of each kind.
 
-They are looked at as bytes: decoding a hundred thousand a second would take the whole event loop. While they come at a usual
-pace each is handed on as it came. Of a flood, one that says the same as one that waits takes its place.
+Notifications are compared as bytes, because decoding a hundred thousand a second would occupy the event loop. At a usual rate
+each is forwarded unchanged. In a flood, a new notification replaces a buffered one with the same subject.
 """
 
 import re
@@ -11,9 +11,9 @@ from typing import Final
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 
 NOTIFICATION_LIMIT: Final = RateLimit(per_second=100, burst=200)
-"""Handed on: each is decoded, checked by the SDK and passed on. A tool that tells of each percent stays below."""
+"""For forwarded notifications, which are decoded and checked by the SDK. A tool that reports each percent stays below."""
 BUFFERED_NOTIFICATIONS_MAX: Final = 256
-"""That say different things; of more the oldest go."""
+"""Buffered notifications with different subjects; above the limit, the oldest is dropped."""
 _KEY_BYTES: Final = 2048
 _METHOD: Final = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"(notifications/[a-z_/]{1,64})"', re.IGNORECASE
@@ -21,7 +21,7 @@ _METHOD: Final = re.compile(
 _SUBJECT: Final = re.compile(
     rb'"(progressToken|uri|taskId|io\.modelcontextprotocol/subscriptionId)"\s*:\s*("[^"\\]{0,512}"|[0-9]{1,18})'
 )
-"""What it is about: two that differ in one of these say different things."""
+"""The subject of a notification: notifications that differ in one of these members are all kept."""
 _REPLACEABLE: Final = (
     b"notifications/progress",
     b"notifications/tasks",
@@ -29,23 +29,23 @@ _REPLACEABLE: Final = (
     b"notifications/tools/",
     b"notifications/prompts/",
 )
-"""Of these the last one tells all. Each log message tells something of its own."""
+"""The newest of these replaces older ones. Other notifications, for example log messages, are never replaced."""
 
 
 class NotificationBuffer:
     def __init__(self, *, now: Callable[[], float]) -> None:
-        """`now` returns seconds and never goes back."""
+        """`now` returns monotonic seconds."""
         self._now = now
         self._bucket = TokenBucket(NOTIFICATION_LIMIT)
         self._buffered: dict[object, bytes] = {}
         self.dropped_count = 0
-        """Since the start, those in whose place a newer one stands included."""
+        """Dropped and replaced notifications since the last reset."""
 
     def __len__(self) -> int:
         return len(self._buffered)
 
     def buffer_if_limited(self, line: bytes) -> bool:
-        """Keep the line for later, if it is a notification that need not be handed on now."""
+        """Buffer the line if it is a notification above the rate limit; False if it must be forwarded now."""
         found = _METHOD.match(line)
         if found is None or (not self._buffered and self._bucket.try_acquire(self._now())):
             return False
@@ -64,7 +64,7 @@ class NotificationBuffer:
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def pop_all(self) -> Iterator[bytes]:
-        """All that wait: an answer comes after what was told before it."""
+        """All buffered lines, to be forwarded before a response that arrived after them."""
         while self._buffered:
             yield self._buffered.pop(next(iter(self._buffered)))
 

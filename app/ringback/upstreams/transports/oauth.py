@@ -1,11 +1,11 @@
-"""Access tokens for an upstream, by the client_credentials grant (RFC 6749 §4.4), and the transport that sends them along.
+"""Access tokens for an upstream by the client_credentials grant (RFC 6749 §4.4), and the transport that sends them.
 
-    call ──▶ TokenTransport ──▶ Tokens: one that is fresh │ one fetch, for whoever waits ──▶ token endpoint
-                 ▲   └── 401: that token is not used again; once more with another ──┐
-                 └────────────────────────────────────────────────────────────────────┘
+    request ──▶ BearerTokenTransport ──▶ ClientCredentialsTokens: the cached token, or one fetch for all waiting requests
+                    ▲   └── 401: the token is discarded, and the request is sent once more ──┐
+                    └────────────────────────────────────────────────────────────────────────┘
 
-The SDK's own provider (2.3.0) is not used: it holds its lock until the upstream begins to answer, which on 2026-07-28 is when
-the tool is done, so that all calls of an upstream would run one after the other. Tokens are kept in memory only.
+The provider of the SDK (2.3.0) is not used: it holds its lock until the upstream starts to respond, which on 2026-07-28 is at
+the end of the tool, so all calls of an upstream would run one after the other. Tokens are kept only in memory.
 """
 
 import re
@@ -28,20 +28,20 @@ from ringback.upstreams.errors import CredentialsRejected, RequestFailed, TokenU
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 
 FETCH_TIMEOUT_SECONDS: Final = 10.0
-"""For a whole answer. As long as connecting to an upstream may take: whoever is slower is down."""
+"""For the whole response. The same as the connect timeout of an upstream."""
 RESPONSE_BYTES_MAX: Final = 64 * 1024
-"""A token is one or two kilobytes, with many groups in it ten."""
+"""A token has one or two kilobytes, with many groups ten."""
 TOKEN_LENGTH_MAX: Final = 16 * 1024
-"""As a header: servers take 8 to 16 KiB of all headers together."""
+"""Servers accept 8 to 16 KiB for all headers together."""
 EXPIRY_MARGIN_SECONDS: Final = 60.0
 EXPIRY_MARGIN_RATIO: Final = 0.1
-"""How long before its end a token is replaced, for clocks that run apart: the margin, and of a short life this part."""
+"""A token is replaced this long before its end, because clocks differ; for a short lifetime, the ratio applies."""
 _REJECTED_STATUSES: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _OAUTH_ERROR_CODES: Final = frozenset(
     {"invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client"}
     | {"unsupported_grant_type"}
 )
-"""RFC 6749 §5.2 and RFC 8707 §2. Any other word of the server's is not repeated: it could be anything."""
+"""RFC 6749 §5.2 and RFC 8707 §2. Other codes of the server are not shown, because they could contain anything."""
 _TOKEN_PATTERN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750 §2.1
 
 
@@ -54,7 +54,7 @@ class _AccessToken:
 
 
 class ClientCredentialsTokens:
-    """The tokens of one upstream, for all its connections."""
+    """Fetches and caches the token of one upstream, for all its connections."""
 
     def __init__(self, credentials: ClientCredentials, *, clock: Clock, look_up: LookUp) -> None:
         self._credentials = credentials
@@ -66,14 +66,14 @@ class ClientCredentialsTokens:
         self._failed_at = 0.0
 
     async def get_token(self, *, other_than: str | None = None) -> str:
-        """A token that can be used now, and is not that one; raises `Unauthorised` or `NoToken`."""
+        """Return a valid token other than the given one; raises `CredentialsRejected` or `TokenUnavailable`."""
         requested_at = self._clock.monotonic()
         async with self._lock:
             cached = None if self._token is None or self._token.text == other_than else self._token
             if cached is not None and self._clock.monotonic() < cached.fresh_until:
                 return cached.text
             if self._failure is not None and self._failed_at >= requested_at:
-                raise type(self._failure)(str(self._failure))  # it failed while this one waited for it
+                raise type(self._failure)(str(self._failure))  # the fetch failed while this request waited for the lock
             try:
                 self._token = await self._fetch_token()
             except RequestFailed as failure:
@@ -103,7 +103,7 @@ class ClientCredentialsTokens:
         return _parse_token(_parse_object(body), requested_at=requested_at)
 
     async def _post_form(self) -> tuple[int, bytes | None]:
-        """Status and body; None for a body that is too large to be a token."""
+        """Send the token request; returns the status and the body, or None for a body above the limit."""
         form, headers = self._make_form()
         async with (
             httpx2.AsyncClient(
@@ -133,7 +133,7 @@ class ClientCredentialsTokens:
 
 
 class BearerTokenTransport(httpx2.AsyncBaseTransport):
-    """Sends a token along. Requests must have been read: one that is refused is sent a second time, with another token."""
+    """Adds a token to requests. After a 401, it sends the request again with another token, so the body must be in memory."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, tokens: ClientCredentialsTokens) -> None:
         self._inner = inner
@@ -174,9 +174,9 @@ def _parse_token(answer: Mapping[str, Any], *, requested_at: float) -> _AccessTo
     return _AccessToken(text=text, fresh_until=requested_at + lifetime - margin, expires_at=requested_at + lifetime)
 
 
-def _parse_lifetime(reason_text: Any) -> float:
-    """How long a token lives. One that does not say is used until it is refused, as RFC 6749 leaves it to other means."""
+def _parse_lifetime(expires_in: Any) -> float:
+    """The lifetime of a token. Without `expires_in` (optional in RFC 6749), the token is used until it is rejected."""
     try:
-        return max(0.0, float(reason_text))
+        return max(0.0, float(expires_in))
     except (TypeError, ValueError):
         return float("inf")

@@ -1,11 +1,11 @@
-"""MCP over the pipes of a child, by a transport of our own: the SDK's (2.3.0) has no bounds, and loses what it cannot read.
+"""MCP over the pipes of a child process. The transport of the SDK (2.3.0) has no limits and drops unreadable messages.
 
-    child ──stdout──▶ LineSplitter ──▶ Notices (a flood) ──▶ read_messages ──▶ the SDK's session
-          ◀──stdin─── a bounded queue ◀─────────────────────────────────────── its requests
+    child ──stdout──▶ LineSplitter ──▶ NotificationBuffer ──▶ decode_messages ──▶ the SDK's session
+          ◀──stdin─── a bounded queue ◀────────────────────────────────────────── its requests
 
-A line that cannot be read ends the request that it answers with an error of ours (`transport.MARK`). One that belongs to no
-request is counted (`runner.faults`). A child that does not read its input keeps what is half written to it, and what was not
-begun is refused as `NotSent`: it is not killed, because a server that runs a synchronous tool reads nothing meanwhile.
+An unreadable line ends the request that it answers with an error of ours (`transport_errors`). A line without a request is
+counted (`faults`). If a child does not read its input, requests that are not yet being written fail as `RequestNotSent`. The
+child is not killed, because a server that runs a synchronous tool reads nothing meanwhile.
 """
 
 import asyncio
@@ -35,13 +35,6 @@ from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
 from ringback.upstreams.transports.child_records import ChildRecords
-from ringback.upstreams.transports.guarded_http import (
-    EVENT_BYTES_MAX,
-    LIST_BYTES_MAX,
-    TRANSPORT_ERROR_MARKER,
-    TransportErrorCode,
-    too_large_message,
-)
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import (
     DecodedMessage,
@@ -50,25 +43,32 @@ from ringback.upstreams.transports.message_decoder import (
     find_response_id,
 )
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer
+from ringback.upstreams.transports.transport_errors import (
+    EVENT_BYTES_MAX,
+    LIST_BYTES_MAX,
+    TRANSPORT_ERROR_MARKER,
+    TransportErrorCode,
+    too_large_message,
+)
 
 log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_SECONDS: Final = 30.0
-"""How long a child may leave its input unread before requests are refused; a pipe holds 64 KiB, which is many requests."""
+"""How long a child may leave its input unread before requests are rejected; its pipe holds 64 KiB, which is many requests."""
 QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of messages that wait to be written to one child: four of the largest that are taken from clients."""
+"""Messages queued for one child: four of the largest that clients may send."""
 CHILD_REQUESTS_MAX: Final = 256
-"""Requests of a child that wait for our answer at once; a call asks one at a time."""
+"""Concurrent requests of a child; a call needs one at a time."""
 LATE_RESPONSES_MAX: Final = 1024
-"""Requests that were given up, whose late answers are nobody's fault."""
+"""Remembered ids of abandoned requests, whose late responses are not counted as faults."""
 LINE_LIMIT: Final = RateLimit(per_second=20_000, burst=20_000)
-"""Of lines that answer nothing. A child that writes more waits, so that looking at them never takes all of the event loop."""
+"""Lines without a pending request. A child that writes more is slowed down, so that it cannot occupy the event loop."""
 LINES_PER_LOOP_TURN: Final = 64
-"""Between two turns of everybody else."""
+"""Lines handled between two pauses for the event loop."""
 ALIVE_POLL_SECONDS: Final = 1.0
-"""Between two looks whether the child is still there."""
+"""Between two checks whether the child still runs."""
 FLUSH_TIMEOUT_SECONDS: Final = 0.5
-"""At the end, for messages that were accepted before it."""
+"""When closing, for messages accepted before."""
 
 _Inbound = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[_Inbound], MemoryObjectSendStream[SessionMessage]]
@@ -78,7 +78,7 @@ Streams = tuple[MemoryObjectReceiveStream[_Inbound], MemoryObjectSendStream[Sess
 async def open_stdio(
     config: UpstreamConfig, *, faults: FaultCounter, child_records: ChildRecords
 ) -> AsyncGenerator[tuple[Streams, ChildProcess]]:
-    """Start the child, and speak with it until this is left; then it is ended. Raises OSError if it cannot be started."""
+    """Start the child and stop it when the context ends. Raises OSError if it cannot be started."""
     async with log_stderr(config.name) as errlog:
         child = await start_child_process(
             config.command, config.args, env=config.env, cwd=config.cwd, errlog=errlog, child_records=child_records
@@ -107,17 +107,19 @@ class _StdioTransport:
         self._notifications = NotificationBuffer(now=self._now)
         self._line_bucket = TokenBucket(LINE_LIMIT)
         self._open_requests: dict[RequestId, str] = {}
-        """Methods of our requests that are open, by their ids."""
+        """The methods of open requests, by id."""
         self._late_responses: dict[RequestId, None] = {}
         self._child_requests: set[RequestId] = set()
         self._queue: deque[tuple[RequestId | None, bytes]] = deque()
         self._queued_bytes = 0
         self._queue_filled = asyncio.Event()
         self._queue_flushed = asyncio.Event()
-        child.stdin.transport.set_write_buffer_limits(0)  # `drain` then waits for the pipe, not for a buffer of ours
+        child.stdin.transport.set_write_buffer_limits(
+            0
+        )  # `drain` then waits for the pipe, not for a buffer in this process
 
     async def close(self) -> None:
-        """Hear nothing more, and write what was accepted, but not for long."""
+        """Close both streams, and write the accepted messages for at most `FLUSH_TIMEOUT_SECONDS`."""
         for stream in self.streams:
             await stream.aclose()
         with anyio.move_on_after(FLUSH_TIMEOUT_SECONDS):
@@ -134,7 +136,7 @@ class _StdioTransport:
             while (chunk := await self._read_chunk()) is not None:
                 with suppress(
                     anyio.BrokenResourceError, anyio.ClosedResourceError
-                ):  # the session is gone: read on, so that it can end
+                ):  # the session is closed: read on, so that the child can exit
                     await self._handle_chunk(splitter, chunk)
 
     async def _handle_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
@@ -146,7 +148,7 @@ class _StdioTransport:
             await self._handle_messages(line)
 
     async def _read_chunk(self) -> bytes | None:
-        """What came next; nothing if notifications are due first, None at the end."""
+        """The next output; empty if buffered notifications are due before it, None at the end."""
         try:
             async with asyncio.timeout(self._notifications.wait_seconds()):
                 chunk = await self._child.stdout.read(READ_BYTES)
@@ -183,7 +185,7 @@ class _StdioTransport:
             await self._fail_request(request_id, too_large_message(EVENT_BYTES_MAX))
 
     def _check_list_size(self, line: bytes) -> tuple[RequestId, str] | None:
-        """A page of a list that is too large, by its id and why."""
+        """The request id and the error of a list page that is too large; None for all other lines."""
         request_id = find_response_id(line) if len(line) > LIST_BYTES_MAX else None
         if request_id is None or not self._open_requests.get(coerce_request_id(request_id), "").endswith("/list"):
             return None
@@ -242,7 +244,7 @@ class _StdioTransport:
     async def _fail_request(
         self, request_id: RequestId, why: str, code: TransportErrorCode = TransportErrorCode.INVALID_RESPONSE
     ) -> None:
-        """End a request of ours with an error of ours."""
+        """End an open request with a transport error."""
         key = coerce_request_id(request_id)
         if self._open_requests.pop(key, None) is None:
             return
@@ -275,7 +277,7 @@ class _StdioTransport:
                 pass
         try:
             text = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        except ValueError:  # half a surrogate pair, from a client
+        except ValueError:  # half a surrogate pair from a client
             text = None
         if text is not None and self._enqueue(request_id, text):
             return
@@ -287,9 +289,9 @@ class _StdioTransport:
             )
 
     def _enqueue(self, request_id: RequestId | None, text: bytes) -> bool:
-        """Queue a message; False if there is no room, or nobody reads it."""
-        refused = self._child.is_stalled and request_id is not None
-        if refused or self._queued_bytes + len(text) > QUEUE_BYTES_MAX:
+        """Queue a message; False if the queue is full, or if the child is stalled and the message is a request."""
+        is_stalled_request = self._child.is_stalled and request_id is not None
+        if is_stalled_request or self._queued_bytes + len(text) > QUEUE_BYTES_MAX:
             return False
         self._queue.append((request_id, text + b"\n"))
         self._queued_bytes += len(text) + 1
@@ -309,18 +311,18 @@ class _StdioTransport:
                 await self._queue_filled.wait()
         self._queue.clear()
         self._queue_flushed.set()
-        await self._to_session.aclose()  # it closed its input, so nothing more will be answered: the session ends
+        await self._to_session.aclose()  # the child closed its input, so it can answer no further request
 
     async def close_on_exit(self) -> None:
-        """The end of a child whose pipe a grandchild holds open: nothing else tells of it."""
+        """End the session after the child exits. If a grandchild holds the pipe open, reading does not notice the exit."""
         was_alive = True
-        while was_alive:  # what it wrote last is read between the look that finds it dead and the one after
+        while was_alive:  # one more pause after the exit, in which its last output is read
             was_alive = self._child.is_alive
             await asyncio.sleep(ALIVE_POLL_SECONDS)
         await self._to_session.aclose()
 
     async def _drain_input(self) -> None:
-        """Until the child has read what was written last; what waits behind it is refused when that takes too long."""
+        """Wait until the child has read the last message; after a timeout, the queued requests are rejected."""
         draining = asyncio.ensure_future(self._child.stdin.drain())
         try:
             while not (await asyncio.wait({draining}, timeout=WRITE_TIMEOUT_SECONDS))[0]:
@@ -348,4 +350,4 @@ class _StdioTransport:
 
 
 _STALLED_MESSAGE: Final = "The upstream does not read its input, so the request was not sent."
-_NOT_UNICODE_MESSAGE: Final = "The request holds text that is no Unicode, so it was not sent."
+_NOT_UNICODE_MESSAGE: Final = "The request contains invalid Unicode, so it was not sent."

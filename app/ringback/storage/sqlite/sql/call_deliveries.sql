@@ -1,5 +1,5 @@
--- What waits of a call is few rows beside the thousands that are over. The index is named, because there is one of all the call's
--- deliveries, and which of the two SQLite takes hangs on how wide it reckons a row: one more column was enough to change it.
+-- A call has few waiting deliveries, and may have thousands that are over. The statements name the index, because another one has
+-- all deliveries of a call, and SQLite chooses by the estimated width of a row: one more column was enough to change its choice.
 
 -- name: cancel_superseded_progress
 UPDATE deliveries INDEXED BY deliveries_waiting_of_call SET state = 'cancelled', finished_at = :now

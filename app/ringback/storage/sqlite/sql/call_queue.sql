@@ -1,5 +1,5 @@
--- Step from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
--- cost no more than one. Turns come first, then whoever was served longest ago.
+-- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
+-- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream

@@ -10,9 +10,9 @@ SELECT {call in whole_calls} FROM whole_calls WHERE id = :id;
 -- name: by_idempotency_key
 SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
 
--- The pages differ only in the index they walk. Each looks at the next `scan` calls of its index and no further, however few of
--- them match: SQLite ends the innermost SELECT at its own LIMIT, and stops it as soon as enough has matched. '~' sorts after
--- every id. What begins with `end_of` tells where such a look ended, from the index alone; no row when the list ended before.
+-- The pages differ only in their index. Each visits the next `scan` calls of its index at most, however few of them match: SQLite
+-- ends the innermost SELECT at its own LIMIT, and stops it once enough calls have matched. '~' sorts after every id. A statement
+-- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
 -- name: page
 SELECT {call in whole_calls}
@@ -98,8 +98,8 @@ SELECT id FROM calls
 WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
--- One statement for each kind of change: it writes what the change decides, and leaves every other column to its own writer.
--- Each is refused once the call has another status, or (when a token is given) another lease.
+-- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the
+-- call has another status or, with a token, another lease.
 
 -- name: update_dispatched
 UPDATE calls SET dispatched_at = :dispatched_at, runs = :runs, updated_at = :updated_at
@@ -141,7 +141,7 @@ WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = 
 UPDATE calls SET attended_until = :attended_until
 WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
 
--- A cancellation that was asked for stays asked for, also when it did not end the call.
+-- A requested cancellation stays requested, also if it did not end the call.
 -- name: update_ended
 UPDATE calls SET
     status = :status, phase = :phase, outcome = :outcome, progress = :progress, error = :error, result_bytes = :result_bytes,

@@ -1,4 +1,4 @@
--- What upstreams told of themselves and listed last.
+-- The last profile and lists of each upstream.
 
 -- name: all
 SELECT {catalog_part in catalog} FROM catalog ORDER BY upstream, part;

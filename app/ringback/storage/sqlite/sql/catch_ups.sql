@@ -1,4 +1,4 @@
--- Webhooks that first hear what the log already holds.
+-- Webhooks that get the events in the log before new ones.
 
 -- name: get
 SELECT {catch_up in catch_ups} FROM catch_ups WHERE webhook_id = :webhook_id;

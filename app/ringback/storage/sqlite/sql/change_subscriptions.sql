@@ -1,4 +1,4 @@
--- Webhooks that hear what upstreams tell unasked.
+-- Webhooks that match change notifications of upstreams.
 
 -- name: all
 SELECT {change_subscription in webhooks}

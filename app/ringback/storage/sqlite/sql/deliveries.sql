@@ -7,9 +7,9 @@ INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
 -- name: get
 SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
 
--- The pages differ only in the index they walk. Each looks at the next `scan` deliveries of its index and no further, however few
--- of them match; `end_of` tells where that look ended, and has no row when the list ended before. '~' sorts after every id. All
--- deliveries of a call are of one principal, and so are all of a webhook: `owner_of` tells whose.
+-- The pages differ only in their index. Each visits the next `scan` deliveries of its index at most, however few of them match.
+-- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
+-- call have one principal, and so have all of a webhook: `owner_of_…` returns it.
 
 -- name: page
 SELECT {delivery in whole_deliveries}

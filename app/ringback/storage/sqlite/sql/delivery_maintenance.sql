@@ -1,4 +1,4 @@
--- Its holder is gone and may have sent it: the attempt stays counted.
+-- The holder of the lease may have sent the delivery, so the attempt stays counted.
 -- name: release_expired_leases
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
     SELECT id FROM deliveries WHERE state = 'leased' AND lease_until <= :now LIMIT :limit
@@ -20,8 +20,8 @@ RETURNING id;
 SELECT {delivery in whole_deliveries}
 FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value;
 
--- Both step from webhook to webhook along the index of what is held, past the next `scan` of them and no further. Every one that
--- was visited is a row, so that the last one tells where to go on.
+-- Both step from webhook to webhook along the index of held deliveries, and visit the next `scan` webhooks at most. Every visited
+-- webhook is a row, so that the last row is where the next scan begins.
 
 -- name: webhooks_to_release
 WITH RECURSIVE webhook_ids (webhook_id, number) AS (

@@ -1,8 +1,8 @@
 -- name: oldest_due
 SELECT webhook_id FROM deliveries WHERE state = 'pending' AND due_at <= :now ORDER BY due_at LIMIT :limit;
 
--- Step from webhook to webhook along the index, past the next `scan` of them: however much one of them has piled up, it costs as
--- much as the others. Every one that was visited is a row; `due_at` is NULL when nothing of it is due.
+-- Steps from webhook to webhook along the index, and visits the next `scan` webhooks at most: one with many deliveries costs as
+-- much as any other. Every visited webhook is a row; its `due_at` is NULL if it has nothing due.
 -- name: due_webhooks
 WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'pending' AND webhook_id > :after
@@ -23,8 +23,8 @@ SELECT id FROM deliveries
 WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now
 ORDER BY due_at, seq LIMIT :limit;
 
--- Step from order key to order key, past the next `scan` of them: what waits behind the first of a key is never looked at. The
--- first goes if it is due and nothing of its key is out. Every key that was visited is a row; `id` is NULL when nothing of it goes.
+-- Steps from order key to order key, and visits the next `scan` keys at most and only the first delivery of each. That one is sent
+-- if it is due and no other delivery of its key is leased. Every visited key is a row; its `id` is NULL if it has nothing to send.
 -- name: due_in_order
 WITH RECURSIVE keys (order_key, number) AS (
     SELECT min(order_key), 1 FROM deliveries
@@ -49,7 +49,7 @@ AND first.state = 'pending' AND first.due_at <= :now AND NOT EXISTS (
 WHERE keys.order_key IS NOT NULL
 ORDER BY keys.order_key;
 
--- What has no key was made before order was asked for, or is an envelope.
+-- Deliveries without a key: control envelopes, and those created before the webhook became ordered.
 -- name: due_without_key
 SELECT id, due_at FROM deliveries INDEXED BY deliveries_without_key
 WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND due_at <= :now

@@ -4,8 +4,8 @@ SELECT seq, horizon FROM log_heads WHERE principal = :principal;
 -- name: id_at
 SELECT id FROM events WHERE principal = :principal AND seq = :seq;
 
--- Halves the log until the place is found: what stands at `low` or before it was made before the instant, what stands behind
--- `high` was not. A place without an event is one that retention has emptied, so it is old.
+-- Binary search in the log: events up to `low` were created before the instant, events after `high` were not. At a place without
+-- an event retention has removed it, so it is old.
 -- name: last_before
 WITH RECURSIVE halves (low, high) AS (
     SELECT horizon, seq FROM log_heads WHERE principal = :principal

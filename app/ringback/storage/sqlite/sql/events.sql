@@ -7,7 +7,7 @@ INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
 -- name: insert
 INSERT INTO events {new event};
 
--- Places in a log follow each other without gaps, so a look that ends at `until` looks at no more than that many events.
+-- Places in a log have no gaps, so a scan that ends at `until` visits at most `until - seq` events.
 -- name: after
 SELECT {event in events} FROM events
 WHERE principal = :principal AND seq > :seq AND seq <= :until
@@ -16,8 +16,8 @@ WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
 ORDER BY seq LIMIT :limit;
 
--- The same, along the one call's own index (the plus keeps SQLite from the log's): resuming an old call does not read
--- everything since.
+-- The same, along the index of the call (the plus keeps SQLite from using the log's): resuming an old call does not read all
+-- later events.
 -- name: after_of_call
 SELECT {event in events} FROM events
 WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND +principal = :principal
@@ -26,11 +26,11 @@ WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND +principal = :prin
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
 ORDER BY seq LIMIT :limit;
 
--- All events of a call are in one log: whose.
+-- The principal of a call's events: they are all in one log.
 -- name: owner_of_call
 SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;
 
--- The place of the last event that a look along the call's index may come to; no row when it comes to the end of the log.
+-- The place of the last event that a scan along the call's index may visit; no row if the scan reaches the end of the log.
 -- name: end_of_call_scan
 SELECT seq FROM events WHERE call_id = :call_id AND seq > :seq ORDER BY seq LIMIT 1 OFFSET :scan - 1;
 

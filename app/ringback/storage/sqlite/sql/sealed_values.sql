@@ -1,6 +1,6 @@
 -- A sealed value begins with a version, the length of its key's id, and that id (signing/sealing.py).
 
--- Both count the next `limit` rows after an id.
+-- Both count statements count the next `limit` rows after an id.
 
 -- name: count webhooks.secrets
 SELECT CAST(substr(sealed, 3, unicode(CAST(substr(sealed, 2, 1) AS TEXT))) AS TEXT) AS key_id, count(*) AS count, max(id) AS last

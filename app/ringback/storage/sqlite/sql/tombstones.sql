@@ -1,4 +1,4 @@
--- What is left of expired calls.
+-- Expired calls: enough to keep the promise of their idempotency keys.
 
 -- name: insert
 INSERT INTO tombstones {new tombstone};
@@ -6,7 +6,7 @@ INSERT INTO tombstones {new tombstone};
 -- name: delete_call
 DELETE FROM calls WHERE id = :call_id;
 
--- Its own webhook may still have something to deliver; once that is over, it goes like every webhook that has expired.
+-- The call's own webhook may still have deliveries. After them it is removed like every expired webhook.
 -- name: expire_own_webhook
 UPDATE webhooks SET expires_at = :expired_at WHERE principal = :principal AND call_id = :call_id AND origin = 'call';
 

@@ -1,4 +1,4 @@
--- Names of things at /mcp that cannot be read back from themselves.
+-- Names at /mcp from which the upstream and the original name cannot be derived.
 
 -- name: all
 SELECT {tool_alias in joined_names} FROM joined_names ORDER BY kind, name;

@@ -5,7 +5,7 @@ FROM json_each(:event_ids) AS wanted CROSS JOIN whole_deliveries ON whole_delive
 )
 ORDER BY wanted.key;
 
--- Looks at the next `scan` that were given up, of which many may have been sent again since.
+-- Visits the next `scan` dead deliveries, many of which may have been sent again since.
 -- name: dead
 SELECT {delivery in whole_deliveries}
 FROM (

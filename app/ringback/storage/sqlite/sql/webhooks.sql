@@ -12,7 +12,7 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- Which sets of filters the principal's webhooks for these events use: stepping from one to the next, of which there are 64.
+-- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 64 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
     SELECT value, (SELECT min(fields) FROM webhook_matches WHERE principal = :principal AND event_name = value)
@@ -26,7 +26,7 @@ WITH RECURSIVE sets (event_name, fields) AS (
 )
 SELECT event_name, fields FROM sets WHERE fields IS NOT NULL;
 
--- Each of `keys` is an event name, a set of filters and the values that they must have; `place` is its place among them.
+-- Each of `keys` is an event name, a set of filters and their values; `place` is its index among the keys.
 -- name: matching
 SELECT {webhook in webhooks}, wanted.key AS place
 FROM json_each(:keys) AS wanted
@@ -40,7 +40,7 @@ SELECT {webhook in webhooks} FROM json_each(:call_ids) AS wanted
 CROSS JOIN webhooks ON principal = :principal AND call_id = wanted.value AND origin = 'call'
 WHERE state <> 'disabled';
 
--- One statement for each part of a webhook: what its owner sets, what its receiver's answers say, and so on.
+-- One statement for each part of a webhook: the owner's settings, its health by the receiver's answers, and so on.
 
 -- name: update_settings
 UPDATE webhooks SET
@@ -73,7 +73,7 @@ UPDATE deliveries INDEXED BY deliveries_open SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
--- A row for every one that was visited, so that the last one tells where to go on.
+-- Every visited webhook is a row, so that the last row is where the next scan begins.
 -- name: expired
 SELECT id, expires_at, EXISTS (
     SELECT 1 FROM deliveries INDEXED BY deliveries_open

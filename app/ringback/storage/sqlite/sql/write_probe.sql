@@ -1,4 +1,4 @@
--- Random bytes, because a file system that compresses stores zeros in no space at all.
+-- Random bytes, because a compressing file system stores zeros in no space.
 -- name: write
 INSERT INTO write_probe (id, filler) VALUES (1, randomblob(:bytes))
 ON CONFLICT (id) DO UPDATE SET filler = excluded.filler;

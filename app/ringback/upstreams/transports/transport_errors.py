@@ -1,0 +1,83 @@
+"""Errors that the transports make, as JSON-RPC errors that pass through the SDK, and the size limits of messages.
+
+A transport must not raise: the SDK would end the session. So it returns a JSON-RPC error with `TRANSPORT_ERROR_MARKER`, and
+`to_request_error` converts it to an exception of `upstreams.errors` on the other side of the SDK.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
+
+from ringback.upstreams.errors import (
+    CredentialsRejected,
+    CredentialsRequired,
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    SessionGone,
+    SessionNotFound,
+    TokenUnavailable,
+    UpstreamError,
+)
+
+RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest accepted response. Images and reports fit, and a few hundred at once fit into memory."""
+LIST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""For all pages of a list together. Ten thousand tools with usual schemas fit, and a hundred such upstreams fit into memory."""
+EVENT_BYTES_MAX: Final = RESULT_BYTES_MAX + 4096
+"""An event is a result with its JSON-RPC envelope."""
+TRANSPORT_ERROR_MARKER: Final = "ringback/transport"
+"""The `data` member of the errors made here."""
+_MESSAGE_LENGTH_MAX: Final = 200
+
+
+class TransportErrorCode(IntEnum):
+    """Codes of the errors made here, from the range that MCP leaves to implementations (2026-07-28: -32000 to -32019)."""
+
+    NOT_SENT = -32011
+    SESSION_NOT_FOUND = -32012
+    RESPONSE_LOST = -32013
+    INVALID_RESPONSE = -32014
+    SESSION_GONE = -32015
+    CREDENTIALS_REJECTED = -32016
+    CREDENTIALS_REQUIRED = -32017
+    TOKEN_UNAVAILABLE = -32018
+
+
+_ERROR_BY_CODE: Final[dict[int, Callable[[str], RequestFailed]]] = {
+    TransportErrorCode.NOT_SENT: RequestNotSent,
+    TransportErrorCode.SESSION_NOT_FOUND: SessionNotFound,
+    TransportErrorCode.RESPONSE_LOST: ResponseLost,
+    TransportErrorCode.INVALID_RESPONSE: InvalidUpstreamResponse,
+    TransportErrorCode.SESSION_GONE: SessionGone,
+    TransportErrorCode.CREDENTIALS_REJECTED: CredentialsRejected,
+    TransportErrorCode.CREDENTIALS_REQUIRED: CredentialsRequired,
+    TransportErrorCode.TOKEN_UNAVAILABLE: TokenUnavailable,
+}
+
+
+def to_request_error(error: ErrorData) -> RequestFailed:
+    """Convert an error of the SDK: made by a transport, made by the SDK, or sent by the upstream."""
+    if error.data == TRANSPORT_ERROR_MARKER and error.code in _ERROR_BY_CODE:
+        return _ERROR_BY_CODE[error.code](error.message)
+    if error.code == CONNECTION_CLOSED and error.message.startswith("SSE stream failed"):
+        return InvalidUpstreamResponse(
+            f"The upstream's answer is larger than {RESULT_BYTES_MAX} bytes, or no event stream."
+        )
+    if error.code == CONNECTION_CLOSED and error.message.startswith(("SSE stream ended", "Connection closed")):
+        return ResponseLost("The upstream ended the connection before it answered. The tool may have run.")
+    if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
+        return InvalidUpstreamResponse("The upstream answered with something that is no JSON-RPC message.")
+    return UpstreamError(error.model_dump(mode="json", exclude_unset=True))
+
+
+def too_large_message(limit: int) -> str:
+    return f"The upstream's answer is larger than {limit} bytes."
+
+
+def make_transport_error(code: TransportErrorCode, message: str) -> dict[str, Any]:
+    error = {"code": int(code), "message": message[:_MESSAGE_LENGTH_MAX], "data": TRANSPORT_ERROR_MARKER}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
