@@ -1,4 +1,4 @@
-"""The client says and reads all that the REST API takes and answers: its types are compared with the OpenAPI document."""
+"""The client's requests and models have every member of the OpenAPI document."""
 
 import inspect
 import json

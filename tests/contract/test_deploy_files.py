@@ -1,4 +1,4 @@
-"""The deploy files, judged without a container engine: they are linted here and built by whoever deploys."""
+"""The deploy files, checked without a container engine."""
 
 import configparser
 import json
@@ -20,7 +20,7 @@ FILES = ["Dockerfile", "compose.yaml", "ringback.service"]
 
 @pytest.fixture
 def dockerfile() -> list[tuple[str, str]]:
-    """Instructions and their arguments, continued lines joined, comments gone."""
+    """The instructions and their arguments, with continued lines joined and without comments."""
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     text = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -29,7 +29,7 @@ def dockerfile() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def last_stage(dockerfile: list[tuple[str, str]]) -> dict[str, str]:
-    """The instructions of the image that runs; of those that repeat, the last."""
+    """The instructions of the final image; the last one of repeated instructions."""
     start = max(index for index, (head, _) in enumerate(dockerfile) if head == "FROM")
     return dict(dockerfile[start:])
 

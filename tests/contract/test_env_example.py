@@ -1,4 +1,4 @@
-""".env.example is Settings, written out: every variable, what it means, and its default."""
+""".env.example lists every variable of Settings with its description and default."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def _paragraph(name: str, field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """The default as it would be written in the environment; empty when there is none."""
+    """The default as an environment value; empty if there is none."""
     if field.is_required():
         return ""
     value = to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}))

@@ -1,4 +1,4 @@
-"""The layers of the house hold: pyproject.toml draws them, import-linter walks them."""
+"""Imports follow the layers of pyproject.toml, checked by import-linter."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the public libraries export is what they say, and nothing leaks out of their imports."""
+"""The public libraries export exactly the names in `__all__`."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""The README's snippets do what they say: each one that is marked `<!-- run: … -->` is run here as it stands."""
+"""The README's snippets work: each one marked `<!-- run: … -->` is run unchanged."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ async def receiver() -> AsyncGenerator[Receiver]:
 
 @pytest.fixture
 async def service_url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A whole service as `serve --dev` makes it, with its demo upstream."""
+    """A whole service as in `serve --dev`, with its demo upstream."""
     settings = load_settings(
         database_url=f"sqlite:///{tmp_path / 'ringback.db'}",
         auth="off",

@@ -1,4 +1,4 @@
-"""The house rules that no linter knows: what lies at the top, how large things may be, what a test may do."""
+"""Rules that no linter checks: the top-level files, the sizes of files and functions, sleeping in tests."""
 
 import ast
 import subprocess
@@ -29,7 +29,7 @@ TOP_LEVEL_ENTRIES = {
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 PROTOCOL_METHODS_MAX = 8
-"""The largest that the well-kept projects of this field allow themselves; what is typical is a third of it."""
+"""The largest sizes in well-kept projects of this field; typical ones are a third."""
 
 SLEEPING_MODULES = {"asyncio", "anyio", "time", "trio"}
 SKIP_MARKS = {"skip", "skipif", "xfail", "importorskip"}
@@ -84,7 +84,7 @@ def test_files_functions_and_protocols_stay_small(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_test_sleeps_or_is_skipped(path: Path) -> None:
-    """Only tests/support may wait by the clock, where it polls a real process from outside."""
+    """Only tests/support may sleep, to poll a real process."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
 
     assert list(_sleeps(tree)) == []
@@ -92,7 +92,7 @@ def test_no_test_sleeps_or_is_skipped(path: Path) -> None:
 
 
 def _sleeps(tree: ast.Module) -> Iterator[int]:
-    """Lines that sleep for some time; giving others a turn with `sleep(0)` is no sleep."""
+    """Lines with a sleep; `sleep(0)`, which only yields, is allowed."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="sleep"), args=[ast.Constant(value=0)]):
@@ -132,7 +132,7 @@ def _is_protocol(node: ast.ClassDef) -> bool:
 
 
 def _methods(node: ast.ClassDef) -> int:
-    """What a class can be asked to do; a property is something that it has."""
+    """The public methods of a class, without properties."""
     return sum(isinstance(statement, Function) and not _is_property(statement) for statement in node.body)
 
 

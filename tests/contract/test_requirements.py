@@ -1,4 +1,4 @@
-"""The manifest and the tests say the same, in both directions.
+"""The manifest and the tests' marks agree, in both directions.
 
 Marks are read from the sources and not from what was collected, so the answer is whole also when a single test runs.
 """

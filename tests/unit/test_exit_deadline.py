@@ -1,4 +1,4 @@
-"""The last resort of a process that was told to stop."""
+"""The forced exit of a process that does not stop."""
 
 import logging
 import threading

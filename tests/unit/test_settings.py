@@ -1,4 +1,4 @@
-"""Settings: from the environment, checked, with errors that say what to do and never show a secret."""
+"""Settings from the environment are checked; errors say what to do and never contain a secret."""
 
 from ipaddress import ip_network
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_callbacks_name_the_public_url_or_where_the_service_listens(told: dict[s
     assert load_settings(**told).base_url == url
 
 
-# -- refusals ---------------------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

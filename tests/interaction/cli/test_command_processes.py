@@ -1,4 +1,4 @@
-"""The command line as real processes: a service, a listener, and calls, as a person has them in three terminals."""
+"""The command line as real processes: a service, a listener, and calls, as in three terminals."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 class Terminal:
-    """One command that runs: what it says, line by line, and its end."""
+    """A running command: its output by line, and its exit."""
 
     def __init__(self, process: ForkedCommand) -> None:
         self._process = process
@@ -32,7 +32,7 @@ class Terminal:
         self.err = process.stderr
 
     async def wait_for_output(self, stream: StreamReader, pattern: str) -> re.Match[str]:
-        """The first line from now on in which the pattern is found."""
+        """The next line that matches the pattern."""
         said: list[str] = []
         async with asyncio.timeout(WAIT_SECONDS):
             async for line in stream:
@@ -57,7 +57,7 @@ class Terminal:
 
 @asynccontextmanager
 async def ringback(*arguments: str, folder: Path, **environment: str) -> AsyncGenerator[Terminal]:
-    """`ringback …` in this folder, killed at the end unless it has ended by then."""
+    """Run `ringback …` in this folder; the end of the context kills it."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RINGBACK_")}
     async with running_forked_command(*arguments, folder=folder, environment=inherited | environment) as process:
         yield Terminal(process)
@@ -65,7 +65,7 @@ async def ringback(*arguments: str, folder: Path, **environment: str) -> AsyncGe
 
 @pytest.fixture(scope="module")
 async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
-    """A service as `ringback serve --dev` starts it, with the demo and an upstream that can die."""
+    """A service started by `ringback serve --dev`, with the demo and an upstream that can die."""
     folder = tmp_path_factory.mktemp("service")
     upstreams = (
         *("--upstream", f"demo={sys.executable} -m ringback.cli.demo_upstream"),

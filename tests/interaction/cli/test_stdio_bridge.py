@@ -1,4 +1,4 @@
-"""`ringback mcp` as a process: what a client that only starts commands has of a running service."""
+"""`ringback mcp` as a process, used by a client that only starts commands."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
 
 
 async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-28"]) -> tuple[str, list[float]]:
-    """Everything that a client does, through one process: the version it spoke, and the progress it was told."""
+    """All operations of a client through one process; returns the protocol version and the received progress."""
     told: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -1,4 +1,4 @@
-"""RingbackClient against the real API, services and store, in this process: what is mocked in tests/unit/client is true."""
+"""RingbackClient with the real API, services and store in this process, to confirm the mocks of tests/unit/client."""
 
 import asyncio
 from collections.abc import AsyncGenerator

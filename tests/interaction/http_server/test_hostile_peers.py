@@ -28,15 +28,15 @@ PEERS: Final = Path(__file__).parents[2] / "support" / "hostile_peers.py"
 WAIT_SECONDS: Final = 60.0
 PEERS_PER_KIND: Final = 25
 EACH_DEEP: Final = 250
-"""Of each of four slow and of four flooding kinds."""
+"""Connections of each of four slow and four flooding kinds."""
 BYTES_EACH_MAX: Final = 160 * 1024
-"""Of a hostile connection, generously: one read of uvloop's (250 KiB) is gone again, the limits are 64 KiB."""
+"""Memory of a hostile connection. A read of uvloop (250 KiB) is temporary; the limits are 64 KiB."""
 LARGE: Final = b"r" * 8 * 1024 * 1024
-"""More than the system keeps for a peer that does not read, on loopback too."""
+"""More than the system buffers for a peer that does not read, on loopback too."""
 
 
 class ManualSeconds:
-    """Stands still, so that a busy machine cuts nobody off; the test moves it."""
+    """Stands still, so that a busy machine ends no connection; the test advances it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,7 +47,7 @@ class ManualSeconds:
 
 @dataclass(slots=True)
 class App:
-    """Answers at once; `/large` with more than anybody's buffers hold, `/held` never."""
+    """Responds at once; to `/large` with more than all buffers hold, to `/held` never."""
 
     served: int = 0
     ended: int = 0
@@ -133,7 +133,7 @@ def resident_bytes() -> int:
 
 
 async def wait_until(stage: ServerHarness, reached: Callable[[], bool]) -> None:
-    """Another client is served all the while."""
+    """Another client is served meanwhile."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not reached():
             await stage.assert_other_client_served()

@@ -1,4 +1,4 @@
-"""Who may do what at the MCP endpoints: tokens and keys, sessions, upstreams, hosts and origins."""
+"""Authorization at the MCP endpoints: tokens and keys, sessions, upstreams, hosts and origins."""
 
 import json
 from pathlib import Path
@@ -157,7 +157,7 @@ async def test_a_key_that_was_revoked_ends_its_sessions_at_the_next_request(guar
     assert answer.status_code == 401
 
 
-# -- upstreams that a key may not see --------------------------------------------------------------------------------------
+# -- upstreams hidden from a key -------------------------------------------------------------------------------------------
 
 
 async def test_a_forbidden_upstream_gets_the_error_of_an_unknown_one(guarded: OAuthService) -> None:

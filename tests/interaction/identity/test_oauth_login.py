@@ -1,4 +1,4 @@
-"""The SDK's OAuth client finds out from a refusal which token it needs, gets it, and comes back."""
+"""The SDK's OAuth client learns from a 401 which token it needs, gets it, and repeats the request."""
 
 import httpx2
 import pytest
@@ -12,7 +12,7 @@ from tests.support.oauth_service import OAuthService
 
 
 class InMemoryTokenStorage:
-    """Where the SDK's client keeps its token."""
+    """The token storage of the SDK's client."""
 
     def __init__(self) -> None:
         self.token: OAuthToken | None = None

@@ -1,4 +1,4 @@
-"""Two principals at every door at once, with each other's ids: whatever one asks for, nothing of the other's is in it."""
+"""Two principals use each other's ids at every entry point; no response contains data of the other principal."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from tests.support.oauth_service import ALL_SCOPES, OAuthService
 OPERATIONS = 250
 OPERATIONS_DEEP = 5_000
 TOKEN_SECONDS = 12 * 3600
-"""Longer than the deepest run takes, and less than the longest that is accepted."""
+"""Longer than the deepest run, and shorter than the longest accepted lifetime."""
 
 
 @dataclass(slots=True)
@@ -29,12 +29,12 @@ class PrincipalClient:
 
     @property
     def secret_text(self) -> str:
-        """In everything that is theirs."""
+        """A marker in all data of the principal."""
         return f"only-{self.name}-knows"
 
     @property
     def session(self) -> str:
-        """Theirs too, but what the other one asks with is told back."""
+        """Ids of the principal, which responses may echo to the other one."""
         return f"session-of-{self.name}"
 
 
@@ -43,7 +43,7 @@ ProbeResult = Callable[[PrincipalClient, PrincipalClient], Awaitable[httpx.Respo
 
 @dataclass(slots=True)
 class EndpointProbe:
-    """What can be asked: who asks, and whose things it is about."""
+    """The requests: the requesting principal, and the owner of the ids."""
 
     guarded: OAuthService
     chance: random.Random

@@ -1,4 +1,4 @@
-"""Access tokens at the REST door, and how OAuth clients find out where to get one."""
+"""Access tokens at the REST API, and the discovery of the issuer by OAuth clients."""
 
 from pathlib import Path
 

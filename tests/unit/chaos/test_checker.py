@@ -1,4 +1,4 @@
-"""The chaos checker sees what it is there for: one forged history for each thing that must never happen."""
+"""The chaos checker finds every kind of violation in forged observations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def make_observed_status(call_id: str = "call_1", outcome: str = "result", **ext
 
 
 def make_history() -> Observations:
-    """One call that went well: started once, seen on its way, told to its two webhooks."""
+    """One correct call: started once, observed while working, delivered to its two webhooks."""
     call = ObservedCall(key="k1", kind="modern/echo", unsafe=True, ids=["call_1", "call_1"], webhooks={"wh_1", "wh_2"})
     call.statuses = [WORKING, DONE, DONE]
     heard = [ReceivedCallback("evt_1", webhook, make_observed_status()) for webhook in ("wh_1", "wh_2")]

@@ -1,4 +1,4 @@
-"""The command line, run in this process, with nothing of the environment it happens to run in."""
+"""The command line, run in this process without the environment's variables and files."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run one command in an empty folder, as a terminal of 120 columns without colours would show it."""
+    """Run one command in an empty folder, on a terminal of 120 columns without colours."""
     for name in os.environ:
         if name.startswith("RINGBACK_"):
             monkeypatch.delenv(name)

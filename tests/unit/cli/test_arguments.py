@@ -1,4 +1,4 @@
-"""`--arg name=value`: what becomes JSON, what stays a string, and what is refused."""
+"""`--arg name=value`: values that become JSON, values that stay strings, and rejected ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`ringback call` before a mocked service: what it asks, what it prints, and how it ends."""
+"""`ringback call` with a mocked service: its requests, output and exit codes."""
 
 import json
 from collections.abc import Callable, Generator

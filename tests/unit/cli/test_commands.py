@@ -1,4 +1,4 @@
-"""Which commands and options there are: scripts are written against them."""
+"""The commands and options, which scripts depend on."""
 
 from collections.abc import Callable
 

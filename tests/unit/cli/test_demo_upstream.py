@@ -1,4 +1,4 @@
-"""The demo upstream is honest: it counts, and it counts right."""
+"""The demo upstream counts primes correctly."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`ringback doctor`: everything that can be wrong is found, with what to do about it, and a healthy service passes."""
+"""`ringback doctor` finds every fault, says how to repair it, and passes a healthy service."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ UPSTREAM: Final = ("--upstream", f"odd={sys.executable} {STDIO_SERVER}")
 
 @pytest.fixture
 def service() -> Generator[respx.MockRouter]:
-    """A service that answers as a healthy one."""
+    """A mocked healthy service."""
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=False) as router:
         router.get("/readyz").mock(side_effect=healthy)
         yield router
@@ -75,7 +75,7 @@ def list_checks(run: Run, *more: str) -> Result:
 
 @pytest.fixture
 def key(run: Run) -> str:
-    """An API key, and with it a database and its key file."""
+    """An API key; creates the database and its key file."""
     return run("keys", "create", "alice").stdout.strip()
 
 
@@ -247,7 +247,7 @@ def make_client(*urls: str) -> RingbackClient:
 
 
 async def callbacks(*urls: str, certificates: CertificateAuthority | None = None) -> list[Finding]:
-    """What is found of webhooks with these URLs by somebody who trusts these certificates, or those that everybody does."""
+    """The findings about webhooks with these URLs. Trusts these certificates, or the default ones."""
     names = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}
     tls = ssl.create_default_context() if certificates is None else certificates.client()
     check = CallbackCheck(TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver(names)), clock=SystemClock(), tls=tls)
@@ -321,11 +321,11 @@ def test_callbacks_cannot_be_checked_without_a_key(run: Run, service: respx.Mock
     assert "Send your API key" in list_failed_checks(list_checks(run, "--callbacks"))["callbacks"][1]
 
 
-# -- bad days of the database ----------------------------------------------------------------------------------------------
+# -- faults of the database ------------------------------------------------------------------------------------------------
 
 
 def register() -> None:
-    """Store something that the key ring sealed, as the service does."""
+    """Store a value that the key ring encrypted, as the service does."""
 
     async def work() -> None:
         settings = load_settings()

@@ -1,4 +1,4 @@
-"""What reaches a terminal."""
+"""Output to a terminal."""
 
 from pathlib import Path
 

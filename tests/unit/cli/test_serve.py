@@ -1,4 +1,4 @@
-"""What `ringback serve` would run, up to the moment where it runs."""
+"""The settings and upstreams with which `ringback serve` starts the server."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ Run = Callable[..., Result]
 
 
 class RecordingServer:
-    """Stands in for the server: keeps what it was to serve."""
+    """Replaces the server and records its arguments."""
 
     def __init__(self) -> None:
         self.settings = Settings()

@@ -1,4 +1,4 @@
-"""`ringback mcp` in its parts: the headers that messages need over HTTP, and what is told when HTTP fails."""
+"""The parts of `ringback mcp`: HTTP headers of messages, and errors for failed requests."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,7 +25,7 @@ def stamp_headers(headers: RequestHeaders, message: JSONRPCMessage) -> dict[str,
 def sent(
     headers: RequestHeaders, method: str, params: dict[str, Any] | None = None, *, id_: int = 1
 ) -> dict[str, str] | None:
-    """The headers that a request goes out with."""
+    """The headers of a sent request."""
     return stamp_headers(headers, JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=params))
 
 

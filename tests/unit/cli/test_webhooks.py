@@ -1,4 +1,4 @@
-"""`ringback webhooks` and `ringback deliveries` before a mocked service: what they ask, and what they print."""
+"""`ringback webhooks` and `ringback deliveries` with a mocked service: their requests and output."""
 
 import json
 from collections.abc import Callable, Generator

@@ -1,4 +1,4 @@
-"""A client before a mocked service. Nothing here is real but the client; the real service is in tests/interaction/client."""
+"""A client with a mocked service. tests/interaction/client uses the real service."""
 
 from collections.abc import AsyncGenerator, Generator
 
@@ -13,7 +13,7 @@ BASE_URL = "http://ringback.example:8090"
 
 @pytest.fixture
 def service() -> Generator[respx.MockRouter]:
-    """The service's answers; an unexpected request fails the test, and so does an answer that nobody asked for."""
+    """The service's responses. An unexpected request fails the test, and so does an unused response."""
     with respx.mock(base_url=BASE_URL, assert_all_mocked=True, assert_all_called=True) as router:
         yield router
 

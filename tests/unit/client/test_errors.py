@@ -1,4 +1,4 @@
-"""What is raised when a service says no, says nothing, or is none."""
+"""The errors for a service that rejects, does not respond, or is not Ringback."""
 
 from typing import Any
 

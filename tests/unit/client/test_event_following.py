@@ -1,4 +1,4 @@
-"""Following the log over one connection, and coming back to where it was."""
+"""Following the event log over one connection, and reconnecting after the last event."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -27,7 +27,7 @@ def frame(cursor: str) -> bytes:
 
 
 def answer(*pieces: bytes | httpx.TransportError) -> httpx.Response:
-    """A stream of these pieces, which may break in between."""
+    """A stream of these chunks, which may break between them."""
 
     async def body() -> AsyncIterator[bytes]:
         yield b"retry: 1000\n\n"
@@ -45,7 +45,7 @@ async def first(stream: AsyncGenerator[Event], count: int) -> list[str | None]:
 
 
 def list_cursors(route: respx.Route) -> list[str | None]:
-    """Where each connection asked to go on."""
+    """The Last-Event-ID of each connection."""
     return [request.headers.get("last-event-id") for request in list_requests(route)]
 
 

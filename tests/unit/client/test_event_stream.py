@@ -1,4 +1,4 @@
-"""The client reads the same server-sent events whatever pieces they come in, and refuses lines without an end."""
+"""The client parses server-sent events independently of the chunks, and rejects lines without an end."""
 
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
@@ -46,7 +46,7 @@ class Chunks(httpx.AsyncByteStream):
 
 
 def read(*chunks: bytes) -> tuple[list[ServerSentEvent], float]:
-    """The events of a response with this body, and the pause that it asks for."""
+    """The events of a response with this body, and its reconnect pause."""
 
     async def run() -> tuple[list[ServerSentEvent], float]:
         response = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Chunks(chunks))

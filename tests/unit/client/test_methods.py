@@ -1,4 +1,4 @@
-"""What each method asks, and what it makes of the answer. The answers are the examples of the OpenAPI document."""
+"""The request of each method, and its parsed response. The responses are the examples of the OpenAPI document."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -330,7 +330,7 @@ async def test_deliveries_are_listed_and_read_with_their_attempts(
     assert [attempt.category for attempt in delivery.attempts] == [examples.ATTEMPT["category"]]
 
 
-# -- what can be called, and how the service is doing --
+# -- upstreams and health --
 
 
 async def test_upstreams_and_their_tools_are_listed(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -352,7 +352,7 @@ async def test_health_is_requested_once(client: RingbackClient, service: respx.M
     assert [await client.healthy() for _ in range(3)] == [True, False, False]
 
 
-# -- what every request carries, and what every answer may --
+# -- all requests and responses --
 
 
 async def test_the_api_key_goes_along(client: RingbackClient, service: respx.MockRouter) -> None:

@@ -1,4 +1,4 @@
-"""Adopting and reporting: what is asked, and that a lost answer is asked for again."""
+"""Adopting and reporting: the requests, and their repetition after a lost response."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is repeated, how often, and how long is waited."""
+"""Which requests are repeated, how often, and after which pauses."""
 
 from typing import Any
 
@@ -119,7 +119,7 @@ async def test_waiting_polls_until_the_call_has_ended(
 
     assert call.final
     assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["60.0"] * 3
-    assert clock.monotonic() == 2  # an answer that comes at once is no reason to ask again at once
+    assert clock.monotonic() == 2  # an immediate response does not cause an immediate next poll
 
 
 async def test_waiting_gives_the_call_as_it_is_when_the_time_is_over(

@@ -1,4 +1,4 @@
-"""What a run of the conformance suite comes to: counted by group, and good only when nothing unexpected happened."""
+"""The verdict of a conformance run: counts by group, and good only without unexpected results."""
 
 from scripts.conformance_runs.suite import Check
 from scripts.conformance_runs.verdict import EXPECTED_FAILURES, judge_checks

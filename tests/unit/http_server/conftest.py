@@ -1,4 +1,4 @@
-"""One connection of the HTTP server with no socket: bytes are fed to its protocol, its transport keeps what it writes."""
+"""Connections of the HTTP server without sockets: tests feed bytes to the protocol, and the transport records the output."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -24,7 +24,7 @@ class ConnectionTime:
 
 
 class FakeTransport(asyncio.Transport):
-    """The far end: what it was sent and has read, and what waits because it does not read."""
+    """The peer: the bytes that it has read, and the bytes that it has not."""
 
     def __init__(self, address: str) -> None:
         super().__init__({"peername": (address, 40_000), "sockname": ("192.0.2.1", 8090)})
@@ -64,7 +64,7 @@ class FakeTransport(asyncio.Transport):
 
 @dataclass(slots=True)
 class App:
-    """Keeps the requests that it was asked, and answers each as soon as the test allows and its body is there."""
+    """Records the requests, and responds to each once the test allows it and the body is complete."""
 
     scopes: list[Scope] = field(default_factory=list[Scope])
     bodies: list[bytes] = field(default_factory=list[bytes])
@@ -96,7 +96,7 @@ class App:
 
 @dataclass(slots=True)
 class ConnectionHarness:
-    """A server of connections made by hand, whose time stands still until the test moves it."""
+    """A server with hand-made connections and a clock that only the test advances."""
 
     app: App
     limits: HttpLimits
@@ -128,7 +128,7 @@ class ConnectionHarness:
 
 
 async def run_loop_turns(count: int = 20) -> None:
-    """Let what is ready run."""
+    """Run all ready tasks."""
     for _ in range(count):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""How many connections there may be: in all, and of one peer."""
+"""The limits on connections, in all and for one peer."""
 
 import ipaddress
 from collections.abc import Callable
@@ -24,7 +24,7 @@ async def test_one_peer_has_its_share_and_others_have_theirs(make_bench: Callabl
     await run_loop_turns()
     assert other.statuses == [200]
     bench.lose_connection(held[0][0])
-    bench.lose_connection(bench.protocols[2])  # the refused one, which gives back no more than it had
+    bench.lose_connection(bench.protocols[2])  # the rejected one, which frees only its own place
     _, next_one = bench.connect("203.0.113.7")
     assert next_one.ended is None
 

@@ -1,4 +1,4 @@
-"""How long a connection may take over what it owes, and what never runs out: time is moved by hand."""
+"""The deadlines of a connection's phases, and the states without one. The test advances the clock."""
 
 from collections.abc import Callable
 
@@ -94,7 +94,7 @@ async def test_a_client_that_waits_for_100_continue_is_not_late(bench: Connectio
 
 
 async def test_the_rest_of_a_body_is_read_for_a_while_after_the_response(bench: ConnectionHarness, app: App) -> None:
-    """So that a client which writes everything before it reads gets its 413 or 401, and is served again."""
+    """A client that writes everything before it reads gets its 413 or 401, and its next request is served."""
     app.reads = False
     protocol, peer = bench.connect()
     for _ in range(2):
@@ -152,7 +152,7 @@ async def test_a_peer_that_does_not_read_its_response_is_disconnected(bench: Con
 
 
 async def test_a_closed_connection_whose_last_bytes_are_unread_is_aborted(bench: ConnectionHarness) -> None:
-    """A transport that is closed waits until what was written has gone, for ever."""
+    """A closed transport waits without limit until its output is sent."""
     protocol, peer = bench.connect()
     peer.reads = False
     protocol.data_received(b"NONSENSE\r\n\r\n")

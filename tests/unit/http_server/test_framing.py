@@ -1,4 +1,4 @@
-"""Where one request ends and the next begins: read in one way only, or refused."""
+"""The boundaries of requests: unambiguous, or rejected."""
 
 import pytest
 
@@ -93,7 +93,7 @@ async def test_trailers_are_not_headers(bench: ConnectionHarness, app: App) -> N
 async def test_an_offer_of_another_protocol_is_passed_over(
     bench: ConnectionHarness, app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As Java's HTTP client makes with its first request; uvicorn would answer nothing to the second."""
+    """As in the first request of Java's HTTP client; uvicorn would not respond to the second one."""
     protocol, peer = bench.connect()
     offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
     for _ in range(2):
@@ -135,7 +135,7 @@ async def test_a_client_that_waits_for_100_continue_gets_it_once(bench: Connecti
 async def test_a_body_that_was_held_back_and_is_not_wanted_ends_the_connection(
     bench: ConnectionHarness, app: App
 ) -> None:
-    """Nobody could say whether what comes next is the body or the next request."""
+    """The next bytes could be the body or the next request."""
     app.reads = False
     protocol, peer = bench.connect()
     protocol.data_received(POST + b"expect: 100-continue\r\ncontent-length: 5\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What a peer sends before anybody knows who it is: bounded in every direction, and refused in words."""
+"""The limits on what an unauthenticated peer sends, and the problem documents of rejections."""
 
 import json
 import tracemalloc
@@ -14,7 +14,7 @@ HEAD = b"GET / HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 LIMITS = HttpLimits()
 KEPT_BYTES_MAX = 1_000_000
-"""Of a peer that floods: the limits, a slice, a read and some objects together take a fifth of it."""
+"""The memory for a flooding peer. Limits, a slice, a read and some objects together take a fifth of it."""
 
 
 def problem(peer: FakeTransport) -> str:
@@ -28,7 +28,7 @@ def problem(peer: FakeTransport) -> str:
 
 
 def flood(protocol: BoundedHttpProtocol, start: bytes, piece: bytes, count: int = 1_000) -> int:
-    """Send without end, as fast as can be: how many bytes of it are kept at the most."""
+    """Send endlessly at full speed, and return the largest number of kept bytes."""
     tracemalloc.start()
     try:
         protocol.data_received(start)

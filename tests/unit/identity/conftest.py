@@ -1,4 +1,4 @@
-"""Access tokens of an issuer that is reached without a socket, at a time that the test decides."""
+"""Access tokens of an issuer without a socket, on the test's clock."""
 
 from collections.abc import AsyncGenerator
 

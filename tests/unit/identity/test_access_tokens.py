@@ -1,4 +1,4 @@
-"""Which access tokens are good, where, and for what."""
+"""Which access tokens are valid, at which resource, and with which scopes."""
 
 import base64
 import hmac
@@ -84,7 +84,7 @@ async def test_a_token_with_one_invalid_claim_is_rejected(
 
 
 def _signed(issuer: FakeTokenIssuer, header: dict[str, Any] | None, claims: dict[str, Any]) -> str:
-    """What joserfc would not sign, a header with `crit` that it does not know, is put in front by hand."""
+    """Builds a header with an unknown `crit` by hand, because joserfc does not sign it."""
     token = issuer.sign_token(**claims)
     return token if header is None else f"{_part({'kid': EC_KEY.kid, **header})}.{token.partition('.')[2]}"
 
@@ -213,7 +213,7 @@ async def test_a_token_with_a_lifetime_over_a_day_is_rejected(
 
 
 @pytest.mark.parametrize("end", [float("nan"), float("inf")])
-async def test_an_endless_or_missing_exp_is_rejected(
+async def test_an_infinite_or_nan_exp_is_rejected(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, end: float
 ) -> None:
     await token_error(tokens, issuer.sign_token(aud=MCP, exp=end))

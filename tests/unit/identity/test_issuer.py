@@ -1,4 +1,4 @@
-"""The issuer's keys: when they are fetched, how often, how long they last, and what is never taken for one."""
+"""The issuer's keys: when and how often they are fetched, how long they are valid, and which are ignored."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The receiver over ASGI: what it answers, what it hands over, and how often."""
+"""The receiver as an ASGI application: its responses and its calls of handlers."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ def make_client(app: ReceiverApp) -> httpx.AsyncClient:
 
 
 class RecordingHandler:
-    """A handler that keeps what it is handed, and fails as often as it is told to."""
+    """A handler that records its arguments and fails a given number of times."""
 
     def __init__(self, *, failures: int = 0) -> None:
         self.failures = failures

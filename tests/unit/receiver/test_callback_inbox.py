@@ -1,4 +1,4 @@
-"""Callbacks find whoever waits for them, whichever of the two comes first."""
+"""A callback reaches its waiter, whichever of the two comes first."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What bodies say, and what is wrong with those that say nothing."""
+"""Parsing of bodies, and the errors for invalid ones."""
 
 import json
 from datetime import UTC, datetime

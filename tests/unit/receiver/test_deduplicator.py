@@ -1,4 +1,4 @@
-"""Work is done once for each message, within the bounds of what is remembered."""
+"""Work runs once for each remembered message."""
 
 import asyncio
 
