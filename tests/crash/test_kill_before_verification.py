@@ -16,7 +16,7 @@ from tests.support.processes import post_unless_killed, running_process
 async def test_a_webhook_that_waits_for_its_proof_is_proven_by_the_next_process(tmp_path: Path) -> None:
     async with serving_callbacks() as phone:
         spec = {"folder": str(tmp_path), "upstream": "http://127.0.0.1:9/mcp", "verify": "always"}
-        async with running_process(**spec, unit="Registrations.register_webhook.<locals>", after=True) as doomed:
+        async with running_process(**spec, unit="WebhookRegistrations.register_webhook.<locals>", after=True) as doomed:
             assert await post_unless_killed(doomed.url, "/v1/webhooks", {"url": phone.url, "secret": SECRET}) is None
             assert await doomed.wait_until_dead() == -9
 

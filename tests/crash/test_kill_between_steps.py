@@ -16,7 +16,7 @@ from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
 from tests.support.upstreams import ControlledUpstream, serving
 
 START = "Calls.start_call.<locals>"
-REGISTER = "Registrations.register_webhook.<locals>"
+REGISTER = "WebhookRegistrations.register_webhook.<locals>"
 LEASE = "Runner._lease_queued_calls"
 DISPATCH = "LeasedCall._write_dispatched"
 FINISH = "CompletionBatcher._record_completions"
