@@ -27,16 +27,17 @@ Three rules carry everything:
     api/          the REST API: routes, problem documents, OpenAPI
     mcp_server/   the MCP endpoints, in both eras
     identity/     API keys and OAuth access tokens
-    storage/      rows and SQL: the SQLite store
-    schemas/      the JSON forms that REST and MCP share
     runner/       leases calls and drives each to its end
-    upstreams/    the configured MCP servers: connections, sessions, catalogs, subscriptions
     janitor       removes what has expired; recovers what was abandoned
     resealing     encrypts stored secrets anew with the newest key
     supervisor    restarts workers that fail
+    schemas/      the JSON forms that REST, MCP and the extension share
+    upstreams/    the configured MCP servers: connections, sessions, catalogs, subscriptions
+    storage/      the column codec, and rows and SQL of the SQLite store
     services/     the use cases: calls, webhooks, events, deliveries, replays
     notifier/     records events, fans them out and delivers them
     telemetry     logging
+    post_commit   hands new rows to the workers of this process once their transaction is committed
     admission     lets requests that start calls go before background work
     waits         waiting for the first of several events
     domain/       values, rules, and the ports that storage implements
@@ -45,8 +46,8 @@ Three rules carry everything:
 Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
 
     __main__  >  main  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings  >  http_server
-      >  api | mcp_server | identity | storage | runner | janitor | resealing | supervisor  >  upstreams
-      >  schemas  >  services  >  notifier  >  telemetry  >  admission | waits  >  domain  >  signing
+      >  api | mcp_server | identity | runner | janitor | resealing | supervisor  >  schemas | upstreams | storage
+      >  services  >  notifier  >  telemetry  >  admission | post_commit | waits  >  domain  >  signing
 """
 
 __version__ = "0.1.0"
