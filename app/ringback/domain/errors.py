@@ -185,7 +185,7 @@ class StoreUnavailable(Unavailable):
     slug = "store-unavailable"
 
     def __init__(self, detail: str, *, needs_operator: bool = False, **extra: Any) -> None:
-        """`needs_operator`: it stays so until somebody acts (damage, lost keys), so starting the service again cannot help."""
+        """`needs_operator`: an operator must act (damage, lost keys); a restart does not help."""
         super().__init__(detail, **extra)
         self.needs_operator = needs_operator
 

@@ -51,7 +51,7 @@ class IdGenerator:
         return KeyId(self._new_id("key"))
 
     def new_lease_token(self) -> str:
-        """A fencing token: whoever writes must still hold it."""
+        """A fencing token: a write succeeds only while the row has it."""
         return self._new_id("lease")
 
     def random_bytes(self, size: int) -> bytes:

@@ -7,14 +7,14 @@ from typing import Any, Final
 import orjson
 
 POINTER_LENGTH_MAX: Final = 256
-"""A pointer that is told repeats names that somebody else chose."""
+"""A pointer contains names that a client or upstream chose."""
 
 
 def dumps(value: Any) -> bytes:
     """Compact UTF-8 JSON in the order given.
 
     Raises TypeError for what JSON text can hold and we do not write: more than 254 levels, integers beyond 64 bits, and
-    lone surrogates. Whoever takes a value from outside refuses these before anything is stored.
+    lone surrogates. The code that accepts values from outside rejects these before it stores anything.
     """
     return orjson.dumps(value)
 

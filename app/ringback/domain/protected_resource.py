@@ -58,7 +58,7 @@ class ProtectedResource:
     def metadata_document(self, suffix: str) -> dict[str, Any] | None:
         """The metadata at this suffix of the well-known path; None when no resource is called so.
 
-        Whether an upstream exists is not told: the document is the same for every name that could be one.
+        The document does not reveal whether an upstream exists: it is the same for every valid name.
         """
         resource = suffix.removeprefix(urlsplit(self.public_url).path)
         if resource_for_path(resource) != resource:

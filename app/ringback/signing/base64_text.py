@@ -1,13 +1,13 @@
-"""Standard base64 as people paste it: with or without its padding, and otherwise exact."""
+"""Standard base64, with or without padding, and otherwise strict."""
 
 import base64
 
 
 def decode_base64(text: str) -> bytes:
-    """The bytes behind `text`; raises ValueError for every character that is not base64's.
+    """Decode the text. Raises ValueError for any character outside the standard alphabet.
 
-    Python's default skips such characters silently. With a url-safe or wrapped text, two libraries would then derive two
-    different keys from one secret, and signatures would fail without a reason.
+    Python ignores such characters by default. From a URL-safe or wrapped text, two libraries would then derive different keys,
+    and signatures would fail without a visible reason.
     """
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 

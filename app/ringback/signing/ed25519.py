@@ -1,6 +1,6 @@
 """Standard Webhooks v1a: Ed25519 over the same content as v1, for receivers that must not hold a secret.
 
-    whsk_ + base64(seed 32 bytes + public key 32 bytes)    signs; the seed alone is taken, too
+    whsk_ + base64(seed 32 bytes + public key 32 bytes)    signs; the seed alone is accepted as well
     whpk_ + base64(public key 32 bytes)                    verifies
 
 The specification (standardwebhooks.com) names prefixes and signature; the layout of the private key is its reference server's.
@@ -16,7 +16,7 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from ringback.signing import base64_text as base64text
+from ringback.signing import base64_text
 from ringback.signing.secrets import InvalidSecret
 
 PRIVATE_KEY_PREFIX: Final = "whsk_"
@@ -28,21 +28,21 @@ _KEY_TEXT_LENGTH_MAX: Final = len(PRIVATE_KEY_PREFIX) + 88  # 64 bytes in padded
 
 
 class InvalidSigningKey(ValueError):
-    """A text that is no private key; the message says what one looks like and never shows the text."""
+    """The text is not a private key. The message describes the form and never contains the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A private key, and what may be told of it."""
+    """A private key with its public forms."""
 
     _private_key: Ed25519PrivateKey = field(repr=False)
     public_key: str
-    """`whpk_…`, for receivers that are configured by hand."""
+    """`whpk_…`, for receivers configured by hand."""
     jwk: Mapping[str, str]
-    """As it is published; `kid` is the key's thumbprint (RFC 7638), so the same key has the same name on every node."""
+    """The published JSON Web Key. `kid` is the key's thumbprint (RFC 7638), so a key has the same id on every node."""
 
     def sign_content(self, content: bytes) -> str:
-        return f"{SIGNATURE_VERSION},{base64text.encode_base64(self._private_key.sign(content))}"
+        return f"{SIGNATURE_VERSION},{base64_text.encode_base64(self._private_key.sign(content))}"
 
 
 def parse_signing_key(text: str) -> SigningKey:
@@ -51,7 +51,7 @@ def parse_signing_key(text: str) -> SigningKey:
     if not text.startswith(PRIVATE_KEY_PREFIX) or len(text) > _KEY_TEXT_LENGTH_MAX:
         raise InvalidSigningKey(refusal)
     try:
-        key = base64text.decode_base64(text.removeprefix(PRIVATE_KEY_PREFIX))
+        key = base64_text.decode_base64(text.removeprefix(PRIVATE_KEY_PREFIX))
     except ValueError:
         raise InvalidSigningKey(refusal) from None
     if len(key) not in {SEED_BYTES, SEED_BYTES + _PUBLIC_BYTES}:
@@ -60,19 +60,19 @@ def parse_signing_key(text: str) -> SigningKey:
     public = private.public_key().public_bytes_raw()
     if key[SEED_BYTES:] not in {b"", public}:
         raise InvalidSigningKey("The two halves of this signing key do not belong together.")
-    return SigningKey(private, PUBLIC_KEY_PREFIX + base64text.encode_base64(public), _build_jwk(public))
+    return SigningKey(private, PUBLIC_KEY_PREFIX + base64_text.encode_base64(public), _build_jwk(public))
 
 
 def generate_signing_key(seed: bytes) -> str:
     """A `whsk_…` key from `SEED_BYTES` random bytes."""
     public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-    return PRIVATE_KEY_PREFIX + base64text.encode_base64(seed + public)
+    return PRIVATE_KEY_PREFIX + base64_text.encode_base64(seed + public)
 
 
 def parse_public_key(text: str) -> Ed25519PublicKey:
     """The key behind `whpk_…`; raises `InvalidSecret`."""
     try:
-        key = base64text.decode_base64(text.removeprefix(PUBLIC_KEY_PREFIX))
+        key = base64_text.decode_base64(text.removeprefix(PUBLIC_KEY_PREFIX))
         return Ed25519PublicKey.from_public_bytes(key)
     except ValueError:
         raise InvalidSecret(f"A public key is {PUBLIC_KEY_PREFIX} and base64 of {_PUBLIC_BYTES} bytes.") from None
@@ -84,11 +84,11 @@ def is_valid_signature(public_key: Ed25519PublicKey, signature: str, content: by
     if version != SIGNATURE_VERSION:
         return False
     try:
-        raw = base64text.decode_base64(encoded)
+        raw = base64_text.decode_base64(encoded)
         public_key.verify(raw, content)
     except (ValueError, InvalidSignature):
         return False
-    return base64text.encode_base64(raw) == encoded
+    return base64_text.encode_base64(raw) == encoded
 
 
 def _build_jwk(public: bytes) -> Mapping[str, str]:

@@ -1,17 +1,17 @@
-"""Resume tokens: signed, expiring texts that name one call and a place in its owner's event log.
+"""Resume tokens: signed, expiring texts that name one call and a position in its owner's event log.
 
-A token narrows what its holder asks for; it never says who the holder is. So nothing reads one without saying who asks,
-and a token of somebody else, of another service or of another purpose is no token here.
+A token does not authenticate its holder: the reader passes the authenticated principal. A token of another principal, another
+service or another purpose is invalid.
 
     base64url(JSON {call, version, seq, mark?, expires}) "." base64url(HMAC-SHA-512)
                                                        key = HMAC-SHA-512(configured key, purpose + [audience, principal])
 
-The principal and the audience are not in the token. They are in the salt that the signing key is derived from: a token read
-for another principal does not verify, and whoever finds one in a log learns no name from it.
+The token contains neither principal nor audience. Both are in the salt of the signing key: a token does not verify for another
+principal, and a token in a log reveals no name.
 
-itsdangerous signs and rotates. Its `URLSafeTimedSerializer` is not used as it comes, for two reasons. It dates tokens with a
-clock of its own and leaves the age to the reader, while these carry their expiry (which is that of the result they lead to).
-And it inflates compressed payloads without a bound. The plain `Serializer` below it has neither clock nor zlib.
+itsdangerous signs and rotates keys. Its `URLSafeTimedSerializer` does not fit for two reasons. It stores the time of issue from
+a clock of its own, while these tokens contain their expiry, which is that of the call's result. It also decompresses payloads
+without a bound. The plain `Serializer` has neither clock nor compression.
 """
 
 import hashlib
@@ -29,56 +29,56 @@ from itsdangerous.encoding import base64_decode, base64_encode
 from itsdangerous.signer import SigningAlgorithm
 
 TOKEN_LENGTH_MAX: Final = 1024
-"""Judged before anything else is; ours have about 200 characters."""
+"""Checked first. Tokens of this service have about 200 characters."""
 
 KEY_BYTES_MIN: Final = 32
-"""256 bits: a key is random, and shorter ones are usually words."""
+"""256 bits. Shorter keys are usually words instead of random bytes."""
 
 SIGNER_CACHE_MAX: Final = 1024
-"""Principals that are being rung at about the same time; making a signer and its key anew costs more than a token."""
+"""Principals with callbacks at about the same time. A new signer with its key costs more than a token."""
 
 _PURPOSE: Final = "ringback.resume-token.1"
 _PAYLOAD_FIELDS: Final = {"call": str, "version": int, "seq": int, "expires": int}
 _SIGNATURE_PATTERN: Final = re.compile(r"\.[A-Za-z0-9_-]{85}[AQgw]")
 _TOKEN_PATTERN: Final = re.compile(rf"[A-Za-z0-9_-]+{_SIGNATURE_PATTERN.pattern}")
-"""Payload and signature. 64 bytes end in a character of which only two bits count; asking that the rest be zero leaves each
-token one spelling, where itsdangerous would also accept others."""
+"""Payload and signature. The last character of 64 bytes has two significant bits. The pattern requires the other bits to be
+zero, so each token has one spelling; itsdangerous accepts several."""
 
 
 def redact_tokens(text: str) -> str:
-    """The text with every token in it made worthless: what somebody echoes must not be kept where it can be read."""
+    """The text without the signatures of its tokens, for stored excerpts of responses that echo a callback."""
     return _SIGNATURE_PATTERN.sub(".[hidden]", text)
 
 
 class InvalidResumeToken(Exception):
-    """Not a token of ours for this principal: forged, damaged, foreign or malformed, all alike."""
+    """The token is forged, damaged, malformed, or of another principal or service; callers cannot distinguish these."""
 
 
 class ExpiredResumeToken(Exception):
-    """A genuine token of this principal, whose time has passed."""
+    """A valid token of this principal that has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeClaims:
-    """What a token says, once it has been proven."""
+    """The content of a verified token."""
 
     call_id: str
     principal: str
     token_version: int
-    """To be compared with the call's: a lower one was revoked."""
+    """Lower than the call's version: the token is revoked."""
     cursor_seq: int
-    """The place in the principal's event log up to which its holder has been told."""
+    """The position in the principal's event log up to which the holder has received events."""
     cursor_mark: str | None = None
-    """Which event stands at that place, so that another log is recognised; None where the call itself says which log it is."""
+    """Identifies the event at that position, which detects another log. None where the call identifies the log."""
     expires_at: int
-    """Seconds since the epoch; from this second on the token is worth nothing."""
+    """Seconds since the epoch. The token is invalid from this second on."""
 
 
 class ResumeTokenCodec:
-    """Issues and reads the tokens of one service.
+    """Encodes and decodes the tokens of one service.
 
-    `keys` are ordered oldest first, as itsdangerous has it: the last one signs, all of them verify. `audience` names the
-    service, so that two that share a key do not accept each other's tokens.
+    `keys` are ordered oldest first, as in itsdangerous: the last key signs, all keys verify. `audience` names the service:
+    services that share a key do not accept each other's tokens.
     """
 
     def __init__(self, keys: Sequence[bytes | str], *, audience: str) -> None:
@@ -105,7 +105,7 @@ class ResumeTokenCodec:
         return self._get_signer(claims.principal).sign(_JsonPayloadSerializer().dumps(payload)).decode()
 
     def decode_token(self, token: str, *, principal: str, now: datetime) -> ResumeClaims:
-        """The claims of a token that this principal may use now; raises `BadToken`, or `ExpiredToken` if it once could."""
+        """The claims of a token. Raises `InvalidResumeToken` or `ExpiredResumeToken`."""
         if len(token) > TOKEN_LENGTH_MAX or not _TOKEN_PATTERN.fullmatch(token):
             raise InvalidResumeToken
         try:
@@ -118,7 +118,7 @@ class ResumeTokenCodec:
         return claims
 
     def _get_signer(self, principal: str) -> Signer:
-        """Made once for each principal: every callback carries a token."""
+        """One cached signer for each principal, because every callback contains a token."""
         if len(self._signers) >= SIGNER_CACHE_MAX:
             self._signers.clear()
         if principal not in self._signers:
@@ -143,7 +143,7 @@ def _parse_claims(payload: dict[str, Any], principal: str) -> ResumeClaims:
 
 
 class _CachedKeySigner(Signer):
-    """Derives the key of each secret once; itsdangerous' own derives it for every token, which is half of the work."""
+    """Derives the key of each secret once. itsdangerous derives it for every token, which is half of the work."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -156,14 +156,14 @@ class _CachedKeySigner(Signer):
 
 
 class _HmacSha512(SigningAlgorithm):
-    """HMAC-SHA-512 in one call of OpenSSL; itsdangerous' own does the same in three steps of Python."""
+    """HMAC-SHA-512 in one call of OpenSSL; itsdangerous needs three steps of Python."""
 
     def get_signature(self, key: bytes, value: bytes) -> bytes:
         return hmac.digest(key, value, "sha512")
 
 
 class _JsonPayloadSerializer:
-    """A JSON object in base64url, which is what itsdangerous' URL-safe serializers write, without their compression."""
+    """A JSON object in base64url, as itsdangerous' URL-safe serializers write it, without their compression."""
 
     def dumps(self, payload: dict[str, Any], /) -> str:
         return base64_encode(orjson.dumps(payload)).decode()

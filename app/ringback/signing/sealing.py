@@ -4,11 +4,11 @@
     └──────────── header ───────────────────────────┘
                      └─ authenticated together with the place
 
-The place names table, row and column. It is not stored: it is asked for again when unsealing, so a ciphertext that was
-moved to another row cannot be opened there. The key id says which key of the ring opens it, so keys can be replaced while
-old rows live on: add a new one in front, drop the old one when nothing is sealed with it any more.
+The place names table, row and column. It is not stored: the caller passes it again to unseal, so a ciphertext that was moved
+to another row cannot be decrypted there. The key id selects the key of the ring, so keys can be replaced while old rows
+exist: add a new key in front, and remove the old key when no value is sealed with it.
 
-Nonces are random, so one key seals at most 2**32 times (NIST SP 800-38D §8.3); a ring grows a new key long before that.
+Nonces are random, so one key seals at most 2**32 values (NIST SP 800-38D §8.3). Replace the key before.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ringback.signing import base64_text as base64text
+from ringback.signing import base64_text
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
-"""The size that GCM is defined for (NIST SP 800-38D §5.2.1.1)."""
+"""The recommended size for GCM (NIST SP 800-38D §5.2.1.1)."""
 
 _VERSION: Final = 1
 _KEY_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -32,16 +32,16 @@ _FINGERPRINT_DIGITS: Final = 8
 
 
 class UnsealError(Exception):
-    """A ciphertext that is damaged, was sealed for another place, or with a key that is not in the ring."""
+    """The ciphertext is damaged, or was sealed for another place or with a key that is not in the ring."""
 
 
 class InvalidKeyRing(ValueError):
-    """Keys that cannot be used; the message says which entry is wrong and never shows a key."""
+    """The keys cannot be used. The message names the invalid entry and never contains a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRing:
-    """Keys by id, and the id of the one that seals."""
+    """Keys by id, and the id of the key that seals."""
 
     keys: Mapping[str, bytes] = field(repr=False)
     current_id: str
@@ -59,8 +59,8 @@ class AesGcmSealer:
             _check_key(key_id, key)
         if current not in keys:
             raise InvalidKeyRing("The current key is not in the key ring.")
-        self._ciphers = {_sealed_value_header(key_id): AESGCM(key) for key_id, key in keys.items()}
-        self._current = _sealed_value_header(current)
+        self._ciphers = {sealed_value_header(key_id): AESGCM(key) for key_id, key in keys.items()}
+        self._current = sealed_value_header(current)
         self._random_bytes = random_bytes
 
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes:
@@ -86,8 +86,8 @@ class AesGcmSealer:
 
 
 def format_key_ring(ring: KeyRing) -> str:
-    """What `parse_key_ring` reads."""
-    return ",".join(f"{key_id}:{base64text.encode_base64(ring.keys[key_id])}" for key_id in ring.key_ids_newest_first)
+    """The text form that `parse_key_ring` reads."""
+    return ",".join(f"{key_id}:{base64_text.encode_base64(ring.keys[key_id])}" for key_id in ring.key_ids_newest_first)
 
 
 def parse_key_ring(text: str) -> KeyRing:
@@ -104,11 +104,11 @@ def parse_key_ring(text: str) -> KeyRing:
 def generate_key_ring_entry(random_bytes: bytes) -> str:
     """A key ring's entry, `id:base64`, from `KEY_BYTES` random bytes.
 
-    The id is a fingerprint: the same key has the same id on every node. 32 bits of a hash betray nothing of a random key.
+    The id is a fingerprint, so a key has the same id on every node. 32 bits of a hash reveal nothing about a random key.
     """
     key_id = hashlib.sha256(random_bytes).hexdigest()[:_FINGERPRINT_DIGITS]
     _check_key(key_id, random_bytes)
-    return f"{key_id}:{base64text.encode_base64(random_bytes)}"
+    return f"{key_id}:{base64_text.encode_base64(random_bytes)}"
 
 
 def _parse_key_ring_entry(entry: str, number: int) -> tuple[str, bytes]:
@@ -116,7 +116,7 @@ def _parse_key_ring_entry(entry: str, number: int) -> tuple[str, bytes]:
     if not separator:
         raise InvalidKeyRing(f"Entry {number} of the key ring is not of the form id:base64.")
     try:
-        key = base64text.decode_base64(encoded)
+        key = base64_text.decode_base64(encoded)
         _check_key(key_id, key)
     except ValueError as error:
         reason = error if isinstance(error, InvalidKeyRing) else "its key is not standard base64"
@@ -132,11 +132,7 @@ def _check_key(key_id: str, key: bytes) -> None:
 
 
 def sealed_value_header(key_id: str) -> bytes:
-    """How every value begins that this key sealed."""
-    return _sealed_value_header(key_id)
-
-
-def _sealed_value_header(key_id: str) -> bytes:
+    """The first bytes of every value that this key sealed."""
     return bytes((_VERSION, len(key_id))) + key_id.encode()
 
 

@@ -1,7 +1,7 @@
-"""The two secrets that people hold: a webhook's `whsec_…` and an API key, `rbk_…`.
+"""Webhook secrets (`whsec_…`) and API keys (`rbk_…`).
 
-A webhook secret signs, so it is kept (sealed) and its text is Standard Webhooks' own. An API key only has to be recognised,
-so nothing but its hash is kept. Random bytes are handed in; no error repeats what it was given.
+A webhook secret signs, so it is stored (sealed), in the text form of Standard Webhooks. An API key is only compared, so only
+its hash is stored. Random bytes are parameters, and no error text contains a secret.
 """
 
 import hashlib
@@ -9,18 +9,18 @@ import string
 import zlib
 from typing import Final
 
-from ringback.signing import base64_text as base64text
+from ringback.signing import base64_text
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how such a secret begins, not a secret
 SECRET_BYTES_MIN: Final = 24
 SECRET_BYTES_MAX: Final = 64
 """Both bounds are Standard Webhooks' and MCP Events' (mcp-events §6)."""
 SECRET_BYTES: Final = 32
-"""Of a secret that we make: the output length of SHA-256, beyond which HMAC gains nothing (RFC 2104 §3)."""
+"""The size of a generated secret: the output length of SHA-256. Longer keys add nothing to HMAC (RFC 2104 §3)."""
 
 API_KEY_PREFIX: Final = "rbk_"
 API_KEY_RANDOM_BYTES: Final = 24
-"""192 bits: more than the 160 from which a plain hash is as good as a slow one."""
+"""192 bits. From 160 random bits on, a plain hash protects as well as a slow one."""
 
 _SECRET_TEXT_LENGTH_MAX: Final = len(SECRET_PREFIX) + 88  # 64 bytes in padded base64
 _BASE62: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -30,7 +30,7 @@ _API_KEY_LENGTH: Final = len(API_KEY_PREFIX) + _API_KEY_DIGITS + _CHECKSUM_DIGIT
 
 
 class InvalidSecret(ValueError):
-    """A text that is no webhook secret; the message says what one looks like and never shows the text."""
+    """The text is not a webhook secret. The message describes the form and never contains the text."""
 
 
 def parse_secret(text: str) -> bytes:
@@ -40,7 +40,7 @@ def parse_secret(text: str) -> bytes:
     if len(text) > _SECRET_TEXT_LENGTH_MAX:
         raise InvalidSecret("This webhook secret is too long: it must be base64 of 24 to 64 bytes.")
     try:
-        key = base64text.decode_base64(text.removeprefix(SECRET_PREFIX))
+        key = base64_text.decode_base64(text.removeprefix(SECRET_PREFIX))
     except ValueError:
         raise InvalidSecret(
             f"What follows {SECRET_PREFIX} is not standard base64 (letters, digits, + and /, without spaces)."
@@ -54,14 +54,13 @@ def generate_secret(random_bytes: bytes) -> str:
     """A `whsec_…` secret from `SECRET_BYTES` random bytes."""
     if len(random_bytes) != SECRET_BYTES:
         raise ValueError(f"A new webhook secret takes {SECRET_BYTES} random bytes.")
-    return SECRET_PREFIX + base64text.encode_base64(random_bytes)
+    return SECRET_PREFIX + base64_text.encode_base64(random_bytes)
 
 
 def generate_api_key(random_bytes: bytes) -> str:
     """An API key from `API_KEY_RANDOM_BYTES` random bytes: `rbk_`, 33 characters and a checksum of 6, all base62.
 
-    One word without punctuation, so that a double click selects it whole; the checksum lets a scanner recognise a leaked
-    key without asking us.
+    It has no punctuation, so a double click selects all of it. With the checksum, a scanner recognises a leaked key offline.
     """
     if len(random_bytes) != API_KEY_RANDOM_BYTES:
         raise ValueError(f"A new API key takes {API_KEY_RANDOM_BYTES} random bytes.")
@@ -70,7 +69,7 @@ def generate_api_key(random_bytes: bytes) -> str:
 
 
 def is_well_formed_api_key(text: str) -> bool:
-    """Whether `text` could be a key of ours; what could not be is never looked up."""
+    """Whether the text has the form of an API key. Other texts are never looked up."""
     if len(text) != _API_KEY_LENGTH or not text.startswith(API_KEY_PREFIX):
         return False
     body, checksum = text[:-_CHECKSUM_DIGITS], text[-_CHECKSUM_DIGITS:]
@@ -80,8 +79,8 @@ def is_well_formed_api_key(text: str) -> bool:
 def hash_api_key(text: str) -> str:
     """SHA-256 in hex, the only form in which a key is stored.
 
-    Slow, salted hashes protect what people choose; the 192 random bits of a key cannot be searched, and a plain hash can
-    be looked up by index.
+    Slow, salted hashes protect texts that people choose. The 192 random bits of a key cannot be guessed, and an index finds a
+    plain hash.
     """
     return hashlib.sha256(text.encode()).hexdigest()
 

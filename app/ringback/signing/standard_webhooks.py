@@ -1,11 +1,11 @@
 """Standard Webhooks: v1, HMAC-SHA256 over `id.timestamp.body`, and v1a, Ed25519 over the same.
 
 Specification: Standard Webhooks 1.0 (standardwebhooks.com), and mcp-events §8 which builds on it. During a rotation every
-living secret signs, and the header holds their signatures side by side; one match is enough. Versions still to come are
-skipped, as the specification asks.
+valid secret signs, and the header contains all signatures; one match is enough. Unknown versions are ignored, as the
+specification requires.
 
-The published package `standardwebhooks` reads the clock itself and lets some malformed headers escape as other exceptions;
-here `now` is handed in, and whatever is wrong with a message is a `VerificationError`.
+The published package `standardwebhooks` reads the clock itself, and some malformed headers raise other exceptions. Here `now`
+is a parameter, and every invalid message raises `VerificationError`.
 """
 
 import hashlib
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ringback.signing import base64_text as base64text
-from ringback.signing import ed25519
+from ringback.signing import base64_text, ed25519
 from ringback.signing import secrets as webhook_secrets
 from ringback.signing.ed25519 import SigningKey
 
@@ -26,29 +25,29 @@ TIMESTAMP_HEADER: Final = "webhook-timestamp"
 SIGNATURE_HEADER: Final = "webhook-signature"
 
 TOLERANCE_SECONDS: Final = 300
-"""How far a timestamp may lie from now, either way: five minutes, as in every reference library of the specification."""
+"""The maximum difference between timestamp and now: five minutes, as in the reference libraries of the specification."""
 
 SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
-"""About 85 signatures; a rotation needs two. Every HTTP server in use accepts a header of this size."""
+"""About 85 signatures; a rotation needs two. Common HTTP servers accept a header of this size."""
 
 _SIGNATURE_VERSION: Final = "v1"
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
-"""Visible ASCII without the full stop, which separates the signed parts: with one in the id, two messages could sign alike."""
+"""Visible ASCII without the full stop, which separates the signed parts: with it, two messages could have one signature."""
 _TIMESTAMP_PATTERN: Final = re.compile(r"[0-9]{1,12}")
 
 
 class VerificationError(Exception):
-    """The message is not proven to be genuine and fresh; the text says why and is fit to be sent back."""
+    """The message is not authentic, or too old. The text gives the reason and may be sent to the sender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedMessage:
-    """What the signature vouches for, beside the body."""
+    """The signed facts of a message, beside its body."""
 
     message_id: str
-    """The same in every attempt of one message: what duplicates are recognised by."""
+    """Equal in every attempt of one message; identifies duplicates."""
     timestamp: int
-    """Of this attempt, in seconds since the epoch."""
+    """The time of this attempt, in seconds since the epoch."""
 
 
 def sign_message(
@@ -56,7 +55,7 @@ def sign_message(
 ) -> str:
     """The value of `webhook-signature`: one `v1,…` for each secret and then one `v1a,…` for each key, in their order.
 
-    Raises ValueError for an id that cannot be signed safely, and `InvalidSecret` for a secret that is none.
+    Raises ValueError for an id that cannot be signed safely, and `InvalidSecret` for an invalid secret.
     """
     if not secrets:
         raise ValueError("A message is signed with at least one secret.")
@@ -85,10 +84,10 @@ def verify(
     now: datetime,
     tolerance_seconds: float = TOLERANCE_SECONDS,
 ) -> VerifiedMessage:
-    """What was signed, if one of `secrets` signed exactly this not long ago; raises `VerificationError` otherwise.
+    """Verify that one of `secrets` signed exactly this message recently. Raises `VerificationError`.
 
     A secret is a `whsec_…` that is shared with the sender, or a `whpk_…`, the public key of one that signs with Ed25519.
-    `body` is the raw body as it came, and names of headers may come in any case.
+    `body` is the unchanged raw body. Header names match in any case.
     """
     by_name = {name.lower(): value for name, value in headers.items()}
     message_id = _get_matching_header(by_name, ID_HEADER, _MESSAGE_ID_PATTERN)
@@ -97,12 +96,12 @@ def verify(
     _check_age(now.timestamp() - int(timestamp), tolerance_seconds)
     content = _signed_content(message_id, timestamp, body)
     if not any(_is_valid_signature(secret, signature, content) for secret in secrets for signature in signatures):
-        raise VerificationError("No signature matches: the secret is another one, or the message was changed.")
+        raise VerificationError("No signature matches: the secret differs, or the message was changed.")
     return VerifiedMessage(message_id=message_id, timestamp=int(timestamp))
 
 
 def check_secret(text: str) -> None:
-    """Raise `InvalidSecret` unless messages can be verified with it: a `whsec_…` secret, or a `whpk_…` public key."""
+    """Raise `InvalidSecret` unless the text is a `whsec_…` secret or a `whpk_…` public key."""
     if text.startswith(ed25519.PUBLIC_KEY_PREFIX):
         ed25519.parse_public_key(text)
     else:
@@ -121,7 +120,7 @@ def _signed_content(message_id: str, timestamp: str, body: bytes) -> bytes:
 
 def _compute_signature(secret: str, content: bytes) -> str:
     digest = hmac.digest(webhook_secrets.parse_secret(secret), content, hashlib.sha256)
-    return f"{_SIGNATURE_VERSION},{base64text.encode_base64(digest)}"
+    return f"{_SIGNATURE_VERSION},{base64_text.encode_base64(digest)}"
 
 
 def _get_required_header(headers: Mapping[str, str], name: str) -> str:
@@ -139,7 +138,7 @@ def _get_matching_header(headers: Mapping[str, str], name: str, pattern: re.Patt
 
 
 def _parse_signatures(headers: Mapping[str, str]) -> list[str]:
-    """The signatures of the header, as they are written there: base64 has one spelling, and no other is accepted."""
+    """The signatures of the header as text. Only the canonical base64 spelling is accepted."""
     text = _get_required_header(headers, SIGNATURE_HEADER)
     if len(text) > SIGNATURE_HEADER_LENGTH_MAX or not text.isascii():
         raise VerificationError(f"The header {SIGNATURE_HEADER} is malformed.")
