@@ -211,9 +211,9 @@ def with_unreadable_secrets(webhook: Webhook) -> Webhook:
 def describe_webhook(webhook: Webhook) -> str:
     """A sentence that says which events the webhook receives, for its owner."""
     if webhook.state is WebhookState.DISABLED:
-        return "Nothing rings: the webhook is disabled."
+        return "Receives nothing: the webhook is disabled."
     if webhook.state is WebhookState.PENDING_VERIFICATION:
-        return "Nothing rings before the URL has answered its challenge; what happens until then is held and sent after it."
+        return "Receives nothing until the URL has answered its challenge. Deliveries are held until then."
     call_events = webhook.events - {EventName.UPSTREAM_CHANGED}
     sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
     if call_events:
@@ -224,20 +224,20 @@ def describe_webhook(webhook: Webhook) -> str:
 def _describe_call_events(webhook: Webhook, names: str) -> str:
     if webhook.call_id is not None:
         return (
-            f"Rings for {names} of the call {webhook.call_id}, from its beginning{_describe_inline_exception(webhook)}."
+            f"Receives {names} of the call {webhook.call_id}, from its beginning{_describe_inline_exception(webhook)}."
         )
-    return f"Rings for {names} of {_describe_filters(webhook)}, from now on{_describe_inline_exception(webhook)}."
+    return f"Receives {names} of {_describe_filters(webhook)}, from now on{_describe_inline_exception(webhook)}."
 
 
 def _describe_inline_exception(webhook: Webhook) -> str:
     if webhook.when is DeliveryCondition.ALWAYS or EventName.CALL_FINISHED not in webhook.events:
         return ""
-    return "; not for an end that was told to the client that waited for it"
+    return ", but not for a call whose end its client received while it waited"
 
 
 def _describe_upstream_events(webhook: Webhook) -> str:
     what = "its tools, resources or prompts change" if webhook.resource_uri is None else "the resource you name changes"
-    return f"Rings for upstream.changed when upstream '{webhook.upstream}' tells that {what}, from now on."
+    return f"Receives upstream.changed when upstream '{webhook.upstream}' reports that {what}, from now on."
 
 
 def _describe_filters(webhook: Webhook) -> str:

@@ -138,7 +138,7 @@ REGISTER_WEBHOOK: Final[dict[str, Any]] = {
 }
 REGISTERED_WEBHOOK: Final[dict[str, Any]] = {
     **WEBHOOK,
-    "hears": "Rings for call.finished, call.input_required of your calls with client_session_id 'session-7', from now on.",
+    "hears": "Receives call.finished, call.input_required of your calls with client_session_id 'session-7', from now on.",
     "secret": SECRET,
 }
 

@@ -28,12 +28,12 @@ async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(ali
     ).json()
 
     assert lists["hears"] == (
-        "Rings for upstream.changed when upstream 'git' tells that its tools, resources or prompts change, from now on."
+        "Receives upstream.changed when upstream 'git' reports that its tools, resources or prompts change, from now on."
     )
     assert book["hears"] == (
-        "Rings for upstream.changed when upstream 'git' tells that the resource you name changes, from now on."
+        "Receives upstream.changed when upstream 'git' reports that the resource you name changes, from now on."
     )
-    assert both["hears"].startswith("Rings for call.finished of your calls with upstream 'git', from now on. Rings for")
+    assert both["hears"].startswith("Receives call.finished of your calls with upstream 'git', from now on. Receives")
     read = (await alice.get(f"/v1/webhooks/{book['id']}")).json()
     assert (read["upstream"], read["resource_uri"]) == ("git", BOOK_URI)
 

@@ -45,7 +45,7 @@ async def test_a_registration_describes_its_events_in_a_sentence(alice: httpx.As
     registered = await register(alice, upstream="git", client_session_id="session-1")
 
     assert registered["hears"] == (
-        "Rings for call.finished, call.input_required of your calls with upstream 'git' and client_session_id "
+        "Receives call.finished, call.input_required of your calls with upstream 'git' and client_session_id "
         "'session-1', from now on."
     )
 

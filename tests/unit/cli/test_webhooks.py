@@ -44,7 +44,7 @@ def test_a_webhook_is_added_with_its_options_and_its_secret_is_printed(run: Run,
     )
 
     assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (0, f"secret: {examples.SECRET}")
-    assert "Rings for" in ran.stderr
+    assert "Receives" in ran.stderr
     assert parse_body(get_last_request(route)) == {
         "url": "https://agent.example/callback",
         "events": ["call.finished", "call.progress"],

@@ -47,7 +47,7 @@ def test_a_webhook_that_comes_later_waits_for_the_rest_of_the_grace(now: datetim
 
 def test_a_detached_webhooks_registration_explains_when_it_gets_no_callback() -> None:
     sentence = describe_webhook(make_webhook(when=DeliveryCondition.DETACHED))
-    assert sentence.endswith("; not for an end that was told to the client that waited for it.")
+    assert sentence.endswith(", but not for a call whose end its client received while it waited.")
     assert "not for" not in describe_webhook(make_webhook())
     assert "not for" not in describe_webhook(
         make_webhook(when=DeliveryCondition.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED}))

@@ -59,7 +59,7 @@ def test_a_webhook_never_prints_its_secrets() -> None:
 
 def test_a_webhook_describes_its_events() -> None:
     assert (
-        describe_webhook(WEBHOOK) == "Rings for call.finished, call.input_required of every call of yours, from now on."
+        describe_webhook(WEBHOOK) == "Receives call.finished, call.input_required of every call of yours, from now on."
     )
 
 
@@ -69,20 +69,20 @@ def test_the_description_has_its_filters_and_not_its_labels() -> None:
     matching = replace(filtered, upstream=None, tool=None, match_correlation=True)
 
     assert describe_webhook(filtered) == (
-        "Rings for call.finished of your calls with upstream 'git' and tool 'git_log', from now on."
+        "Receives call.finished of your calls with upstream 'git' and tool 'git_log', from now on."
     )
     assert (
         describe_webhook(matching)
-        == "Rings for call.finished of your calls with correlation_id 'report-1', from now on."
+        == "Receives call.finished of your calls with correlation_id 'report-1', from now on."
     )
 
 
 def test_a_webhook_of_one_call_gets_its_events_from_the_first() -> None:
     of_one = replace(WEBHOOK, call_id=CallId("call_1"))
     assert describe_webhook(of_one) == (
-        "Rings for call.finished, call.input_required of the call call_1, from its beginning."
+        "Receives call.finished, call.input_required of the call call_1, from its beginning."
     )
 
 
 def test_a_disabled_webhook_describes_that_it_gets_nothing() -> None:
-    assert describe_webhook(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Nothing rings: the webhook is disabled."
+    assert describe_webhook(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Receives nothing: the webhook is disabled."
