@@ -87,7 +87,7 @@ class UpstreamChangeHarness:
 
     async def publish_change(self) -> None:
         async def ring(tx: Any) -> None:
-            tx.ring(CHANGE_SUBSCRIPTIONS_TOPIC)
+            tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
 
         await self.engine.store.write(ring)
 
