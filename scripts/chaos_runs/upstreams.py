@@ -66,7 +66,7 @@ class LegacyChaosUpstream(LegacyUpstream):
         await asyncio.sleep(arguments["seconds"])
         return types.CallToolResult(content=[types.TextContent(type="text", text=arguments["key"])])
 
-    def _make(self, params: dict[str, Any], session: str | None) -> legacy_stage.LegacyTask:
+    def _create_task(self, params: dict[str, Any], session: str | None) -> legacy_stage.LegacyTask:
         arguments = params["arguments"]
         self._ledger.append(key=arguments["key"], round=0)
         task = legacy_stage.LegacyTask(f"task-{arguments['key']}-{id(params)}", session, ttl=params["task"]["ttl"])

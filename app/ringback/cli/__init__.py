@@ -18,7 +18,7 @@
     output            printing and exit codes
     demo_upstream     the MCP server behind `serve --dev`
 
-Results go to standard output, everything else to standard error. Exit codes: 0 success; 1 the call ended without a result, or
-the doctor found a fault; 2 the request failed (usage, settings, connection, or a problem that the service reports). An expected
-error is one message that says what to do; a traceback is a bug.
+Results go to standard output, everything else to standard error. Exit codes: 0 success; 1 the call ended with another outcome
+than `result`, or the doctor found a fault; 2 the request failed (usage, settings, connection, or a problem that the service
+reports). An expected error is one message that says what to do; a traceback is a bug.
 """

@@ -16,7 +16,7 @@ from ringback.client import ClientError
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 EXIT_NO_RESULT: Final = 1
-"""Exit code: the call ended without a result."""
+"""Exit code: the call ended with another outcome than `result`; a tool error is printed, too."""
 EXIT_NOT_DONE: Final = 2
 """Exit code: the request failed. The same as for a usage error."""
 TRY_AGAIN: Final = 75

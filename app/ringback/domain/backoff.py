@@ -1,6 +1,6 @@
 """Backoff: the pause before the next attempt grows with each failure in a row, up to a longest one.
 
-Every loop of the service that tries again uses this module. `domain.retry` has the published schedules of deliveries, which are
+Loops whose pause grows use this module. `domain.retry` has the published schedules of deliveries, which are
 lists of steps instead of a factor; they share the jitter.
 """
 

@@ -45,7 +45,8 @@ def recover_call(call: Call, *, now: datetime) -> Call | CallCompletion:
 REPORTED_DRIVER: Final = "reported"
 """The driver of calls that a reporter runs."""
 UNREPORTED_COMPLETION: Final = failed_completion(
-    CallOutcome.UNKNOWN, "No report of the end of this call arrived before its deadline. The tool may have done its work."
+    CallOutcome.UNKNOWN,
+    "No report of the end of this call arrived before its deadline. The tool may have done its work.",
 )
 
 

@@ -65,6 +65,7 @@ class RateLimiter(Generic[K]):
 
     def __init__(self) -> None:
         self._buckets: dict[K, TokenBucket] = {}
+        self._sweep_size = 0
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -84,5 +85,7 @@ class RateLimiter(Generic[K]):
             self._buckets[key].refund_permit()
 
     def _drop_full_buckets(self, now: float) -> None:
-        if len(self._buckets) >= TRACKED_KEYS_MAX:
+        """Sweep above the limit, and again only after the number of buckets has doubled: a sweep visits each of them."""
+        if len(self._buckets) >= max(TRACKED_KEYS_MAX, self._sweep_size):
             self._buckets = {key: bucket for key, bucket in self._buckets.items() if bucket.full_at > now}
+            self._sweep_size = 2 * len(self._buckets)

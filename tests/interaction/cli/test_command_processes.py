@@ -136,7 +136,7 @@ async def test_a_listener_rejects_callbacks_signed_with_another_secret(tmp_path:
         headers = build_signed_headers(["whsec_" + "A" * 32], message_id="evt_1", timestamp=1_795_000_000, body=b"{}")
         async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
             response = await http.post(address, content=b"{}", headers=headers)
-        refused = await listener.wait_for_output(listener.err, "Refused a request: (.*)")
+        refused = await listener.wait_for_output(listener.err, "Rejected a request: (.*)")
 
         assert response.status_code == 400
         assert refused[1] == response.text

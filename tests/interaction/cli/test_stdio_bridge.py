@@ -137,7 +137,7 @@ async def test_without_a_service_each_request_gets_an_error_that_says_what_to_do
     by_id = {answer["id"]: answer["error"] for answer in answers}
     assert set(by_id) == {"a", 2, None}
     for name in ("a", 2):
-        assert f"cannot be reached at {url}/mcp/git" in by_id[name]["message"]
+        assert f"is unreachable at {url}/mcp/git" in by_id[name]["message"]
         assert "ringback serve" in by_id[name]["message"]
     assert by_id[None]["code"] == -32700
     assert (process.returncode, errors) == (0, b"")

@@ -48,7 +48,7 @@ async def test_a_token_for_another_audience_is_rejected(guarded: OAuthService, a
     refused = await get(guarded, "/v1/calls", token)
 
     assert (refused.status_code, refused.json()["type"]) == (401, "/problems/unauthenticated")
-    assert f"whose resource is {PUBLIC_URL}." in refused.json()["detail"]
+    assert f"with the resource {PUBLIC_URL}." in refused.json()["detail"]
     challenge = refused.headers["www-authenticate"]
     assert challenge.startswith('Bearer error="invalid_token", scope="ringback:calls ringback:read ringback:webhooks"')
     assert f'resource_metadata="{WELL_KNOWN}"' in challenge

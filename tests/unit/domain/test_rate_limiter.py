@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +74,20 @@ def test_a_new_limit_applies_to_the_bucket_that_exists() -> None:
     bucket = limiter.get_bucket("key", RateLimit(per_second=1, burst=1), now=START)
 
     assert bucket.available_permits(START) == 1
+
+
+def test_buckets_in_use_are_swept_again_only_after_their_number_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limiter, "TRACKED_KEYS_MAX", 2)
+    limiter = RateLimiter[int]()
+    sweeps: list[int] = []
+
+    class Counted(dict[int, TokenBucket]):
+        def items(self) -> Any:
+            sweeps.append(len(self))
+            return super().items()
+
+    for key in range(16):
+        limiter._buckets = Counted(limiter._buckets)  # pyright: ignore[reportPrivateUsage]
+        assert limiter.get_bucket(key, RateLimit(per_second=0.01, burst=1), now=0.0).try_acquire(0.0)
+
+    assert sweeps == [2, 4, 8]

@@ -85,4 +85,6 @@ def test_a_webhook_of_one_call_gets_its_events_from_the_first() -> None:
 
 
 def test_a_disabled_webhook_describes_that_it_gets_nothing() -> None:
-    assert describe_webhook(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Receives nothing: the webhook is disabled."
+    assert (
+        describe_webhook(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Receives nothing: the webhook is disabled."
+    )

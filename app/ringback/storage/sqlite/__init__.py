@@ -42,5 +42,5 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
     api_keys         hashes of API keys
     operations       usage counts, scheduling time, write probe
 
-Every row class has its statements in a file of its own under sql/.
+Each row class names its file under sql/ (challenges and proofs share one).
 """
