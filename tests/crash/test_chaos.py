@@ -24,7 +24,7 @@ async def test_kills_and_freezes_break_no_promise(*, deep: bool) -> None:
 
 
 async def test_a_receiver_that_forgets_does_not_go_unnoticed() -> None:
-    quiet = replace(make_plan(SEED, calls=2), lives=(), blows=())
+    quiet = replace(make_plan(SEED, calls=2), service_runs=(), faults=())
 
     done = await run_chaos(
         quiet, settle_seconds=15, forgets=True
