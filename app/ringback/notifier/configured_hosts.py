@@ -1,6 +1,6 @@
 """DNS lookups of hosts that the operator configures: upstreams, their authorization servers, the token issuer.
 
-    HttpTransport, ResolvingTransport ──LookUp──▶ ConfiguredHosts ──▶ CachingResolver ──▶ ConfiguredResolver (c-ares)
+    PooledHttpTransport, ResolvingTransport ──LookUp──▶ ConfiguredHosts ──▶ CachingResolver ──▶ ConfiguredResolver (c-ares)
 
 getaddrinfo blocks a thread while a name hangs, and uvloop has four threads for the whole process: four hanging names would
 block the connections to all upstreams. c-ares uses sockets instead. Each owner (an upstream, the issuer) has at most

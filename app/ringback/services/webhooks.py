@@ -185,9 +185,9 @@ class Webhooks:
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
         """Remove the webhook and cancel its open deliveries.
 
-        Thousands of deliveries can be open, so each transaction cancels one batch. The first one also disables the webhook, so
-        that it matches no more events. If the process stops before the last batch, the webhook stays disabled, and its owner
-        can remove it again.
+        Thousands of deliveries can be open, so each transaction cancels one batch. If more follow, the first one also disables
+        the webhook, unless it is pending verification, so that it matches no more events. If the process stops before the last
+        batch, the owner removes the webhook again.
         """
         caller.require_scope(Scope.WEBHOOKS)
 

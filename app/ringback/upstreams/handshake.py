@@ -131,7 +131,7 @@ async def _reject_elicitation(
 
 
 def _rejoin_session(session: ClientSession, session_id: LegacySessionId) -> None:
-    """Adopt a session that another process negotiated. Requests only need its protocol version."""
+    """Adopt a session that another connection negotiated. Requests only need its protocol version."""
     unknown_server = mcp_types.Implementation(name="", version="")
     session.adopt(
         mcp_types.InitializeResult(

@@ -67,7 +67,10 @@ class LegacySessionPort(Protocol):
         ...
 
     def keep_alive(self) -> AbstractContextManager[None]:
-        """Do not end the session at the upstream, not even after an exception in the block: a driver will rejoin it."""
+        """Do not end the session at the upstream, because a driver will rejoin it.
+
+        That holds after an exception in the block, too, unless the exception is the upstream's response to the request.
+        """
         ...
 
     async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
