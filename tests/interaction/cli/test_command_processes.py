@@ -163,7 +163,7 @@ async def test_a_taken_port_is_one_line_that_says_what_to_do(url: str, tmp_path:
     ):
         ends = [await service.end_process(), await listener.end_process()]
 
-    assert [(code, said) for code, said, _ in ends] == [(2, ""), (2, "")]
+    assert [(code, said) for code, said, _ in ends] == [(75, ""), (2, "")]
     assert all("--port" in told and len(told.splitlines()) == 1 for _, _, told in ends)
 
 
