@@ -15,7 +15,7 @@ async def test_the_default_delivery_condition_is_always_and_can_be_changed(
     path = f"/v1/webhooks/{detached['id']}"
 
     assert (plain["when"], detached["when"]) == ("always", "detached")
-    assert "not for an end" in detached["hears"]
+    assert "not for a call whose end its client received" in detached["hears"]
     assert (await alice.patch(path, json={"description": "mine"})).json()["when"] == "detached"
     assert (await alice.patch(path, json={"when": "always"})).json()["when"] == "always"
     assert (await alice.get(path)).json()["when"] == "always"
