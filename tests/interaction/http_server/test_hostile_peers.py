@@ -24,7 +24,7 @@ from ringback.http_server import ConnectionLimiter, HttpLimits
 from ringback.http_server.limits import ConnectionPhase
 from ringback.server import build_http_server
 
-PEERS: Final = Path(__file__).parents[2] / "support" / "hostile_peers.py"
+PEERS: Final = Path(__file__).parents[2] / "support" / "hostile_peers_process.py"
 WAIT_SECONDS: Final = 60.0
 PEERS_PER_KIND: Final = 25
 EACH_DEEP: Final = 250
@@ -115,9 +115,10 @@ async def running_server_harness(**limits: Any) -> AsyncGenerator[ServerHarness]
             try:
                 yield ServerHarness(app, connections, clock, HostilePeers(process), http)
             finally:
-                process.kill()
-                await process.communicate()
                 server.should_exit = True
+                if process.returncode is None:
+                    process.kill()
+                await process.communicate()
                 await serving
 
 
