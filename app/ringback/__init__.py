@@ -45,7 +45,7 @@ Three rules carry everything:
 
 Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
 
-    __main__  >  main  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings  >  http_server
+    __main__  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings  >  http_server
       >  api | mcp_server | identity | runner | janitor | resealing | supervisor  >  schemas | upstreams | storage
       >  services  >  notifier  >  telemetry  >  admission | post_commit | waits  >  domain  >  signing
 """

@@ -1,6 +1,11 @@
 """`python -m ringback` is the command `ringback`."""
 
-from ringback.main import main
+from ringback.cli.app import app
+
+
+def main() -> None:
+    app()
+
 
 if __name__ == "__main__":
     main()

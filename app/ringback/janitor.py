@@ -207,7 +207,7 @@ class Janitor:
         return released == self._config.batch_size
 
     async def _give_up_held_deliveries(self, tx: Transaction) -> bool:
-        """Give up the held deliveries whose time is over. The gap delivery will tell the receiver from where to poll.
+        """Give up the held deliveries whose time is over. The gap delivery names the cursor from which to poll.
 
         The dispatcher gives up pending deliveries, after a last attempt.
         """

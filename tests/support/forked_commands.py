@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from ringback.main import main
+from ringback.__main__ import main
 from tests.support.limits import WAIT_SECONDS
 from tests.support.processes import FORK_SERVER, open_stream_reader
 

@@ -31,7 +31,7 @@ class PollLimiter:
         self._polls: OrderedDict[tuple[Principal, CallId], tuple[_CallState, int]] = OrderedDict()
 
     def poll_limit_reached(self, principal: Principal, call: Call) -> bool:
-        """Whether the client has polled this status too often; it is then told to wait for the callback."""
+        """Whether the client has polled this status too often; the response then advises to wait for the callback."""
         last_state, polls = self._polls.get((principal, call.id), (None, 0))
         return last_state == _read_call_state(call) and polls >= self._unchanged_polls_max
 

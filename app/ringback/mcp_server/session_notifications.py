@@ -88,7 +88,7 @@ class _PublisherTask:
     async def run(self, publisher: Publisher) -> None:
         self._task = asyncio.current_task()
         if self._is_stopped:
-            self.stop()  # the publisher still starts, so that it can tell a waiting request that the subscription has ended
+            self.stop()  # the publisher still starts, so that a waiting request learns that the subscription has ended
         try:
             await publisher()
         except Exception:  # an error must not affect other work: no client relies on these notifications

@@ -112,9 +112,8 @@ class BaseSender(ABC):
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float = ATTEMPT_SECONDS,
     ) -> AttemptResult:
-        sent = outgoing_headers(headers)
-        result, _ = await self.exchange_request(
-            "POST", target, sent, body, principal=principal, deadline_seconds=deadline_seconds
+        result, _ = await self.send_request(
+            "POST", target, headers, body, principal=principal, deadline_seconds=deadline_seconds
         )
         return result
 

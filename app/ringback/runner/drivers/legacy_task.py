@@ -153,7 +153,7 @@ class _LegacyTaskExecution:
             await wait_first(self._clock.sleep(self._poller.poll_seconds), self._wait_for_notification())
 
     async def _poll_task(self) -> CallCompletion | None:
-        """The completion once the task has ended. Only tasks/result tells a failed task from a result with `isError`."""
+        """The completion once the task has ended. Only tasks/result separates a failed task from an `isError` result."""
         task = await self._legacy_session.send_request("tasks/get", self._params)
         self._poller.set_poll_interval(task.get("pollInterval"))
         match task.get("status"):

@@ -62,7 +62,7 @@ class StreamDriver:
         return await run_with_helper(self._start_or_resume(session, context, positions), positions.run())
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:
-        """Send `notifications/cancelled`: abandoning a resumable request would tell the upstream nothing."""
+        """Send `notifications/cancelled`: abandoning a resumable request does not notify the upstream."""
         if (position := _get_position(call)) is not None:
             async with session.rejoin_session(position.session) as legacy_session:
                 await legacy_session.send_notification("notifications/cancelled", {"requestId": position.request_id})

@@ -1,7 +1,0 @@
-"""The command `ringback`."""
-
-from ringback.cli.app import app
-
-
-def main() -> None:
-    app()
