@@ -54,7 +54,7 @@ class NotificationHub:
             method=PROGRESS_METHOD, params={key: value for key, value in params.items() if value is not None}
         )
         for stream in self._streams.get(call_id, ()):
-            stream.put(notification)
+            stream.put_notification(notification)
 
     def publish_log_message(self, call_id: CallId, params: Mapping[str, Any]) -> None:
         """Publish the parameters of a notifications/message that certainly belongs to this call."""
@@ -64,7 +64,7 @@ class NotificationHub:
         notification = UpstreamNotification(method=LOG_MESSAGE_METHOD, params=without_reserved_meta(params))
         for stream in self._streams.get(call_id, ()):
             if stream.log_level_index is not None and LOG_LEVELS.index(level) >= stream.log_level_index:
-                stream.put(notification)
+                stream.put_notification(notification)
 
 
 def _is_small(params: Mapping[str, Any]) -> bool:
@@ -82,7 +82,7 @@ class CallNotificationStream(AsyncIterator[UpstreamNotification]):
         """The index in `LOG_LEVELS` of the least severe message to deliver; None: no log messages."""
         self._queue: asyncio.Queue[UpstreamNotification] = asyncio.Queue()
 
-    def put(self, notification: UpstreamNotification) -> None:
+    def put_notification(self, notification: UpstreamNotification) -> None:
         if self._queue.qsize() >= QUEUED_NOTIFICATIONS_MAX:
             self._queue.get_nowait()
         self._queue.put_nowait(notification)

@@ -73,7 +73,7 @@ class SessionDispatcher(JSONRPCDispatcher):
     ) -> None:
         def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
             if (stream := self._find_stream(method, params)) is not None and params is not None:
-                stream.put(method, params)
+                stream.put_notification(method, params)
                 return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)
 
@@ -248,7 +248,7 @@ class NotificationStream:
     async def next_notification(self) -> Mapping[str, Any] | None:
         return await self._notifications.get()
 
-    def put(self, method: str, params: Mapping[str, Any]) -> None:
+    def put_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if method == _ACKNOWLEDGED_METHOD:
             self._resolve_acknowledged(params.get("notifications"))
             return

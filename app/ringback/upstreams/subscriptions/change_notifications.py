@@ -62,7 +62,7 @@ class ChangeNotifications:
 
     def publish_change(self, change: UpstreamChange) -> None:
         for stream in self._streams:
-            stream.put(change)
+            stream.put_change(change)
 
     @contextmanager
     def subscribe_changes(self, upstream: str | None = None) -> "Generator[ChangeStream]":
@@ -83,7 +83,7 @@ class ChangeStream(AsyncIterator[UpstreamChange]):
         self._pending = PendingChanges[None]()
         self._changed = asyncio.Event()
 
-    def put(self, change: UpstreamChange) -> None:
+    def put_change(self, change: UpstreamChange) -> None:
         if self._upstream not in {None, change.upstream}:
             return
         self._pending[change] = None
