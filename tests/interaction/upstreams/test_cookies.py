@@ -15,7 +15,7 @@ from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.transports.cookies import COOKIE_BYTES_MAX, COOKIES_MAX
 from ringback.upstreams.transports.guarded_http import make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
-from tests.interaction.upstreams.test_http_pool import (
+from tests.support.raw_http_server import (
     ON_THIS_MACHINE,
     RawServer,
     ServeConnection,
