@@ -13,7 +13,7 @@ RUN_SECONDS: Final = 600.0
 """Ends a hang. The smallest run of the slowest benchmark takes 35 s of CPU."""
 
 
-def test_each_benchmark_finishes_its_smallest_run(deep: bool) -> None:
+def test_each_benchmark_finishes_its_smallest_run(*, deep: bool) -> None:
     for name in ALL if deep else QUICKEST:
         command = [sys.executable, "-m", "scripts.benchmarks", name, "--quick", "--json"]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
