@@ -34,7 +34,7 @@ LEGACY: list[dict[str, Any]] = [
     {"method": "notifications/initialized"},
     {"id": "call", "method": "tools/call", "params": {"name": "wait", "arguments": {}}},
 ]
-MODERN_META = {
+MODERN_META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }

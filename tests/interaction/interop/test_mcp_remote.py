@@ -17,7 +17,7 @@ from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
 
 PACKAGE: Final = "mcp-remote"
-VERSION: Final = "0.1.38"
+VERSION: Final = "0.15.1"
 
 pytestmark = pytest.mark.requirement("R28")
 
