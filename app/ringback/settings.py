@@ -115,16 +115,24 @@ class Settings(BaseSettings):
         default=30.0, gt=0, le=3600, description="Seconds that a call waits for an unreachable upstream."
     )
     inline_wait_seconds: float = Field(
-        default=10.0,
+        default=4.0,
         ge=0,
-        le=50,
-        description="Seconds that an MCP client waits for a tool's result before it gets a pending result instead.",
+        le=60,
+        description="Seconds that an MCP client waits for a tool's result before it gets a pending result instead. Common "
+        "clients give up after 5.",
     )
     task_grace_seconds: float = Field(
         default=1.0,
         ge=0,
         le=50,
         description="The same for a client that accepts tasks. A call that ends sooner is answered without a task.",
+    )
+    wait_seconds_max: float = Field(
+        default=45.0,
+        ge=1,
+        le=60,
+        description="Longest time, in seconds, that any response waits: tool calls, built-in tools and REST. Proxies cut a "
+        "silent response off after 50 or 60. A request may ask for up to 60 and then gets this.",
     )
     disconnect: Literal["cancel", "keep"] = Field(
         default="cancel",

@@ -44,6 +44,10 @@ class FakeUpstreamConnection:
     def get_inline_wait_seconds(self, tool: str) -> float | None:
         """The default for an upstream without configuration."""
 
+    def returns_pending_as_error(self, tool: str) -> bool:
+        del tool
+        return False
+
     def is_task_only(self, tool: str) -> bool:
         del tool
         return False

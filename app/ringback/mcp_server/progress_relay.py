@@ -6,7 +6,7 @@ in the modern request, or with logging/setLevel in a legacy session.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, cast, get_args
 
 from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
@@ -43,9 +43,10 @@ class SessionLogLevels:
 class ProgressRelay:
     """Relays to one waiting client."""
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, *, on_progress_sent: Callable[[], None]) -> None:
         self._context = context
-        self._progress_token = context.meta.get("progress_token")
+        self._on_progress_sent = on_progress_sent
+        self._progress_token = context.progress_token
         self._last_progress: float | None = None
 
     async def relay_notifications(self, notifications: AsyncIterator[UpstreamNotification]) -> None:
@@ -66,3 +67,4 @@ class ProgressRelay:
             return
         self._last_progress = progress
         await send_to_request(self._context, _PROGRESS_METHOD, {**params, "progressToken": self._progress_token})
+        self._on_progress_sent()

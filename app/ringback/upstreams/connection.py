@@ -143,6 +143,9 @@ class UpstreamConnection:
     def get_inline_wait_seconds(self, tool: str) -> float | None:
         return self.config.get_inline_wait_seconds(tool)
 
+    def returns_pending_as_error(self, tool: str) -> bool:
+        return self.config.returns_pending_as_error(tool)
+
     def is_task_only(self, tool: str) -> bool:
         return tool in self.config.task_only_tools
 

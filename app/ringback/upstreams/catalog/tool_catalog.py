@@ -38,6 +38,10 @@ class CatalogConnection(Protocol):
         """The configured value for this tool, or else for all tools."""
         ...
 
+    def returns_pending_as_error(self, tool: str) -> bool:
+        """The configured form for this tool, or else for all tools."""
+        ...
+
     def is_task_only(self, tool: str) -> bool:
         """Whether the configuration allows this tool only as a task."""
         ...
@@ -125,6 +129,10 @@ class UpstreamToolCatalog:
     def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
         connection = self._connections.get(upstream)
         return None if connection is None else connection.get_inline_wait_seconds(tool)
+
+    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
+        connection = self._connections.get(upstream)
+        return connection is not None and connection.returns_pending_as_error(tool)
 
     def is_task_only(self, upstream: str, tool: str) -> bool:
         connection = self._connections.get(upstream)
