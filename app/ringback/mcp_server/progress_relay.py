@@ -40,13 +40,17 @@ class SessionLogLevels:
         return level if level in _LEVELS else None
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class ProgressRelay:
     """Relays to one waiting client."""
 
-    def __init__(self, context: RequestContext, *, on_progress_sent: Callable[[], None]) -> None:
+    def __init__(self, context: RequestContext, *, on_progress_sent: Callable[[], None] = _do_nothing) -> None:
         self._context = context
         self._on_progress_sent = on_progress_sent
-        self._progress_token = context.progress_token
+        self._progress_token = context.meta.get("progress_token")
         self._last_progress: float | None = None
 
     async def relay_notifications(self, notifications: AsyncIterator[UpstreamNotification]) -> None:

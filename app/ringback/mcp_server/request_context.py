@@ -90,11 +90,6 @@ class RequestContext:
         return "" if client is None else client.version
 
     @property
-    def progress_token(self) -> str | int | None:
-        token: str | int | None = self.meta.get("progress_token")
-        return token
-
-    @property
     def _client(self) -> Implementation | None:
         params = self.sdk_context.session.client_params
         return None if params is None else params.client_info

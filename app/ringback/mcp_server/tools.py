@@ -109,7 +109,7 @@ class ToolMethods:
             return await builtin_tool.handler(context, params.arguments or {})
         upstream, tool = await self._router.resolve_name(context, Listing.TOOLS, params.name)
         task_responder, window = self._get_response_mode(context, upstream, tool)
-        with self._wait_windows.observe_wait(context), self.waiting_requests.track_request(context) as waiting_request:
+        with self.waiting_requests.track_request(context) as waiting_request:
             try:
                 call = await shield_from_cancellation(
                     self._start_or_resume_call(context, params, upstream, tool, window, waiting_request)
@@ -119,7 +119,8 @@ class ToolMethods:
                     raise  # this client expects a task and cannot read a result
                 return build_error_result(problem.detail)  # SEP-1303
             try:
-                return await self._responder.respond(context, call, task_responder, window)
+                with self._wait_windows.observe_wait(context):
+                    return await self._responder.respond(context, call, task_responder, window)
             except anyio.get_cancelled_exc_class():
                 await shield_from_cancellation(self._handle_disconnect(context, call))
                 raise

@@ -103,7 +103,8 @@ class WaitWindows:
             ended_at = self._gateway.clock.monotonic()
             raise
         finally:
-            ended_at = context.request_closed_at or ended_at
+            if context.request_closed_at is not None:
+                ended_at = context.request_closed_at
             if ended_at is not None and not self._gateway.lifecycle.shutdown_event.is_set():
                 self._patience.record_give_up(client, after_seconds=ended_at - started_at)
 
@@ -113,7 +114,7 @@ class WaitWindows:
 
     def _waits_for_progress(self, context: RequestContext) -> bool:
         return (
-            context.progress_token is not None
+            context.meta.get("progress_token") is not None
             and get_known_client(context.client_name).progress_restarts_timeout
             and self._patience.get_shortest_wait(_get_client_key(context)) is None
         )
