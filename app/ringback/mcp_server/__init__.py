@@ -43,8 +43,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time
     sampling and roots       are offered to no upstream: no client may be connected when the upstream requests them
-    waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time that
-                             a user takes to answer a question; their streams send a ping every 15 s
+    waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time
+                             that a user takes to answer a question; their streams send a ping every 15 s
     log messages             reach a client only while it waits for its own call
     pages                    every list is one page; a cursor is refused
     cacheScope               is `private` whatever an upstream says: Ringback decides who may see an entry

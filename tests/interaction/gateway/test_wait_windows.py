@@ -13,6 +13,8 @@ from mcp import Client
 from mcp.server.lowlevel import Server
 
 from ringback.bootstrap import Environment
+from ringback.domain.call import Call
+from ringback.domain.principal import Caller
 from ringback.mcp_server import tool_call_responder
 from ringback.mcp_server.tool_export import PENDING_KEY
 from ringback.services.calls import Calls
@@ -33,8 +35,6 @@ from tests.support.upstreams import WAIT_SECONDS, App, Context, make_http_config
 pytestmark = pytest.mark.requirement("R14")
 
 AnyClient = ModernClient | LegacyClientSession
-WINDOW_SECONDS: Final = 40.0
-"""The window of the gateway with stopped durations."""
 STEPPED_WINDOW_SECONDS: Final = 20.0
 """The window of the gateway whose upstream reports progress: less than half of the longest one."""
 PATIENCE_SECONDS: Final = 5.0
@@ -57,9 +57,7 @@ async def stopped_gate(
 ) -> AsyncGenerator[GatewayHarness]:
     """A gateway whose windows end only when the test lets time pass."""
     monkeypatch.setattr(tool_call_responder, "STORED_PROGRESS_POLL_SECONDS", 0.01)
-    async with running_gateway(
-        tmp_path, environment=Environment(clock=durations), inline_wait_seconds=WINDOW_SECONDS
-    ) as gate:
+    async with running_gateway(tmp_path, environment=Environment(clock=durations)) as gate:
         yield gate
 
 
@@ -223,15 +221,15 @@ class SteppedUpstream:
 
 @pytest.fixture
 def checked_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits for a change of a call so far; a deadline is checked after each."""
+    """The waits for a change of a call so far; none changes here. The end of the window is checked after each."""
     waits: list[float] = []
-    wait_for_call = Calls.wait_for_call
 
-    async def wait_for_observed_call(calls: Calls, *args: Any, **options: Any) -> Any:
+    async def wait_without_change(_calls: Calls, _caller: Caller, call: Call, **options: Any) -> tuple[Call, None]:
         waits.append(options["wait_seconds"])
-        return await wait_for_call(calls, *args, **options)
+        await asyncio.sleep(0.002)  # leaves the core to the test
+        return call, None
 
-    monkeypatch.setattr(Calls, "wait_for_call", wait_for_observed_call)
+    monkeypatch.setattr(Calls, "wait_for_call", wait_without_change)
     return waits
 
 
@@ -276,11 +274,8 @@ async def test_progress_keeps_a_client_that_then_waits_longer_and_no_other(
 
 
 @pytest.fixture
-async def stepped_gate(
-    tmp_path: Path, durations: StoppedDurations, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[tuple[SteppedUpstream, str]]:
+async def stepped_gate(tmp_path: Path, durations: StoppedDurations) -> AsyncGenerator[tuple[SteppedUpstream, str]]:
     """An upstream that reports progress, and its URL at a gateway whose windows end only when the test lets time pass."""
-    monkeypatch.setattr(tool_call_responder, "STORED_PROGRESS_POLL_SECONDS", 0.01)
     upstream = SteppedUpstream()
     async with (
         serving(upstream.app()) as server,
