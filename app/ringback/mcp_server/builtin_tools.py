@@ -141,7 +141,7 @@ class BuiltinToolHandler:
         poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
         details = {**describe_call(call, result, poll_limit_reached=poll_limit_reached), **extra}
         text = render_call_text(call, poll_limit_reached=poll_limit_reached)
-        content = [] if result is None else _read_content(result)
+        content = () if result is None else _read_content(result)
         return meta.with_call_meta(
             _build_tool_result(text, details, preceding_content=content, is_error=_has_failed(call)), call
         )

@@ -23,7 +23,7 @@ def test_no_stream_is_silent_for_more_than_15_seconds() -> None:
     """The SDK and its library send the pings; an update that changes them must not go unnoticed."""
     intervals = [
         EventSourceResponse.DEFAULT_PING_INTERVAL,
-        _streamable_http_modern._SSE_PING_INTERVAL,
+        _streamable_http_modern._SSE_PING_INTERVAL,  # pyright: ignore[reportPrivateUsage] - it has no other name
         HEARTBEAT_SECONDS,
     ]
     assert max(intervals) <= SILENCE_SECONDS_MAX
