@@ -13,7 +13,7 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
     capabilities ▸ method_dispatcher ─ middlewares of the SDK's server: the handshake, then the handler of the method
          │
          ├── tools ── upstream_router   resolves a name to an upstream and its tool
-         │     │      meta              reads the call's labels and its callback
+         │     │      call_options      reads the call's labels and its callback, in `_meta`, headers and the URL
          │     ▼
          │   services.calls.start_call ─ stores the call; from here on it runs even if the client leaves
          │     │
@@ -26,7 +26,7 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── proxied_methods            lists, resources, prompts and completions, through `UpstreamProxyPort`
          ├── tasks, legacy_tasks        tasks/… of both eras
          ├── subscriptions ── change_publisher   notifications of changes
-         └── builtin_tools              ringback_…, for clients without tasks and webhooks
+         └── builtin_tools, notify_me   ringback_…, for clients without tasks and webhooks
 
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.
@@ -36,7 +36,9 @@ Where Ringback differs from the specification or goes beyond it, and why:
     outputSchema             the exported schema also allows a pending result; a validating client would refuse one otherwise
     pending result           its resource_link is in no list; the template of these resources is
     closed streams           cancel a modern call, as the specification says; but not if the request declares the tasks
-                             extension or carries a `ringback/` key: such a client knows that a call outlives its stream
+                             extension or has an option of Ringback: such a client knows that a call outlives its stream
+    headers and query        of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
+                             `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time

@@ -73,7 +73,7 @@ class BuiltinToolHandler:
         try:
             return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments))
         except ValidationError as problem:
-            return _build_validation_result(problem)
+            return build_validation_result(problem)
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
@@ -182,7 +182,7 @@ def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes |
     }
 
 
-def _build_validation_result(problem: ValidationError) -> dict[str, Any]:
+def build_validation_result(problem: ValidationError) -> dict[str, Any]:
     reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX)
     return build_error_result(
         f"The arguments are invalid: {'; '.join(reasons)}. Nothing was done. Correct them and call the tool again."

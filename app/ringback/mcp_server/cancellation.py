@@ -18,7 +18,7 @@ import anyio
 
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
-from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import mentions_ringback
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 
@@ -35,7 +35,7 @@ def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext) -> boo
         context.is_modern
         and not gateway.config.keeps_call_on_disconnect
         and not context.declares_extension(TASKS_EXTENSION)
-        and not meta.has_ringback_key(context.meta)
+        and not mentions_ringback(context)
     )
 
 

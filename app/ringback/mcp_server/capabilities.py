@@ -12,6 +12,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from ringback.domain.errors import RingbackError
 from ringback.domain.upstreams import UpstreamProfile
 from ringback.mcp_server.auth import get_caller
+from ringback.mcp_server.call_options import check_http_options
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import to_mcp_error
 from ringback.mcp_server.request_context import TASKS_EXTENSION, Endpoint, RequestContext
@@ -39,11 +40,17 @@ class CapabilitiesMiddleware:
         self._router = UpstreamRouter(gateway)
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        result = await call_next(ctx)
         era = _HANDSHAKE_ERAS.get(ctx.method)
-        if era is None or not isinstance(result, dict):
-            return result
+        if era is None:
+            return await call_next(ctx)
         context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
+        try:
+            check_http_options(context)
+        except RingbackError as error:
+            raise to_mcp_error(error) from None
+        result = await call_next(ctx)
+        if not isinstance(result, dict):
+            return result
         upstreams = self._router.list_upstreams(context)
         try:
             profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))
