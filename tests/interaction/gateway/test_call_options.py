@@ -3,14 +3,13 @@
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlencode
 
 import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
-from tests.interaction.gateway.test_client_disconnects import disconnect_during_call, wait_for_end
 from tests.support.application import SECRET
 from tests.support.mcp_wire import ACCEPT, LEGACY, Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 
@@ -43,7 +42,7 @@ async def opened(
 ) -> AsyncGenerator[Client]:
     key = key or await gate.get_api_key("alice")
     url = f"{gate.url}/mcp/paint{'?' if query else ''}{query}"
-    headers = headers or {}
+    headers = dict(headers or {})
     if era == "modern":
         yield Client(ModernClient(gate.http, url, key), headers)
         return
@@ -313,32 +312,6 @@ async def handshake(gate: GatewayHarness, era: Era, url: str, key: str) -> None:
     session = LegacyClientSession(gate.http, url, {**ACCEPT, "authorization": f"Bearer {key}"}, {})
     greeting = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     await session.request("initialize", greeting)
-
-
-async def test_an_option_without_meta_keeps_the_call_when_the_client_disconnects(
-    gate: GatewayHarness, era: Era
-) -> None:
-    if era == "legacy":
-        pytest.skip("A lost legacy connection never cancels a call.")
-    key = await gate.get_api_key("alice")
-    client = ModernClient(gate.http, f"{gate.url}/mcp/paint?correlation_id=kept", key)
-    await disconnect_during_call(gate, client, "kept-by-url")
-    gate.interop.release.set()
-    assert (await wait_for_end(gate, "kept-by-url"))["outcome"] == "result"
-
-
-async def test_rest_ignores_the_headers(gate: GatewayHarness, era: Era) -> None:
-    if era == "legacy":
-        pytest.skip("REST has no era.")
-    body: Json = {"upstream": "paint", "tool": "count", "wait_seconds": 30.0}
-    headers = {
-        "authorization": f"Bearer {await gate.get_api_key('alice')}",
-        "Ringback-Client-Session-Id": "ignored",
-        "Ringback-Callback-Url": "https://10.0.0.1/ignored",
-    }
-    answer: Any = await gate.http.post(f"{gate.url}/v1/calls", json=body, headers=headers)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["call"]["client_session_id"] is None
 
 
 @pytest.mark.requirement("R16")

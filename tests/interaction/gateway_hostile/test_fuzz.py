@@ -164,7 +164,7 @@ async def test_all_options_in_headers_and_in_the_url_get_a_response_and_leave_no
     gate: GatewayHarness, intruder: HostileClient, headers: list[tuple[bytes, bytes]], query: str, path: str
 ) -> None:
     before = count_stored_calls(gate)
-    params = {"name": "count" if path == "/mcp/paint" else "paint__count", "arguments": {}}
+    params: Json = {"name": "count" if path == "/mcp/paint" else "paint__count", "arguments": {}}
     sent = {**routing_headers("tools/call", params), "mcp-protocol-version": MODERN, "content-type": "application/json"}
     names = {**ACCEPT, **sent, "authorization": f"Bearer {intruder.key}"}
     raw = [(name.encode(), value.encode()) for name, value in names.items() if value is not None]

@@ -45,7 +45,7 @@ async def start(
 ) -> StartedCall:
     registration = None
     if callback is not None:
-        registration = WebhookRegistration(**{"url": CALLBACK_URL, "client_session_id": session} | callback)
+        registration = WebhookRegistration(**(dict[str, Any](url=CALLBACK_URL, client_session_id=session) | callback))
     return await service.services.calls.start_call(
         caller,
         StartCallRequest(
@@ -257,7 +257,7 @@ async def test_the_links_of_an_expired_call_are_deleted_with_it(service: Service
 
 async def register(service: ServiceUnderTest, caller: Caller = ALICE, **registration: Any) -> str:
     registered = await service.services.registrations.register_webhook(
-        caller, WebhookRegistration(**{"url": CALLBACK_URL} | registration)
+        caller, WebhookRegistration(**(dict[str, Any](url=CALLBACK_URL) | registration))
     )
     return registered.webhook.id
 
@@ -373,7 +373,7 @@ async def test_a_replay_includes_the_calls_of_other_sessions_that_named_the_webh
 
 async def register_once(service: ServiceUnderTest, **registration: Any) -> Webhook:
     return await service.services.registrations.register_once(
-        ALICE, WebhookRegistration(**{"url": CALLBACK_URL, "expires_in_seconds": 3600.0} | registration)
+        ALICE, WebhookRegistration(**(dict[str, Any](url=CALLBACK_URL, expires_in_seconds=3600.0) | registration))
     )
 
 
