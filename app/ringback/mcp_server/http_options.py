@@ -24,13 +24,14 @@ from ringback.schemas.fields import ID_LENGTH_MAX
 QUERY_PARAMETERS_MAX: Final = 64
 """Parameters in the query of an MCP URL; Ringback has a handful, and a proxy may add some of its own."""
 
-_HEADERS: Final = {
+OPTION_HEADERS: Final = {
     b"ringback-client-session-id": ("client_session_id", "Ringback-Client-Session-Id"),
     b"ringback-correlation-id": ("correlation_id", "Ringback-Correlation-Id"),
     b"ringback-idempotency-key": ("idempotency_key", "Ringback-Idempotency-Key"),
     b"ringback-callback-url": ("callback_url", "Ringback-Callback-Url"),
     b"ringback-callback-secret": ("callback_secret", "Ringback-Callback-Secret"),
 }
+"""The option of each header, and the name in its usual spelling. `api.app` allows them to pages of other origins."""
 _TRACEPARENT_HEADER: Final = b"traceparent"
 _PARAMETERS: Final = frozenset({"client_session_id", "correlation_id", "callback_url", "webhook"})
 _REFUSED_PARAMETERS: Final = {
@@ -75,7 +76,7 @@ def read_http_options(headers: Headers, query_string: bytes) -> HttpOptions:
 
 def has_http_options(headers: Headers, query_string: bytes) -> bool:
     """Whether any option is present, valid or not."""
-    if any(name in _HEADERS for name, _ in headers):
+    if any(name in OPTION_HEADERS for name, _ in headers):
         return True
     return any(name in _PARAMETERS for name, _ in _split_query(query_string))
 
@@ -90,8 +91,8 @@ def read_traceparent(headers: Headers) -> str | None:
 def _read_headers(headers: Headers) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in headers:
-        if name in _HEADERS:
-            option, spelling = _HEADERS[name]
+        if name in OPTION_HEADERS:
+            option, spelling = OPTION_HEADERS[name]
             _add_option(found, option, _decode(value), place=f"Header {spelling}")
     return found
 

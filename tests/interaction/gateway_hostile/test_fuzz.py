@@ -149,6 +149,8 @@ OPTION_VALUES: Final = (
     ),
     *("whsec_", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "00-trace", "ä", "\u2028", "\x00", "a\nb"),
 )
+UNSENDABLE: Final = frozenset(b"\x00\n\x0b\x0c\r")
+"""Bytes that the client's HTTP library refuses in a header."""
 header_values = st.sampled_from(OPTION_VALUES).map(str.encode) | st.binary(max_size=40)
 option_headers = st.lists(st.tuples(st.sampled_from(OPTION_HEADERS).map(str.encode), header_values), max_size=4)
 option_queries = st.lists(
@@ -168,7 +170,7 @@ async def test_all_options_in_headers_and_in_the_url_get_a_response_and_leave_no
     sent = {**routing_headers("tools/call", params), "mcp-protocol-version": MODERN, "content-type": "application/json"}
     names = {**ACCEPT, **sent, "authorization": f"Bearer {intruder.key}"}
     raw = [(name.encode(), value.encode()) for name, value in names.items() if value is not None]
-    sendable = [(name, value) for name, value in headers if not {0, 10, 13} & set(value)]
+    sendable = [(name, value) for name, value in headers if not UNSENDABLE & set(value) and value == value.strip()]
 
     answer = await gate.http.post(
         f"{gate.url}{path}?{query}", content=encode_request("tools/call", params), headers=[*raw, *sendable]
