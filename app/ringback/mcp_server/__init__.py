@@ -36,14 +36,14 @@ Where Ringback differs from the specification or goes beyond it, and why:
     outputSchema             the exported schema also allows a pending result; a validating client would refuse one otherwise
     pending result           its resource_link is in no list; the template of these resources is
     closed streams           cancel a modern call, as the specification says; but not if the request declares the tasks
-                             extension or has an option of Ringback: such a client knows that a call outlives its stream
-    headers and query        of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
-                             `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
+                             extension or carries a `ringback/` key: such a client knows that a call outlives its stream
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time
     sampling and roots       are offered to no upstream: no client may be connected when the upstream requests them
     log messages             reach a client only while it waits for its own call
+    headers and the URL      of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
+                             `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
     pages                    every list is one page; a cursor is refused
     cacheScope               is `private` whatever an upstream says: Ringback decides who may see an entry
     unreachable upstreams    keep their last known lists; at `/mcp` an upstream that was never reached is left out

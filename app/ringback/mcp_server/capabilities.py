@@ -40,17 +40,13 @@ class CapabilitiesMiddleware:
         self._router = UpstreamRouter(gateway)
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        era = _HANDSHAKE_ERAS.get(ctx.method)
-        if era is None:
-            return await call_next(ctx)
-        context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
-        try:
-            check_http_options(context)
-        except RingbackError as error:
-            raise to_mcp_error(error) from None
+        if ctx.method in _HANDSHAKE_ERAS:
+            self._check_options(ctx)
         result = await call_next(ctx)
-        if not isinstance(result, dict):
+        era = _HANDSHAKE_ERAS.get(ctx.method)
+        if era is None or not isinstance(result, dict):
             return result
+        context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
         upstreams = self._router.list_upstreams(context)
         try:
             profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))
@@ -63,6 +59,13 @@ class CapabilitiesMiddleware:
             "instructions": "\n\n".join([*_collect_instructions(known_profiles), GATEWAY_INSTRUCTIONS]),
         }
         return {**handshake, "cacheScope": "private"} if era == "modern" else handshake
+
+    def _check_options(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        """Refuse a URL or headers with invalid options of Ringback, so that the user learns of them before the first call."""
+        try:
+            check_http_options(RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx))
+        except RingbackError as error:
+            raise to_mcp_error(error) from None
 
     def _merge_capabilities(self, era: Era, profiles: Sequence[UpstreamProfile]) -> Capabilities:
         capabilities: Capabilities = {}

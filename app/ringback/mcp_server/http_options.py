@@ -68,10 +68,13 @@ class HttpOptions:
     webhook: str | None = None
 
 
+NO_OPTIONS: Final = HttpOptions()
+
+
 def read_http_options(headers: Headers, query_string: bytes) -> HttpOptions:
     """Read and validate the options. Raises `InvalidRequest`, which names the header or parameter and never shows its value."""
-    from_query = _read_query(query_string) if query_string else {}
-    return HttpOptions(**{**from_query, **_read_headers(headers)})
+    found = {**(_read_query(query_string) if query_string else {}), **_read_headers(headers)}
+    return HttpOptions(**found) if found else NO_OPTIONS
 
 
 def has_http_options(headers: Headers, query_string: bytes) -> bool:

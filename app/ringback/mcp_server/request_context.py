@@ -61,7 +61,7 @@ class RequestContext:
     @property
     def http_headers(self) -> Sequence[tuple[bytes, bytes]]:
         """The headers of the HTTP request that carries this MCP request, with names in lower case."""
-        return [] if self.sdk_context.request is None else self.sdk_context.request.scope["headers"]
+        return [] if self.sdk_context.request is None else self.sdk_context.request.scope.get("headers", [])
 
     @property
     def query_string(self) -> bytes:
