@@ -61,7 +61,7 @@ class WaitingRequests:
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
-        waiting, key = WaitingRequest(), _get_request_key(context, context.sdk_context.request_id)
+        waiting, key = WaitingRequest(), _get_request_key(context, context.request_id)
         if context.is_modern:
             yield waiting
             return
@@ -71,9 +71,14 @@ class WaitingRequests:
         try:
             yield waiting
         except Exception:  # any exception except cancellation
-            self._requests.pop(key, None)
+            self._remove_request(key, waiting)
             raise
-        self._requests.pop(key, None)
+        self._remove_request(key, waiting)
+
+    def _remove_request(self, key: tuple[str, str], waiting: WaitingRequest) -> None:
+        """Remove the entry, unless the client has resumed the request meanwhile."""
+        if self._requests.get(key) is waiting:
+            del self._requests[key]
 
     async def handle_cancelled(self, context: RequestContext) -> None:
         """Handles `notifications/cancelled`."""

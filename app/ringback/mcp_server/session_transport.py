@@ -1,0 +1,157 @@
+"""The transport of one legacy session: it repeats requests that were lost with their stream, or received in another process.
+
+    POST                     the handler learns the session's id, and the id of the call that it may start
+    GET, Last-Event-ID       of a request's stream: the request again, as `event_ids` describes it. tools/call finds the call
+                             that the request started, and starts none; any other request is handled again
+                             of the session's own stream: the notifications since then, and further ones
+    GET                      the notifications that no stream has carried, and further ones
+
+A repeated request has an internal id within the SDK, because the first handler may still run and respond, too. Its response has
+the client's id again.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.server.streamable_http import (
+    GET_STREAM_KEY,
+    LAST_EVENT_ID_HEADER,
+    MCP_SESSION_ID_HEADER,
+    EventMessage,
+    SSEEvent,
+    StreamableHTTPServerTransport,
+)
+from mcp_types import JSONRPCError, JSONRPCResponse
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from ringback.domain import jsontext
+from ringback.domain.encryption import Sealer
+from ringback.domain.ids import IdGenerator
+from ringback.mcp_server.event_ids import EventIds, StreamRequest, describe_request, unknown_event_id
+from ringback.mcp_server.request_context import (
+    IS_REPLAYED_KEY,
+    IS_RESUMED_KEY,
+    MCP_SESSION_ID_KEY,
+    REQUEST_CLOSED_KEY,
+    STREAM_REQUEST_KEY,
+)
+from ringback.mcp_server.session_events import SessionEventStore
+
+RETRY_MILLISECONDS = 3_000
+"""When a client reconnects. Common clients try twice, so they find a service that took up to 6 s to restart."""
+_POST_HEADERS = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
+_RANDOM_BYTES = 16
+
+
+class SessionTransport(StreamableHTTPServerTransport):
+    """Overrides one private method of the SDK, because no public one exists: `_create_event_data` serializes a message."""
+
+    def __init__(self, session_id: str, *, sealer: Sealer, ids: IdGenerator, idle_seconds: float) -> None:
+        self.session_id = session_id
+        self._ids = ids
+        self._event_ids = EventIds(sealer, session_id)
+        self._events = SessionEventStore(
+            self._event_ids,
+            log_id=ids.random_bytes(_RANDOM_BYTES).hex(),
+            is_stream_open=lambda: GET_STREAM_KEY in self._request_streams,
+        )
+        self._client_request_ids: dict[str, int | str] = {}
+        super().__init__(
+            session_id, event_store=self._events, retry_interval=RETRY_MILLISECONDS, idle_timeout=idle_seconds
+        )
+
+    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; raises `InvalidCursor` for an unknown Last-Event-ID."""
+        scope["state"][MCP_SESSION_ID_KEY] = self.session_id
+        if scope["method"] == "POST":
+            await self._handle_post(scope, receive, send)
+        elif scope["method"] == "GET":
+            await self._handle_get(scope, receive, send)
+        else:
+            await super().handle_request(scope, receive, send)
+
+    async def replay_message(self, scope: Scope, message: Mapping[str, Any]) -> None:
+        """Handle a message of another process again, with the caller of this request. Its response is dropped."""
+        await self.handle_request(*build_replay(scope, self.session_id, message))
+
+    async def _handle_post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await Request(scope, receive).body()
+        receive = _create_receive(body, receive)
+        request = describe_request(_parse(body), self._ids.new_call_id())
+        if request is None:
+            await super().handle_request(scope, receive, send)
+            return
+        scope["state"][STREAM_REQUEST_KEY] = request
+        with self._events.open_stream(str(request.request_id), request):
+            await super().handle_request(scope, receive, send)
+
+    async def _handle_get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        event_id = Headers(scope=scope).get(LAST_EVENT_ID_HEADER)
+        stream = None if event_id is None else self._event_ids.parse(event_id).stream
+        if isinstance(stream, StreamRequest):
+            await self._repeat_request(stream, scope, receive, send)
+            return
+        if event_id is None and (event_id := self._events.find_unsent_position()) is not None:
+            scope = {**scope, "headers": [*scope["headers"], (LAST_EVENT_ID_HEADER.encode(), event_id.encode())]}
+        await super().handle_request(scope, receive, send)
+
+    async def _repeat_request(self, request: StreamRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.params is None:
+            raise unknown_event_id()
+        internal_id = f"resumed-{self._ids.random_bytes(_RANDOM_BYTES).hex()}"
+        message = {"jsonrpc": "2.0", "id": internal_id, "method": request.method, "params": request.params}
+        scope["state"] |= {STREAM_REQUEST_KEY: request, IS_RESUMED_KEY: True}
+        dropped = {name for name, _ in _POST_HEADERS} | {LAST_EVENT_ID_HEADER.encode()}
+        kept = [(name, value) for name, value in scope["headers"] if name not in dropped]
+        posted = {**scope, "method": "POST", "headers": [*kept, *_POST_HEADERS]}
+        self._client_request_ids[internal_id] = request.request_id
+        try:
+            with self._events.open_stream(internal_id, request):
+                await super().handle_request(posted, _create_receive(jsontext.dumps(message), receive), send)
+        finally:
+            del self._client_request_ids[internal_id]
+
+    def _create_event_data(self, event_message: EventMessage) -> SSEEvent:
+        message = event_message.message
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._client_request_ids:
+            message = message.model_copy(update={"id": self._client_request_ids[str(message.id)]})
+            event_message = EventMessage(message, event_message.event_id)
+        return super()._create_event_data(event_message)
+
+
+def build_replay(scope: Scope, session_id: str, message: Mapping[str, Any]) -> tuple[Scope, Receive, Send]:
+    """A request in the session that posts this message, as the SDK's transport handles it."""
+    headers = [*_POST_HEADERS, (MCP_SESSION_ID_HEADER.encode(), session_id.encode())]
+    state = {**scope["state"], IS_REPLAYED_KEY: True, REQUEST_CLOSED_KEY: asyncio.Event()}
+    replayed = {**scope, "method": "POST", "headers": headers, "state": state}
+    body = jsontext.dumps({"jsonrpc": "2.0", **message})
+    return replayed, _create_receive(body, _never_receive), _drop_message
+
+
+def _create_receive(body: bytes, receive: Receive) -> Receive:
+    """Receives the body, and then what `receive` does."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_body_first() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_body_first
+
+
+async def _never_receive() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def _drop_message(_message: Message) -> None:
+    pass
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return jsontext.loads(body)
+    except ValueError:
+        return None  # the SDK reports what is wrong with it

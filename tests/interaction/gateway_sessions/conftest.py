@@ -1,0 +1,79 @@
+"""A Ringback that a test stops and starts again over the same files, and its legacy clients on the wire."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.domain.principal import DEFAULT_SCOPES
+from tests.support.api_server import serving_api
+from tests.support.application import RunningApplication, running_application
+from tests.support.limits import WAIT_SECONDS
+from tests.support.mcp_wire import LegacyClientSession
+from tests.support.resource_upstream import ResourceUpstream
+from tests.support.upstreams import ControlledUpstream, make_http_config, serving
+
+
+@dataclass(slots=True)
+class RestartableRingback:
+    """Each `running` is a new process of the service in effect: nothing but the files stays. Upstreams go on."""
+
+    folder: Path
+    urls: dict[str, str]
+    stage: ControlledUpstream
+    notes: ResourceUpstream
+    http: httpx.AsyncClient
+    keys: dict[str, str] = field(default_factory=dict[str, str])
+    opened: list[AbstractAsyncContextManager[LegacyClientSession]] = field(
+        default_factory=list[AbstractAsyncContextManager[LegacyClientSession]]
+    )
+    """Kept, because a context that is dropped ends its session."""
+
+    @asynccontextmanager
+    async def running(self, **settings: Any) -> AsyncGenerator["RunningRingback"]:
+        configs = [make_http_config(url, name=name) for name, url in self.urls.items()]
+        async with (
+            running_application(
+                self.folder, *configs, **{"auth": "keys", "allowed_hosts": ("127.0.0.1",), **settings}
+            ) as ringback,
+            serving_api(ringback.app.api) as url,
+        ):
+            yield RunningRingback(self, ringback, url)
+
+
+@dataclass(slots=True)
+class RunningRingback:
+    files: RestartableRingback
+    application: RunningApplication
+    url: str
+
+    async def get_key(self, principal: str, *, upstreams: frozenset[str] | None = None) -> str:
+        name = f"{principal} {sorted(upstreams or ())}"
+        if name not in self.files.keys:
+            keys = self.application.app.services.api_keys
+            _, self.files.keys[name] = await keys.create_key(
+                principal, name="test", scopes=DEFAULT_SCOPES, upstreams=upstreams
+            )
+        return self.files.keys[name]
+
+    def find_session(self, session: LegacyClientSession) -> LegacyClientSession:
+        """The session of an earlier process, at this one's address."""
+        path = session.url.partition("/mcp")[2]
+        session.url = f"{self.url}/mcp{path}"
+        return session
+
+
+@pytest.fixture
+async def files(tmp_path: Path) -> AsyncGenerator[RestartableRingback]:
+    stage, notes = ControlledUpstream(), ResourceUpstream()
+    async with AsyncExitStack() as stack:
+        urls = {
+            name: (await stack.enter_async_context(serving(app))).url
+            for name, app in (("stage", stage.app()), ("notes", notes.app()))
+        }
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
+        yield RestartableRingback(tmp_path, urls, stage, notes, http)
