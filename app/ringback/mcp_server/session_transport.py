@@ -53,14 +53,14 @@ class SessionTransport(StreamableHTTPServerTransport):
         self.session_id = session_id
         self._ids = ids
         self._event_ids = EventIds(sealer, session_id)
-        self._events = SessionEventStore(
+        self.events = SessionEventStore(
             self._event_ids,
             log_id=ids.random_bytes(_RANDOM_BYTES).hex(),
             is_stream_open=lambda: GET_STREAM_KEY in self._request_streams,
         )
         self._client_request_ids: dict[str, int | str] = {}
         super().__init__(
-            session_id, event_store=self._events, retry_interval=RETRY_MILLISECONDS, idle_timeout=idle_seconds
+            session_id, event_store=self.events, retry_interval=RETRY_MILLISECONDS, idle_timeout=idle_seconds
         )
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,16 +85,16 @@ class SessionTransport(StreamableHTTPServerTransport):
             await super().handle_request(scope, receive, send)
             return
         scope["state"][STREAM_REQUEST_KEY] = request
-        with self._events.open_stream(str(request.request_id), request):
+        with self.events.open_stream(str(request.request_id), request):
             await super().handle_request(scope, receive, send)
 
     async def _handle_get(self, scope: Scope, receive: Receive, send: Send) -> None:
-        event_id = Headers(scope=scope).get(LAST_EVENT_ID_HEADER)
+        event_id = Headers(scope=scope).get(LAST_EVENT_ID_HEADER) or None
         stream = None if event_id is None else self._event_ids.parse(event_id).stream
         if isinstance(stream, StreamRequest):
             await self._repeat_request(stream, scope, receive, send)
             return
-        if event_id is None and (event_id := self._events.find_unsent_position()) is not None:
+        if event_id is None and (event_id := self.events.find_unsent_position()) is not None:
             scope = {**scope, "headers": [*scope["headers"], (LAST_EVENT_ID_HEADER.encode(), event_id.encode())]}
         await super().handle_request(scope, receive, send)
 
@@ -109,7 +109,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         posted = {**scope, "method": "POST", "headers": [*kept, *_POST_HEADERS]}
         self._client_request_ids[internal_id] = request.request_id
         try:
-            with self._events.open_stream(internal_id, request):
+            with self.events.open_stream(internal_id, request):
                 await super().handle_request(posted, _create_receive(jsontext.dumps(message), receive), send)
         finally:
             del self._client_request_ids[internal_id]

@@ -9,11 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.call_rows import CallFilter
+from ringback.domain.principal import DEFAULT_SCOPES, Principal
+from ringback.mcp_server.request_context import Endpoint
+from ringback.mcp_server.session_manager import BoundedSessionManager
+from ringback.mcp_server.session_transport import SessionTransport
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
+from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import LegacyClientSession
+from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession, legacy_session
 from tests.support.resource_upstream import ResourceUpstream
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
@@ -60,11 +65,56 @@ class RunningRingback:
             )
         return self.files.keys[name]
 
+    async def find_manager(self, upstream: str) -> BoundedSessionManager:
+        endpoints = self.application.app.mcp._endpoints  # pyright: ignore[reportPrivateUsage]
+        async with endpoints.acquire_manager(Endpoint(upstream=upstream)) as manager:
+            return manager
+
+    async def wait_until_ended(self) -> None:
+        """Wait until no call runs."""
+
+        async def has_ended() -> bool:
+            calls = await self.application.app.store.read(
+                lambda tx: tx.calls.list_page(Principal("alice"), CallFilter(), position=None, limit=10)
+            )
+            return all(call.is_final for call in calls)
+
+        await wait_until(has_ended)
+
+    async def wait_for_unsent(self, session: LegacyClientSession) -> None:
+        """Wait until the session has a notification that no stream has carried."""
+        manager = await self.find_manager(session.url.rpartition("/")[2])
+        transport = manager._server_instances[session.headers["mcp-session-id"]]  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(transport, SessionTransport)
+
+        async def has_unsent() -> bool:
+            return transport.events.find_unsent_position() is not None
+
+        await wait_until(has_unsent)
+
     def find_session(self, session: LegacyClientSession) -> LegacyClientSession:
         """The session of an earlier process, at this one's address."""
         path = session.url.partition("/mcp")[2]
         session.url = f"{self.url}/mcp{path}"
         return session
+
+
+async def open_session(
+    running: RunningRingback,
+    path: str = "/mcp/stage",
+    *,
+    principal: str = "alice",
+    version: str = LEGACY,
+    capabilities: Json | None = None,
+    upstreams: frozenset[str] | None = None,
+) -> LegacyClientSession:
+    """A session that its client does not end."""
+    key = await running.get_key(principal, upstreams=upstreams)
+    opened = legacy_session(
+        running.files.http, f"{running.url}{path}", key=key, version=version, capabilities=capabilities
+    )
+    running.files.opened.append(opened)
+    return await opened.__aenter__()
 
 
 @pytest.fixture

@@ -7,12 +7,10 @@ import httpx
 import pytest
 
 from ringback.bootstrap import Environment
-from ringback.mcp_server.request_context import Endpoint
-from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.services import mcp_sessions
-from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback
+from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
 from tests.support.clock import OffsetClock
-from tests.support.mcp_wire import ACCEPT, LEGACY, Json, LegacyClientSession, legacy_session
+from tests.support.mcp_wire import ACCEPT, LEGACY, LegacyClientSession
 from tests.support.resource_upstream import NOTE_URI
 
 pytestmark = pytest.mark.requirement("R25")
@@ -20,28 +18,8 @@ pytestmark = pytest.mark.requirement("R25")
 UPDATED: Final = "notifications/resources/updated"
 
 
-async def open_session(
-    running: RunningRingback,
-    path: str = "/mcp/stage",
-    *,
-    principal: str = "alice",
-    version: str = LEGACY,
-    capabilities: Json | None = None,
-    upstreams: frozenset[str] | None = None,
-) -> LegacyClientSession:
-    """A session that its client does not end."""
-    key = await running.get_key(principal, upstreams=upstreams)
-    opened = legacy_session(
-        running.files.http, f"{running.url}{path}", key=key, version=version, capabilities=capabilities
-    )
-    running.files.opened.append(opened)
-    return await opened.__aenter__()
-
-
-async def send(
-    session: LegacyClientSession, method: str = "tools/list", *, http_method: str = "POST"
-) -> httpx.Response:
-    body = {"jsonrpc": "2.0", "id": 99, "method": method, "params": {}}
+async def send(session: LegacyClientSession, *, http_method: str = "POST", request_id: int = 99) -> httpx.Response:
+    body = {"jsonrpc": "2.0", "id": request_id, "method": "tools/list", "params": {}}
     return await session.http.request(
         http_method, session.url, headers=session.headers, json=body if http_method == "POST" else None
     )
@@ -75,9 +53,9 @@ async def test_requests_that_arrive_at_once_continue_one_session(files: Restarta
     async with files.running() as first:
         session = await open_session(first)
     async with files.running() as second:
-        answers = await asyncio.gather(*(send(second.find_session(session)) for _ in range(8)))
+        answers = await asyncio.gather(*(send(second.find_session(session), request_id=each) for each in range(8)))
         assert [answer.status_code for answer in answers] == [200] * 8
-        manager = await _manager(second, "stage")
+        manager = await second.find_manager("stage")
         assert len(manager._server_instances) == 1  # pyright: ignore[reportPrivateUsage]
 
 
@@ -158,7 +136,7 @@ async def test_an_idle_session_expires_and_a_used_one_does_not(files: Restartabl
     clock.advance(mcp_sessions.IDLE_SECONDS - 1)
     async with files.running(environment=Environment(clock=clock)) as second:
         assert (await send(second.find_session(used))).status_code == 200
-        manager = await _manager(second, "stage")
+        manager = await second.find_manager("stage")
         await manager.record_used_sessions()
     clock.advance(mcp_sessions.EXTEND_SECONDS + 2)
     async with files.running(environment=Environment(clock=clock)) as third:
@@ -243,9 +221,3 @@ async def test_an_initialize_that_is_too_large_is_refused_and_nothing_is_stored(
 
 def _id_of(session: LegacyClientSession) -> str:
     return session.headers["mcp-session-id"]
-
-
-async def _manager(running: RunningRingback, upstream: str) -> BoundedSessionManager:
-    endpoints = running.application.app.mcp._endpoints  # pyright: ignore[reportPrivateUsage]
-    async with endpoints.acquire_manager(Endpoint(upstream=upstream)) as manager:
-        return manager
