@@ -68,7 +68,7 @@ async def test_the_sdk_client_gets_the_result_of_its_waiting_call(
             result = await waiting
             tools = await client.list_tools()
             await client.__aexit__(None, None, None)
-    assert result.content[0].text == "{}"  # pyright: ignore[reportAttributeAccessIssue]
+    assert result.model_dump()["content"][0]["text"] == "{}"
     assert "work" in {tool.name for tool in tools.tools}
     assert service.stage.effects == ["work"]
 
@@ -117,7 +117,12 @@ async def test_a_lost_stream_is_resumed_after_the_kill(service: KillableService)
         async with service.running(**PATIENT) as doomed:
             opened = legacy_session(http, f"{doomed.url}/mcp/stage")
             session = await opened.__aenter__()
-            body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "work", "arguments": {}}}
+            body: Json = {
+                "jsonrpc": "2.0",
+                "id": 5,
+                "method": "tools/call",
+                "params": {"name": "work", "arguments": {}},
+            }
             async with http.stream("POST", session.url, json=body, headers=session.headers) as response:
                 lines = response.aiter_lines()
                 while not (line := await anext(lines)).startswith("id: "):

@@ -40,7 +40,7 @@ class StreamRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class StandaloneStream:
+class OwnStream:
     """The session's own stream (GET)."""
 
     log_id: str
@@ -49,7 +49,7 @@ class StandaloneStream:
 
 @dataclass(frozen=True, slots=True)
 class EventPosition:
-    stream: StreamRequest | StandaloneStream
+    stream: StreamRequest | OwnStream
     number: int
 
 
@@ -64,7 +64,7 @@ class EventIds:
         """The part of an event id before the number."""
         return self._seal([stream.request_id, stream.method, stream.params, stream.call_id])
 
-    def seal_standalone(self, stream: StandaloneStream) -> str:
+    def seal_own_stream(self, stream: OwnStream) -> str:
         return self._seal([stream.log_id])
 
     def parse(self, event_id: str) -> EventPosition:
@@ -125,8 +125,8 @@ def _bound_params(params: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", params) if fits else None
 
 
-def _build_stream(values: list[Any]) -> StreamRequest | StandaloneStream:
+def _build_stream(values: list[Any]) -> StreamRequest | OwnStream:
     if len(values) == 1:
-        return StandaloneStream(values[0])
+        return OwnStream(values[0])
     request_id, method, params, call_id = values
     return StreamRequest(request_id=request_id, method=method, params=params, call_id=call_id)

@@ -156,7 +156,11 @@ class McpServer:
             endpoint=endpoint,
             sessions=gateway.sessions,
             create_transport=partial(
-                SessionTransport, sealer=gateway.sealer, ids=gateway.ids, idle_seconds=IDLE_SECONDS
+                SessionTransport,
+                sealer=gateway.sealer,
+                ids=gateway.ids,
+                clock=gateway.clock,
+                idle_seconds=IDLE_SECONDS,
             ),
             request_bytes_max=gateway.config.request_bytes_max,
             clock=gateway.clock,

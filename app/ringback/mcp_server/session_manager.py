@@ -43,7 +43,6 @@ from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.request_context import Endpoint
 from ringback.mcp_server.session_transport import SessionTransport, build_replay
 from ringback.services import mcp_sessions
-from ringback.services.events import FOLLOW_SECONDS_MAX
 from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS, McpSessions
 from ringback.waits import run_with_helper, wait_first
 
@@ -60,7 +59,7 @@ RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 
 
 class BoundedSessionManager(StreamableHTTPSessionManager):
-    """Continues stored sessions, limits the number of sessions, and how long a session's own stream stays open.
+    """Continues stored sessions, and limits the number of sessions.
 
     The SDK's manager knows the live sessions and their owners. Private names of the SDK are used only here, because no public
     ones exist: `_admit_session`, which decides about a new session, `_serve_opening_request`, which starts it,
@@ -111,11 +110,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             await self._adopt_session(session_id, scope)
         self._open_requests[session_id] += 1
         try:
-            response = super().handle_request(scope, receive, send)
-            if scope["method"] == "GET":
-                await run_with_helper(response, self._close_stream_after_limit(session_id))
-            else:
-                await response
+            await super().handle_request(scope, receive, send)
         finally:
             self._open_requests[session_id] -= 1
             if not self._open_requests[session_id]:
@@ -125,18 +120,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     async def _end_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """End a session for good: it is no longer stored when the client gets the response."""
-        caller = get_request_caller(scope)
-        has_ended = await self._sessions.end_session(caller, session_id, self._endpoint.path)
+        async with self._adoption_lock:  # a session that ends is not continued at the same time
+            has_ended = await self._sessions.end_session(get_request_caller(scope), session_id, self._endpoint.path)
         if has_ended and session_id not in self._server_instances:
             await Response(status_code=HTTPStatus.OK)(scope, receive, send)
         else:
             await super().handle_request(scope, receive, send)
-
-    async def _close_stream_after_limit(self, session_id: str) -> None:
-        """Close the session's stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""
-        await self._clock.sleep(FOLLOW_SECONDS_MAX)
-        if transport := self._server_instances.get(session_id):
-            transport.close_standalone_sse_stream()
 
     # -- sessions of other processes --
 

@@ -43,7 +43,7 @@ class RestartableRingback:
         configs = [make_http_config(url, name=name) for name, url in self.urls.items()]
         async with (
             running_application(
-                self.folder, *configs, **{"auth": "keys", "allowed_hosts": ("127.0.0.1",), **settings}
+                self.folder, *configs, auth="keys", allowed_hosts=("127.0.0.1",), **settings
             ) as ringback,
             serving_api(ringback.app.api) as url,
         ):
@@ -88,7 +88,7 @@ class RunningRingback:
         assert isinstance(transport, SessionTransport)
 
         async def has_unsent() -> bool:
-            return transport.events.find_unsent_position() is not None
+            return bool(transport.events.list_unsent())
 
         await wait_until(has_unsent)
 
@@ -115,6 +115,13 @@ async def open_session(
     )
     running.files.opened.append(opened)
     return await opened.__aenter__()
+
+
+async def send(session: LegacyClientSession, *, http_method: str = "POST", request_id: int = 99) -> httpx.Response:
+    body: Json = {"jsonrpc": "2.0", "id": request_id, "method": "tools/list", "params": {}}
+    return await session.http.request(
+        http_method, session.url, headers=session.headers, json=body if http_method == "POST" else None
+    )
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 import asyncio
 from typing import Final
 
-import httpx
 import pytest
 
 from ringback.bootstrap import Environment
+from ringback.domain.mcp_sessions import STATE_BYTES_MAX
 from ringback.services import mcp_sessions
-from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
+from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
 from tests.support.clock import OffsetClock
 from tests.support.mcp_wire import ACCEPT, LEGACY, LegacyClientSession
 from tests.support.resource_upstream import NOTE_URI
@@ -16,13 +16,6 @@ from tests.support.resource_upstream import NOTE_URI
 pytestmark = pytest.mark.requirement("R25")
 
 UPDATED: Final = "notifications/resources/updated"
-
-
-async def send(session: LegacyClientSession, *, http_method: str = "POST", request_id: int = 99) -> httpx.Response:
-    body = {"jsonrpc": "2.0", "id": request_id, "method": "tools/list", "params": {}}
-    return await session.http.request(
-        http_method, session.url, headers=session.headers, json=body if http_method == "POST" else None
-    )
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
@@ -206,7 +199,7 @@ async def test_sessions_of_before_the_restart_count_against_the_quota(
 
 async def test_an_initialize_that_is_too_large_is_refused_and_nothing_is_stored(files: RestartableRingback) -> None:
     async with files.running() as running:
-        huge = {"experimental": {"x": {"y": "z" * mcp_sessions.STATE_BYTES_MAX}}}
+        huge = {"experimental": {"x": {"y": "z" * STATE_BYTES_MAX}}}
         with pytest.raises(Exception, match="at most 65536 are kept"):
             await open_session(running, capabilities=huge)
         key = await running.get_key("alice")
