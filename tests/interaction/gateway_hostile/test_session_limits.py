@@ -1,15 +1,13 @@
 """The legacy sessions of one principal are limited, so that others can open theirs."""
 
-import math
 from typing import Final
 
 import httpx
 import pytest
 
-from ringback.domain.clock import seconds
-from ringback.mcp_server.request_context import Endpoint
 from ringback.services import mcp_sessions
 from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import let_sessions_become_idle
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT, LEGACY, Json
 
@@ -87,15 +85,7 @@ async def test_sessions_that_were_idle_for_too_long_are_not_counted(gate: Gatewa
     for _ in range(SESSIONS_MAX):
         await initialize_session(gate, "forgetful")
     assert (await initialize_session(gate, "forgetful")).status_code == 429
-    endpoints = gate.ringback.app.mcp._endpoints  # pyright: ignore[reportPrivateUsage]
-    async with endpoints.acquire_manager(Endpoint(upstream="paint")) as manager:
-        for transport in manager._server_instances.values():  # pyright: ignore[reportPrivateUsage]
-            assert transport.idle_scope is not None
-            transport.idle_scope.deadline = -math.inf
-    idle_seconds = mcp_sessions.IDLE_SECONDS + mcp_sessions.EXTEND_SECONDS
-    await gate.ringback.app.store.write(
-        lambda tx: tx.mcp_sessions.remove_expired(now=tx.now() + seconds(idle_seconds), limit=100)
-    )
+    await let_sessions_become_idle(gate)
 
     async def room_again() -> bool:
         answer = await initialize_session(gate, "forgetful")
