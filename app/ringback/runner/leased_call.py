@@ -22,6 +22,7 @@ from ringback.domain.call import (
     Handle,
     Progress,
     enter_phase,
+    is_dispatched_by_lease,
 )
 from ringback.domain.call_completion import recover_call
 from ringback.domain.call_rows import CallChange
@@ -59,7 +60,11 @@ class LeasedCall:
         abort_requested: ObservableFlag,
     ) -> None:
         """Once `abort_requested` is set, a write that the store refuses is left to the next process."""
+        self._dispatched_by_lease = call if is_dispatched_by_lease(call) else None
+        """The call as committed, if it was leased as dispatched and its request is not sent yet."""
         self.call = call
+        if self._dispatched_by_lease is not None:  # until `mark_dispatched`, nothing is sent
+            self.call = replace(call, dispatched_at=None, runs=call.runs - 1)
         self.lease_lost = ObservableFlag()
         """Set once another process holds the lease, or may hold it."""
         self.has_handle = ObservableFlag(is_set=call.handle is not None)
@@ -169,12 +174,17 @@ class LeasedCall:
             return call is not None and call.status is CallStatus.CANCELLED
         return False
 
-    async def mark_dispatched(self) -> None:
+    async def mark_dispatched(self, *, trusts_lease: bool) -> None:
         """Commit that the call is sent upstream now. A call with a handle was sent earlier and is not changed.
 
-        Raises `LeaseLost` or `StoreUnavailable`: then no byte was sent.
+        If the lease has already committed it and is still trusted, there is nothing to write. Raises `LeaseLost` or
+        `StoreUnavailable`: then no byte was sent.
         """
-        self.call = await self._store.write(self._write_dispatched)
+        leased, self._dispatched_by_lease = self._dispatched_by_lease, None
+        if leased is not None and trusts_lease and _is_current_lease(leased, self._clock):
+            self.call = replace(self.call, dispatched_at=leased.dispatched_at, runs=leased.runs)
+        else:
+            self.call = await self._store.write(self._write_dispatched)
 
     async def finish_call(self, completion: CallCompletion) -> None:
         async def write() -> Call:
@@ -204,7 +214,7 @@ class LeasedCall:
         call = await self._read_leased(tx)
         if call.handle is not None:
             return call
-        dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=call.runs + 1)
+        dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=self.call.runs + 1)
         await tx.calls.update(dispatched, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
@@ -314,6 +324,11 @@ class LeasedCall:
             return  # the next progress is another attempt, and the completion carries the last one
         if not leased:
             self.lease_lost.set()
+
+
+def _is_current_lease(leased: Call, clock: Clock) -> bool:
+    """False after the machine was suspended for longer than the lease; the monotonic clock stands still meanwhile."""
+    return leased.lease_until is not None and clock.now() < leased.lease_until
 
 
 def _log_written(call: Call) -> None:

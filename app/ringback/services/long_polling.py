@@ -25,12 +25,16 @@ async def poll_until(
     wait_seconds: float,
     clock: Clock,
     lifecycle: Lifecycle,
+    known: T | None = None,
 ) -> T:
-    """Return the last value of `read`: when `is_done` holds, after `wait_seconds`, or when the service shuts down."""
+    """Return the last value of `read`: when `is_done` holds, after `wait_seconds`, or when the service shuts down.
+
+    `known` is what `read` would return now, if the caller is sure of it; the first read is then left out.
+    """
     ends_at = clock.monotonic() + min(wait_seconds, LONG_POLL_SECONDS_MAX)
     with signals.listen(*topics) as waiter:
         while True:
-            value = await read()
+            value, known = (await read() if known is None else known), None
             left = ends_at - clock.monotonic()
             if is_done(value) or left <= 0 or lifecycle.shutdown_event.is_set():
                 return value

@@ -155,6 +155,11 @@ class UpstreamConnection:
 
     # -- sessions for calls --
 
+    def has_open_session(self, call: Call) -> bool:
+        """Whether `open_call_session` would return a session for the call without waiting."""
+        is_shared = self.config.isolation is Isolation.SHARED or call.handle is not None
+        return is_shared and not self.replaced.is_set() and self._get_open_session() is not None
+
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
         """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`.

@@ -103,6 +103,11 @@ class UpstreamRegistry:
     def get_capacity(self) -> Mapping[str, int]:
         return {name: connection.config.max_concurrent for name, connection in self.connections.items()}
 
+    def has_open_session(self, call: Call) -> bool:
+        """Whether `open_call_session` would return a session for the call without waiting."""
+        connection = self.connections.get(call.upstream)
+        return connection is not None and connection.has_open_session(call)
+
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
         """Open a session for the call; raises `UpstreamUnreachable` after `connect_timeout_seconds`."""
