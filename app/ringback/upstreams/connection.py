@@ -257,6 +257,8 @@ class UpstreamConnection:
 
         With `started_here=False` it raises `ConnectionReplaced` for a replaced connection: the request can use the newer one.
         """
+        if (session := self._get_open_session()) is not None:
+            return session
         effective_timeout_seconds = self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds
         with anyio.move_on_after(effective_timeout_seconds):
             while (session := self._shared_session) is None or session.closed.is_set():
