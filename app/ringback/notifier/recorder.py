@@ -206,8 +206,9 @@ async def _read_completion_request(tx: Transaction, leased: LeasedCompletion) ->
     call = await tx.calls.get(leased.call_id)
     if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
         return None
-    latest = replace(call, progress=leased.progress or call.progress)
-    return CompletionRequest(call=latest, completion=leased.completion, lease_token=leased.lease_token)
+    if leased.progress is not None:
+        call = replace(call, progress=leased.progress)
+    return CompletionRequest(call=call, completion=leased.completion, lease_token=leased.lease_token)
 
 
 def _principal_key(changed_call: ChangedCall) -> Principal:

@@ -60,11 +60,9 @@ class LeasedCall:
         abort_requested: ObservableFlag,
     ) -> None:
         """Once `abort_requested` is set, a write that the store refuses is left to the next process."""
-        self._dispatched_by_lease = call if is_dispatched_by_lease(call) else None
+        self._committed = call if is_dispatched_by_lease(call) else None
         """The call as committed, if it was leased as dispatched and its request is not sent yet."""
-        self.call = call
-        if self._dispatched_by_lease is not None:  # until `mark_dispatched`, nothing is sent
-            self.call = replace(call, dispatched_at=None, runs=call.runs - 1)
+        self.call = self._unsent = call if self._committed is None else _without_dispatch(call)
         self.lease_lost = ObservableFlag()
         """Set once another process holds the lease, or may hold it."""
         self.has_handle = ObservableFlag(is_set=call.handle is not None)
@@ -180,11 +178,13 @@ class LeasedCall:
         If the lease has already committed it and is still trusted, there is nothing to write. Raises `LeaseLost` or
         `StoreUnavailable`: then no byte was sent.
         """
-        leased, self._dispatched_by_lease = self._dispatched_by_lease, None
-        if leased is not None and trusts_lease and _is_current_lease(leased, self._clock):
-            self.call = replace(self.call, dispatched_at=leased.dispatched_at, runs=leased.runs)
-        else:
+        committed, self._committed = self._committed, None
+        if committed is None or not trusts_lease or not _is_current_lease(committed, self._clock):
             self.call = await self._store.write(self._write_dispatched)
+        elif self.call is self._unsent:
+            self.call = committed
+        else:
+            self.call = replace(self.call, dispatched_at=committed.dispatched_at, runs=committed.runs)
 
     async def finish_call(self, completion: CallCompletion) -> None:
         async def write() -> Call:
@@ -324,6 +324,11 @@ class LeasedCall:
             return  # the next progress is another attempt, and the completion carries the last one
         if not leased:
             self.lease_lost.set()
+
+
+def _without_dispatch(call: Call) -> Call:
+    """The call that was leased as dispatched, as it is until `mark_dispatched`: nothing is sent."""
+    return replace(call, dispatched_at=None, runs=call.runs - 1)
 
 
 def _is_current_lease(leased: Call, clock: Clock) -> bool:

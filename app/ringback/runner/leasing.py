@@ -120,15 +120,17 @@ class CallLeasing:
         upstream = call.upstream
         if self._free_capacity(upstream) <= 0 or not await tx.call_queue.take_turn(upstream, call.principal):
             return None
+        dispatches = may_dispatch and self._can_send_at_once(call)
         leased = replace(
             call,
             phase=CallPhase.RUNNING,
             lease_owner=self._config.owner,
             lease_token=self._ids.new_lease_token(),
             lease_until=tx.now() + seconds(self._config.lease_seconds),
+            dispatched_at=tx.now() if dispatches else None,
+            runs=1 if dispatches else 0,
         )
-        if may_dispatch and self._can_send_at_once(call):
-            leased = replace(leased, dispatched_at=tx.now(), runs=1)
+        if dispatches:
             self._count_uncommitted_dispatch(tx)
         self._reserve_capacity(tx, upstream, [leased], trusted_until=trusted_until)
         self._possibly_queued.discard(upstream)
