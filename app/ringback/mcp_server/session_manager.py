@@ -18,12 +18,19 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, StreamableHTTPSessionManager
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.domain.errors import EndpointUnavailable, QuotaExceeded
 from ringback.mcp_server.request_context import Endpoint
+from ringback.mcp_server.single_responses import (
+    asks_for_notifications,
+    is_modern_tool_call,
+    make_body_receive,
+    send_single_response,
+)
 from ringback.services.events import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper, wait_first
 
@@ -46,7 +53,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     The SDK's manager knows the live sessions and their owners, so they are counted here: a separate count would have to follow
     every way in which a session ends. Private names of the SDK are used only here, because no public ones exist:
-    `_admit_session`, which decides about a new session, `_server_instances` and `_session_owners`.
+    `_admit_session`, which decides about a new session, `_handle_request`, `_lifespan_state`, `_server_instances` and
+    `_session_owners`.
     """
 
     def __init__(self, server: Server[Any], *, request_bytes_max: int, clock: Clock) -> None:
@@ -62,6 +70,16 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             )
         else:
             await response
+
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Override the SDK's dispatch by era."""
+        if is_modern_tool_call(scope):
+            body = await Request(scope, receive).body()
+            receive = make_body_receive(body, receive)
+            if not asks_for_notifications(body):
+                await send_single_response(self.app, self._lifespan_state, scope, receive, send)
+                return
+        await super()._handle_request(scope, receive, send)
 
     async def _close_stream_after_limit(self, session_id: str) -> None:
         """Close the session's stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""
