@@ -13,8 +13,8 @@ the session any more). New requests wait for the next session. Requests in fligh
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from enum import StrEnum
 from typing import Any, Final, cast
 
@@ -25,20 +25,21 @@ from ringback.domain.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import Listing, ToolInfo, UpstreamChange, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCache
-from ringback.upstreams.catalog.catalog_refresher import CatalogRefresher
+from ringback.upstreams.catalog.catalog_refresher import LIST_TIMEOUT_SECONDS, CatalogRefresher
 from ringback.upstreams.child_monitor import ChildMonitor
-from ringback.upstreams.config import Isolation, UpstreamConfig
+from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
+from ringback.upstreams.elicitation_router import leave_call_context
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import SessionOptions, open_session
-from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions
 from ringback.upstreams.session import UpstreamSession
-from ringback.upstreams.session_ports import CallSessionPort
+from ringback.upstreams.session_ports import ELICITATION_CAPABILITY, CallSessionPort
+from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.oauth import ClientCredentialsTokens
@@ -79,6 +80,7 @@ class UpstreamConnection:
         random_fraction: Callable[[], float],
         predict_driver_name: PredictDriverName,
         catalog_cache: CatalogCache,
+        eliciting_cache: CatalogCache,
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
         look_up: LookUp,
@@ -87,6 +89,8 @@ class UpstreamConnection:
         self.config = config
         self.catalog_cache = catalog_cache
         """The last known profile and lists of the upstream. This connection updates them."""
+        self._eliciting_cache = eliciting_cache
+        """The tools that the upstream lists for clients that can elicit."""
         self._clock = clock
         self._random_fraction = random_fraction
         self._predict_driver_name = predict_driver_name
@@ -106,22 +110,15 @@ class UpstreamConnection:
         """Deadlines of running calls, by `clock.monotonic()`."""
         self.replaced = anyio.Event()
         """Set when this connection takes no further calls, because the configuration replaced or removed it."""
-        self._catalog_refresher = CatalogRefresher(
-            catalog_cache,
-            upstream=config.name,
-            clock=clock,
-            faults=self.faults,
-            replaced=self.replaced,
-            get_open_session=self._get_open_session,
+        self._catalog_refresher = self._make_refresher(catalog_cache, open_session=self._open_listing_session)
+        self._eliciting_refresher = self._make_refresher(
+            eliciting_cache, open_session=self._open_eliciting_listing_session, capabilities=ELICITATION_CAPABILITY
         )
         self._token_source = (
             None if config.oauth is None else ClientCredentialsTokens(config.oauth, clock=clock, look_up=self._look_up)
         )
-        self._principal_sessions = PrincipalSessions(
-            self,
-            clock=clock,
-            connect_timeout_seconds=connect_timeout_seconds,
-            sessions_max=min(config.max_concurrent, SESSIONS_MAX),
+        self._session_selection = SessionSelection(
+            self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
         )
 
     def get_info(self) -> UpstreamInfo:
@@ -157,26 +154,14 @@ class UpstreamConnection:
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
-        """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`.
-
-        A call that continues from its handle gets no dedicated session: its driver rejoins the session in which it started.
-        """
+        """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`."""
         shared = await self.get_shared_session(started_here=False)
         self._in_flight += 1
         key = object()
         self._call_deadlines[key] = self._clock.monotonic() + (call.deadline_at - self._clock.now()).total_seconds()
         try:
-            if self.config.isolation is Isolation.PRINCIPAL:
-                async with self._principal_sessions.acquire_session(call.principal) as source:
-                    yield CallSession(source, await source.get_shared_session(), is_dedicated=False)
-            elif self.config.isolation is Isolation.SHARED or call.handle is not None:
-                yield CallSession(self, shared, is_dedicated=False)
-            else:
-                async with self.open_dedicated_session(
-                    is_dedicated=True, accepts_elicitation=call.accepts_input, probes_modern=shared.protocol.is_modern
-                ) as session:
-                    session.tools = shared.tools
-                    yield CallSession(self, session, is_dedicated=True)
+            async with AsyncExitStack() as stack:
+                yield await self._session_selection.enter_session(call, shared, stack)
         finally:
             self._in_flight -= 1
             del self._call_deadlines[key]
@@ -191,12 +176,12 @@ class UpstreamConnection:
         while self._in_flight:
             await self._state_changed.wait()
 
-    async def open_shared_session(self) -> UpstreamSession:
+    async def open_shared_session(self, *, accepts_elicitation: bool) -> UpstreamSession:
         """Open a further session that the calls of one principal share (`principal_sessions`)."""
         shared = await self.get_shared_session()
-        session = await self._start_dedicated_session(probes_modern=shared.protocol.is_modern)
-        session.tools = shared.tools
-        return session
+        return await self._start_dedicated_session(
+            accepts_elicitation=accepts_elicitation, probes_modern=shared.protocol.is_modern
+        )
 
     @asynccontextmanager
     async def open_dedicated_session(self, **options: Any) -> AsyncGenerator[UpstreamSession]:
@@ -211,20 +196,24 @@ class UpstreamConnection:
         if self._session_tasks is None:
             raise UpstreamUnreachable("it is being closed. Try again.")
         try:
-            return cast(
+            session = cast(
                 "UpstreamSession",
                 await self._session_tasks.start(self._run_dedicated_session, self._make_session_options(**options)),
             )
         except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect_once`
             text = classify_problem(error).replace("_", " ")
             raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
+        session.tools = self.catalog_cache.tools or {}
+        session.eliciting_tools = self._eliciting_cache.tools or {}
+        return session
 
     async def _run_dedicated_session(
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
+        leave_call_context()
         started = False
         try:
-            async with open_session(self.config, options, on_change=self.catalog_cache.handle_change) as session:
+            async with open_session(self.config, options, on_change=self._handle_change) as session:
                 started = True
                 task_status.started(session)
                 await session.closed.wait()
@@ -270,25 +259,98 @@ class UpstreamConnection:
             while self._state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
                 await self._state_changed.wait()
 
-    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
-        return self.catalog_cache.tools or {}
+    # -- lists --
 
-    async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """The tools by name, fetched again if the list is older or has changed; None if they were never listed."""
-        await self.refresh_listing(Listing.TOOLS, age_seconds_max=age_seconds_max)
-        return self.catalog_cache.tools
+    def get_cached_tool(self, name: str) -> ToolInfo | None:
+        """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
+        return (self.catalog_cache.tools or {}).get(name) or (self._eliciting_cache.tools or {}).get(name)
 
-    async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo] | None:
+        """The tools by name, fetched again if the list is older or has changed; None if they were never listed.
+
+        `can_elicit` selects the tools that the upstream lists for clients that can elicit.
+        """
+        cache, _ = await self._refresh_cache(Listing.TOOLS, age_seconds_max=age_seconds_max, can_elicit=can_elicit)
+        return cache.tools
+
+    async def get_fresh_tools(
+        self, *, age_seconds_max: float, can_elicit: bool = False
+    ) -> Mapping[str, ToolInfo] | None:
         """Like `get_tools`, but None if the list cannot be fetched now."""
-        return (
-            self.catalog_cache.tools
-            if await self.refresh_listing(Listing.TOOLS, age_seconds_max=age_seconds_max)
-            else None
-        )
+        cache, fresh = await self._refresh_cache(Listing.TOOLS, age_seconds_max=age_seconds_max, can_elicit=can_elicit)
+        return cache.tools if fresh else None
+
+    async def get_entries(
+        self, listing: Listing, *, age_seconds_max: float, can_elicit: bool
+    ) -> Sequence[Mapping[str, Any]] | None:
+        """The entries of a list, fetched and selected as `get_tools` does."""
+        cache, _ = await self._refresh_cache(listing, age_seconds_max=age_seconds_max, can_elicit=can_elicit)
+        return cache.get_entries(listing)
 
     async def refresh_listing(self, listing: Listing, *, age_seconds_max: float) -> bool:
         """Fetch the list if the cached one is older; False if the upstream is not connected or its last response failed."""
         return await self._catalog_refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
+
+    async def _refresh_cache(
+        self, listing: Listing, *, age_seconds_max: float, can_elicit: bool
+    ) -> tuple[CatalogCache, bool]:
+        """The cache of the list, and whether the list is fresh. A client that can elicit uses the common list if it must."""
+        cache = self._eliciting_cache
+        if can_elicit and listing is Listing.TOOLS and self._lists_more_for_eliciting:
+            is_fresh = await self._eliciting_refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
+            if cache.tools is not None:
+                return cache, is_fresh
+        is_fresh = await self.refresh_listing(listing, age_seconds_max=age_seconds_max)
+        return self.catalog_cache, is_fresh
+
+    @property
+    def _lists_more_for_eliciting(self) -> bool:
+        """Whether the upstream may list more tools for clients that can elicit than in the shared session."""
+        session = self._get_open_session()
+        return session is None or session.protocol.is_modern or self._session_selection.has_eliciting_sessions(session)
+
+    def _make_refresher(
+        self,
+        cache: CatalogCache,
+        *,
+        open_session: Callable[[], AbstractAsyncContextManager[UpstreamSession | None]],
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> CatalogRefresher:
+        return CatalogRefresher(
+            cache,
+            upstream=self.config.name,
+            clock=self._clock,
+            faults=self.faults,
+            replaced=self.replaced,
+            open_listing_session=open_session,
+            client_capabilities=capabilities,
+        )
+
+    @asynccontextmanager
+    async def _open_listing_session(self) -> AsyncGenerator[UpstreamSession | None]:
+        yield self._get_open_session()
+
+    @asynccontextmanager
+    async def _open_eliciting_listing_session(self) -> AsyncGenerator[UpstreamSession | None]:
+        """The shared session if it is modern, because each request declares capabilities; else a session for this list."""
+        shared = self._get_open_session()
+        async with AsyncExitStack() as stack:
+            if shared is None or shared.protocol.is_modern:
+                yield shared
+                return
+            session: UpstreamSession | None = None
+            with suppress(UpstreamUnreachable), anyio.move_on_after(LIST_TIMEOUT_SECONDS):
+                session = await stack.enter_async_context(
+                    self.open_dedicated_session(accepts_elicitation=True, probes_modern=False)
+                )
+            if session is None:
+                self._eliciting_cache.mark_requested(Listing.TOOLS)
+            yield session
+
+    def _handle_change(self, change: UpstreamChange) -> None:
+        if change.listing is Listing.TOOLS:
+            self._eliciting_cache.mark_outdated(Listing.TOOLS)
+        self.catalog_cache.handle_change(change)
 
     def _get_open_session(self) -> UpstreamSession | None:
         session = self._shared_session
@@ -301,8 +363,7 @@ class UpstreamConnection:
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as tasks:
             self._session_tasks = tasks
-            if self.config.isolation is Isolation.PRINCIPAL:
-                tasks.start_soon(self._principal_sessions.close_idle_sessions)
+            tasks.start_soon(self._session_selection.close_idle_sessions)
             short_lived_count = 0
             while True:
                 started_at = self._clock.monotonic()
@@ -323,6 +384,8 @@ class UpstreamConnection:
             self._record_failure(classify_problem(error))
             return None
         self._problem = None
+        self._eliciting_cache.mark_outdated(Listing.TOOLS)
+        session.eliciting_tools = self._eliciting_cache.tools or {}
         self._shared_session = session
         self._set_state(ConnectionState.READY)
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": session.protocol_version})
@@ -345,8 +408,11 @@ class UpstreamConnection:
             async with (
                 open_session(
                     self.config,
-                    self._make_session_options(probes_modern=self._probes_modern_first),
-                    on_change=self.catalog_cache.handle_change,
+                    self._make_session_options(
+                        probes_modern=self._probes_modern_first,
+                        accepts_elicitation=self._session_selection.shared_accepts_elicitation,
+                    ),
+                    on_change=self._handle_change,
                 ) as session,
                 anyio.create_task_group() as tasks,
             ):

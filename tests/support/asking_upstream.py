@@ -1,0 +1,122 @@
+"""A legacy MCP server over HTTP whose tools ask questions, in this process.
+
+    upstream = AskingUpstream()
+    async with serving(upstream.app()) as server: …
+
+`ask` asks its `question` on the stream of its request, `ask_aside` on the stream of the session. `ask_together` asks once `count`
+calls of it run. `sample` sends a sampling request. `visits` counts its calls in one session. The tools that ask are listed only
+for a client that declared elicitation. The result of a tool that asks is the response to its question, as JSON.
+"""
+
+import asyncio
+import json
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from starlette.requests import Request
+
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import App, Context, Receive, Scope, Send, make_legacy_app
+
+SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {"answer": {"type": "string"}}}
+PLAIN_TOOLS: Final = ("visits", "sample")
+ASKING_TOOLS: Final = ("ask", "ask_aside", "ask_together")
+
+
+class AskingUpstream:
+    def __init__(self) -> None:
+        self.opened_sessions = 0
+        self.closed_sessions = 0
+        self.tools: tuple[str, ...] = PLAIN_TOOLS
+        self.asking_tools: tuple[str, ...] = ASKING_TOOLS
+        self.refuses_elicitation = False
+        """Whether `initialize` of a client that declares elicitation fails."""
+        self._together: list[str] = []
+        self._changed = asyncio.Event()
+        self._visits: dict[str, int] = {}
+
+    def app(self, **options: Any) -> App:
+        server = Server("asking", on_list_tools=self._list_tools, on_call_tool=self._call_tool)
+        server.middleware.append(self._handle_request)
+        inner = make_legacy_app(server.streamable_http_app(**options))
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and scope["method"] == "DELETE":
+                self.closed_sessions += 1
+                self._changed.set()
+            await inner(scope, receive, send)
+
+        return serve
+
+    async def wait_until_closed(self, count: int) -> None:
+        """Wait until clients have closed this number of sessions."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while self.closed_sessions < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _handle_request(self, context: Context, call_next: Any) -> Any:
+        if context.method == "initialize":
+            capabilities = (context.params or {}).get("capabilities", {})
+            if self.refuses_elicitation and "elicitation" in capabilities:
+                raise MCPError(-32600, "one session only")
+            self.opened_sessions += 1
+        return await call_next(context)
+
+    async def _list_tools(self, context: Context, _params: Any) -> types.ListToolsResult:
+        capabilities = context.session.client_capabilities
+        asks = capabilities is not None and capabilities.elicitation is not None
+        names = (*self.tools, *self.asking_tools) if asks else self.tools
+        return types.ListToolsResult(tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in names])
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        arguments = params.arguments or {}
+        match params.name:
+            case "ask":
+                return await _ask(context, arguments["question"])
+            case "ask_aside":
+                return await _ask(context, arguments["question"], is_related=False)
+            case "ask_together":
+                await self._wait_for_others(arguments)
+                return await _ask(context, arguments["question"], is_related=arguments.get("related", True))
+            case "sample":
+                return await _sample(context)
+            case _:
+                request = context.request
+                assert isinstance(request, Request)
+                session_id = request.headers["mcp-session-id"]
+                self._visits[session_id] = self._visits.get(session_id, 0) + 1
+                return _result(self._visits[session_id])
+
+    async def _wait_for_others(self, arguments: dict[str, Any]) -> None:
+        self._together.append(arguments["question"])
+        self._changed.set()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self._together) < arguments["count"]:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def _ask(context: Context, question: str, *, is_related: bool = True) -> types.CallToolResult:
+    try:
+        response = await context.session.elicit_form(
+            question, SCHEMA, related_request_id=context.request_id if is_related else None
+        )
+    except MCPError as refused:
+        return _result({"code": refused.error.code, "message": refused.error.message})
+    return _result(response.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+async def _sample(context: Context) -> types.CallToolResult:
+    request = types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[], max_tokens=1))
+    try:
+        await context.session.send_request(request, types.CreateMessageResult)
+    except MCPError as refused:
+        return _result({"code": refused.error.code, "message": refused.error.message})
+    return _result("sampled")
+
+
+def _result(response: Any) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=json.dumps(response))])
