@@ -3,25 +3,27 @@
     upstream = AskingUpstream()
     async with serving(upstream.app()) as server: …
 
-`ask` asks its `question` on the stream of its request, `ask_aside` on the stream of the session. `ask_together` asks once `count`
-calls of it run. `sample` sends a sampling request. `visits` counts its calls in one session. The tools that ask are listed only
-for a client that declared elicitation. The result of a tool that asks is the response to its question, as JSON.
+`ask` asks its `question` on the stream of its request, `ask_aside` on the stream of the session. `ask_together` asks once
+`count` calls of it run. `sample` and `roots` send requests that clients may refuse. `visits` counts its calls in one session.
+`learn` announces a changed list. The tools that ask are listed only for a client that declared elicitation. The result of a
+tool that sends a request is the response to it, as JSON.
 """
 
 import asyncio
 import json
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.lowlevel import Server
+from mcp.shared.message import ServerMessageMetadata
 from starlette.requests import Request
 
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import App, Context, Receive, Scope, Send, make_legacy_app
 
 SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {"answer": {"type": "string"}}}
-PLAIN_TOOLS: Final = ("visits", "sample")
+PLAIN_TOOLS: Final = ("visits", "sample", "roots")
 ASKING_TOOLS: Final = ("ask", "ask_aside", "ask_together")
 
 
@@ -57,13 +59,13 @@ class AskingUpstream:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _handle_request(self, context: Context, call_next: Any) -> Any:
-        if context.method == "initialize":
-            capabilities = (context.params or {}).get("capabilities", {})
+    async def _handle_request(self, ctx: Context, call_next: Any) -> Any:
+        if ctx.method == "initialize":
+            capabilities = (ctx.params or {}).get("capabilities", {})
             if self.refuses_elicitation and "elicitation" in capabilities:
                 raise MCPError(-32600, "one session only")
             self.opened_sessions += 1
-        return await call_next(context)
+        return await call_next(ctx)
 
     async def _list_tools(self, context: Context, _params: Any) -> types.ListToolsResult:
         capabilities = context.session.client_capabilities
@@ -81,8 +83,11 @@ class AskingUpstream:
             case "ask_together":
                 await self._wait_for_others(arguments)
                 return await _ask(context, arguments["question"], is_related=arguments.get("related", True))
-            case "sample":
-                return await _sample(context)
+            case "sample" | "roots":
+                return await _send_refused_request(context, params.name)
+            case "learn":
+                await context.session.send_notification(types.ToolListChangedNotification())
+                return _result("announced")
             case _:
                 request = context.request
                 assert isinstance(request, Request)
@@ -109,13 +114,15 @@ async def _ask(context: Context, question: str, *, is_related: bool = True) -> t
     return _result(response.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-async def _sample(context: Context) -> types.CallToolResult:
-    request = types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[], max_tokens=1))
+async def _send_refused_request(context: Context, name: str) -> types.CallToolResult:
+    sampling = types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[], max_tokens=1))
+    request = sampling if name == "sample" else types.ListRootsRequest()
+    metadata = ServerMessageMetadata(related_request_id=context.request_id)
     try:
-        await context.session.send_request(request, types.CreateMessageResult)
+        await context.session.send_request(cast("Any", request), types.EmptyResult, metadata=metadata)
     except MCPError as refused:
         return _result({"code": refused.error.code, "message": refused.error.message})
-    return _result("sampled")
+    return _result("answered")
 
 
 def _result(response: Any) -> types.CallToolResult:

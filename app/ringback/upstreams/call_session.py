@@ -62,8 +62,8 @@ class CallLogMessages:
 class SessionSource(Protocol):
     """What a call session needs of its connection."""
 
-    async def get_shared_session(self, timeout_seconds: float | None = None) -> UpstreamSession:
-        """Wait for the current shared session, by default for the connect timeout; raises `UpstreamUnreachable`."""
+    async def get_shared_session(self) -> UpstreamSession:
+        """Wait for the current shared session; raises `UpstreamUnreachable`."""
         ...
 
     def open_dedicated_session(self, **options: Any) -> AbstractAsyncContextManager[UpstreamSession]:

@@ -19,7 +19,6 @@ import anyio
 
 from ringback.domain.clock import Clock
 from ringback.domain.principal import Principal
-from ringback.upstreams.call_session import SessionSource
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 
@@ -61,17 +60,17 @@ class PrincipalSessions:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._sessions_max = sessions_max
         self._idle_seconds = idle_seconds
-        self._entries: dict[Principal, _PrincipalSession] = {}
+        self._entries: dict[Principal, PrincipalSession] = {}
         """In order of last use."""
         self._released = anyio.Event()
 
     @asynccontextmanager
-    async def acquire_session(self, principal: Principal) -> AsyncGenerator[SessionSource]:
+    async def acquire_session(self, principal: Principal) -> AsyncGenerator["PrincipalSession"]:
         """Hold the session of the principal while entered. Waits while all sessions are in use."""
         while (entry := self._entries.get(principal)) is None and not self._evict_if_full():
             await self._released.wait()
         if entry is None:
-            entry = self._entries[principal] = _PrincipalSession(
+            entry = self._entries[principal] = PrincipalSession(
                 self._opener,
                 connect_timeout_seconds=self._connect_timeout_seconds,
                 accepts_elicitation=self._accepts_elicitation,
@@ -107,7 +106,7 @@ class PrincipalSessions:
         self._entries.pop(principal).close()
 
 
-class _PrincipalSession:
+class PrincipalSession:
     """Implements `call_session.SessionSource`: the session of one principal, opened again after it has ended."""
 
     def __init__(self, opener: SessionOpener, *, connect_timeout_seconds: float, accepts_elicitation: bool) -> None:
@@ -119,7 +118,9 @@ class _PrincipalSession:
         self.users = 0
         self.idle_since = 0.0
 
-    async def get_shared_session(self, timeout_seconds: float | None = None) -> UpstreamSession:
+    async def get_shared_session(
+        self, timeout_seconds: float | None = None, *, retries: bool = True
+    ) -> UpstreamSession:
         last_error: UpstreamUnreachable | None = None
         with anyio.move_on_after(self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds):
             async with self._lock:
@@ -129,6 +130,8 @@ class _PrincipalSession:
                             accepts_elicitation=self._accepts_elicitation
                         )
                     except UpstreamUnreachable as error:
+                        if not retries:
+                            raise
                         last_error = error
                         await anyio.sleep(OPEN_RETRY_SECONDS)
                 return session

@@ -50,8 +50,8 @@ class SessionSelection:
         self._is_stdio = config.transport is UpstreamTransport.STDIO
         self._principal_sessions = self._make_principal_sessions(accepts_elicitation=self._is_stdio)
         self._eliciting_sessions = self._make_principal_sessions(accepts_elicitation=True)
-        self._eliciting_retry_at: float | None = None
-        """By `clock.monotonic()`; None if the last attempt to open a session that declares elicitation succeeded."""
+        self._refused: tuple[UpstreamSession, float] | None = None
+        """The last failure to open a session that declares elicitation: the shared session then, and the time by the clock."""
 
     @property
     def shared_accepts_elicitation(self) -> bool:
@@ -79,7 +79,7 @@ class SessionSelection:
             )
             return CallSession(self._sessions, session, is_dedicated=True, owner=owner)
         if isolation is not Isolation.CALL and call.accepts_input and self.has_eliciting_sessions(shared):
-            eliciting = await self._enter_eliciting_session(call, stack)
+            eliciting = await self._enter_eliciting_session(call, shared, stack)
             if eliciting is not None:
                 return CallSession(*eliciting, is_dedicated=False, owner=owner)
         if isolation is Isolation.PRINCIPAL:
@@ -94,22 +94,29 @@ class SessionSelection:
             tasks.start_soon(self._eliciting_sessions.close_idle_sessions)
 
     async def _enter_eliciting_session(
-        self, call: Call, stack: AsyncExitStack
+        self, call: Call, shared: UpstreamSession, stack: AsyncExitStack
     ) -> tuple[SessionSource, UpstreamSession] | None:
-        """None if the upstream accepts no further session now: the call then runs without questions, as it otherwise would."""
-        if self._eliciting_retry_at is not None and self._clock.monotonic() < self._eliciting_retry_at:
+        """None if the upstream accepts no further session now: the call then runs without questions."""
+        if self._was_refused(shared):
             return None
         async with AsyncExitStack() as attempt:
             source = await attempt.enter_async_context(self._eliciting_sessions.acquire_session(call.principal))
             try:
-                session = await source.get_shared_session(ELICITING_TIMEOUT_SECONDS)
+                session = await source.get_shared_session(ELICITING_TIMEOUT_SECONDS, retries=False)
             except UpstreamUnreachable:
-                self._eliciting_retry_at = self._clock.monotonic() + ELICITING_RETRY_SECONDS
+                self._refused = shared, self._clock.monotonic()
                 log.warning("upstream.no_eliciting_session", extra={"upstream": self._config.name})
                 return None
-            self._eliciting_retry_at = None
+            self._refused = None
             await stack.enter_async_context(attempt.pop_all())
             return source, session
+
+    def _was_refused(self, shared: UpstreamSession) -> bool:
+        """Whether the upstream refused such a session recently, and has not been connected to again since."""
+        if self._refused is None:
+            return False
+        refused_shared, refused_at = self._refused
+        return refused_shared is shared and self._clock.monotonic() < refused_at + ELICITING_RETRY_SECONDS
 
     def _make_principal_sessions(self, *, accepts_elicitation: bool) -> PrincipalSessions:
         return PrincipalSessions(
