@@ -35,7 +35,8 @@ class AskingUpstream:
         self.asking_tools: tuple[str, ...] = ASKING_TOOLS
         self.refuses_elicitation = False
         """Whether `initialize` of a client that declares elicitation fails."""
-        self._together: list[str] = []
+        self._together: dict[str, int] = {}
+        """The number of `ask_together` calls by their `group`."""
         self._changed = asyncio.Event()
         self._visits: dict[str, int] = {}
 
@@ -96,10 +97,11 @@ class AskingUpstream:
                 return _result(self._visits[session_id])
 
     async def _wait_for_others(self, arguments: dict[str, Any]) -> None:
-        self._together.append(arguments["question"])
+        group = arguments.get("group", "")
+        self._together[group] = self._together.get(group, 0) + 1
         self._changed.set()
         async with asyncio.timeout(WAIT_SECONDS):
-            while len(self._together) < arguments["count"]:
+            while self._together[group] < arguments["count"]:
                 self._changed.clear()
                 await self._changed.wait()
 
