@@ -4,9 +4,9 @@
     async with serving(upstream.app()) as server: …
 
 `ask` asks its `question` on the stream of its request, `ask_aside` on the stream of the session. `ask_together` asks once
-`count` calls of it run. `sample` and `roots` send requests that clients may refuse. `visits` counts its calls in one session.
-`learn` announces a changed list. The tools that ask are listed only for a client that declared elicitation. The result of a
-tool that sends a request is the response to it, as JSON.
+`count` calls of its `group` run. `sample` and `roots` send requests that clients may refuse. `visits` counts its calls in one
+session. `learn` announces a changed list, and `enable` adds a tool for its own session. The tools that ask are listed only for
+a client that declared elicitation. The result of a tool that sends a request is the response to it, as JSON.
 """
 
 import asyncio
@@ -39,6 +39,8 @@ class AskingUpstream:
         """The number of `ask_together` calls by their `group`."""
         self._changed = asyncio.Event()
         self._visits: dict[str, int] = {}
+        self._enabled: set[str] = set()
+        """The sessions that have called `enable`."""
 
     def app(self, **options: Any) -> App:
         server = Server("asking", on_list_tools=self._list_tools, on_call_tool=self._call_tool)
@@ -72,6 +74,8 @@ class AskingUpstream:
         capabilities = context.session.client_capabilities
         asks = capabilities is not None and capabilities.elicitation is not None
         names = (*self.tools, *self.asking_tools) if asks else self.tools
+        if _session_id(context) in self._enabled:
+            names = (*names, "enabled")
         return types.ListToolsResult(tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in names])
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -86,13 +90,13 @@ class AskingUpstream:
                 return await _ask(context, arguments["question"], is_related=arguments.get("related", True))
             case "sample" | "roots":
                 return await _send_refused_request(context, params.name)
-            case "learn":
+            case "learn" | "enable":
+                if params.name == "enable":
+                    self._enabled.add(_session_id(context))
                 await context.session.send_notification(types.ToolListChangedNotification())
                 return _result("announced")
             case _:
-                request = context.request
-                assert isinstance(request, Request)
-                session_id = request.headers["mcp-session-id"]
+                session_id = _session_id(context)
                 self._visits[session_id] = self._visits.get(session_id, 0) + 1
                 return _result(self._visits[session_id])
 
@@ -104,6 +108,12 @@ class AskingUpstream:
             while self._together[group] < arguments["count"]:
                 self._changed.clear()
                 await self._changed.wait()
+
+
+def _session_id(context: Context) -> str:
+    request = context.request
+    assert isinstance(request, Request)
+    return request.headers["mcp-session-id"]
 
 
 async def _ask(context: Context, question: str, *, is_related: bool = True) -> types.CallToolResult:

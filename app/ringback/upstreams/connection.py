@@ -13,8 +13,8 @@ the session any more). New requests wait for the next session. Requests in fligh
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from typing import Any, Final, cast
 
@@ -25,11 +25,11 @@ from ringback.domain.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.upstreams import Listing, ToolInfo, UpstreamChange, UpstreamInfo
+from ringback.domain.upstreams import ToolInfo, UpstreamChange, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCache
-from ringback.upstreams.catalog.catalog_refresher import LIST_TIMEOUT_SECONDS, CatalogRefresher
+from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
@@ -38,7 +38,7 @@ from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import SessionOptions, open_session
 from ringback.upstreams.session import UpstreamSession
-from ringback.upstreams.session_ports import ELICITATION_CAPABILITY, CallSessionPort
+from ringback.upstreams.session_ports import CallSessionPort
 from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
@@ -89,8 +89,6 @@ class UpstreamConnection:
         self.config = config
         self.catalog_cache = catalog_cache
         """The last known profile and lists of the upstream. This connection updates them."""
-        self._eliciting_cache = eliciting_cache
-        """The tools that the upstream lists for clients that can elicit."""
         self._clock = clock
         self._random_fraction = random_fraction
         self._predict_driver_name = predict_driver_name
@@ -110,9 +108,14 @@ class UpstreamConnection:
         """Deadlines of running calls, by `clock.monotonic()`."""
         self.replaced = anyio.Event()
         """Set when this connection takes no further calls, because the configuration replaced or removed it."""
-        self._catalog_refresher = self._make_refresher(catalog_cache, open_session=self._open_listing_session)
-        self._eliciting_refresher = self._make_refresher(
-            eliciting_cache, open_session=self._open_eliciting_listing_session, capabilities=ELICITATION_CAPABILITY
+        self.lists = UpstreamLists(
+            self,
+            catalog_cache,
+            eliciting_cache,
+            upstream=config.name,
+            clock=clock,
+            faults=self.faults,
+            replaced=self.replaced,
         )
         self._token_source = (
             None if config.oauth is None else ClientCredentialsTokens(config.oauth, clock=clock, look_up=self._look_up)
@@ -203,8 +206,7 @@ class UpstreamConnection:
         except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect_once`
             text = classify_problem(error).replace("_", " ")
             raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
-        session.tools = self.catalog_cache.tools or {}
-        session.eliciting_tools = self._eliciting_cache.tools or {}
+        self.lists.set_tools(session)
         return session
 
     async def _run_dedicated_session(
@@ -212,8 +214,15 @@ class UpstreamConnection:
     ) -> None:
         leave_call_context()
         started = False
+        sessions: list[UpstreamSession] = []
+
+        def handle_change(change: UpstreamChange) -> None:
+            announcing = sessions[0] if options.accepts_elicitation and sessions else None
+            self.lists.handle_change(change, announcing_session=announcing)
+
         try:
-            async with open_session(self.config, options, on_change=self._handle_change) as session:
+            async with open_session(self.config, options, on_change=handle_change) as session:
+                sessions.append(session)
                 started = True
                 task_status.started(session)
                 await session.closed.wait()
@@ -259,102 +268,26 @@ class UpstreamConnection:
             while self._state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
                 await self._state_changed.wait()
 
+    def get_open_session(self) -> UpstreamSession | None:
+        """The shared session; None while the upstream is not connected."""
+        session = self._shared_session
+        return None if session is None or session.closed.is_set() else session
+
     # -- lists --
 
+    def has_eliciting_sessions(self, shared: UpstreamSession) -> bool:
+        return self._session_selection.has_eliciting_sessions(shared)
+
     def get_cached_tool(self, name: str) -> ToolInfo | None:
-        """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
-        return (self.catalog_cache.tools or {}).get(name) or (self._eliciting_cache.tools or {}).get(name)
+        return self.lists.get_cached_tool(name)
 
     async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo] | None:
-        """The tools by name, fetched again if the list is older or has changed; None if they were never listed.
-
-        `can_elicit` selects the tools that the upstream lists for clients that can elicit.
-        """
-        cache, _ = await self._refresh_cache(Listing.TOOLS, age_seconds_max=age_seconds_max, can_elicit=can_elicit)
-        return cache.tools
+        return await self.lists.get_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 
     async def get_fresh_tools(
         self, *, age_seconds_max: float, can_elicit: bool = False
     ) -> Mapping[str, ToolInfo] | None:
-        """Like `get_tools`, but None if the list cannot be fetched now."""
-        cache, fresh = await self._refresh_cache(Listing.TOOLS, age_seconds_max=age_seconds_max, can_elicit=can_elicit)
-        return cache.tools if fresh else None
-
-    async def get_entries(
-        self, listing: Listing, *, age_seconds_max: float, can_elicit: bool
-    ) -> Sequence[Mapping[str, Any]] | None:
-        """The entries of a list, fetched and selected as `get_tools` does."""
-        cache, _ = await self._refresh_cache(listing, age_seconds_max=age_seconds_max, can_elicit=can_elicit)
-        return cache.get_entries(listing)
-
-    async def refresh_listing(self, listing: Listing, *, age_seconds_max: float) -> bool:
-        """Fetch the list if the cached one is older; False if the upstream is not connected or its last response failed."""
-        return await self._catalog_refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
-
-    async def _refresh_cache(
-        self, listing: Listing, *, age_seconds_max: float, can_elicit: bool
-    ) -> tuple[CatalogCache, bool]:
-        """The cache of the list, and whether the list is fresh. A client that can elicit uses the common list if it must."""
-        cache = self._eliciting_cache
-        if can_elicit and listing is Listing.TOOLS and self._lists_more_for_eliciting:
-            is_fresh = await self._eliciting_refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
-            if cache.tools is not None:
-                return cache, is_fresh
-        is_fresh = await self.refresh_listing(listing, age_seconds_max=age_seconds_max)
-        return self.catalog_cache, is_fresh
-
-    @property
-    def _lists_more_for_eliciting(self) -> bool:
-        """Whether the upstream may list more tools for clients that can elicit than in the shared session."""
-        session = self._get_open_session()
-        return session is None or session.protocol.is_modern or self._session_selection.has_eliciting_sessions(session)
-
-    def _make_refresher(
-        self,
-        cache: CatalogCache,
-        *,
-        open_session: Callable[[], AbstractAsyncContextManager[UpstreamSession | None]],
-        capabilities: Mapping[str, Any] | None = None,
-    ) -> CatalogRefresher:
-        return CatalogRefresher(
-            cache,
-            upstream=self.config.name,
-            clock=self._clock,
-            faults=self.faults,
-            replaced=self.replaced,
-            open_listing_session=open_session,
-            client_capabilities=capabilities,
-        )
-
-    @asynccontextmanager
-    async def _open_listing_session(self) -> AsyncGenerator[UpstreamSession | None]:
-        yield self._get_open_session()
-
-    @asynccontextmanager
-    async def _open_eliciting_listing_session(self) -> AsyncGenerator[UpstreamSession | None]:
-        """The shared session if it is modern, because each request declares capabilities; else a session for this list."""
-        shared = self._get_open_session()
-        async with AsyncExitStack() as stack:
-            if shared is None or shared.protocol.is_modern:
-                yield shared
-                return
-            session: UpstreamSession | None = None
-            with suppress(UpstreamUnreachable), anyio.move_on_after(LIST_TIMEOUT_SECONDS):
-                session = await stack.enter_async_context(
-                    self.open_dedicated_session(accepts_elicitation=True, probes_modern=False)
-                )
-            if session is None:
-                self._eliciting_cache.mark_requested(Listing.TOOLS)
-            yield session
-
-    def _handle_change(self, change: UpstreamChange) -> None:
-        if change.listing is Listing.TOOLS:
-            self._eliciting_cache.mark_outdated(Listing.TOOLS)
-        self.catalog_cache.handle_change(change)
-
-    def _get_open_session(self) -> UpstreamSession | None:
-        session = self._shared_session
-        return None if session is None or session.closed.is_set() else session
+        return await self.lists.get_fresh_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 
     # -- keeping the connection open --
 
@@ -384,8 +317,8 @@ class UpstreamConnection:
             self._record_failure(classify_problem(error))
             return None
         self._problem = None
-        self._eliciting_cache.mark_outdated(Listing.TOOLS)
-        session.eliciting_tools = self._eliciting_cache.tools or {}
+        self.lists.handle_reconnect()
+        self.lists.set_tools(session)
         self._shared_session = session
         self._set_state(ConnectionState.READY)
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": session.protocol_version})
@@ -412,15 +345,15 @@ class UpstreamConnection:
                         probes_modern=self._probes_modern_first,
                         accepts_elicitation=self._session_selection.shared_accepts_elicitation,
                     ),
-                    on_change=self._handle_change,
+                    on_change=self.lists.handle_change,
                 ) as session,
                 anyio.create_task_group() as tasks,
             ):
                 if not self.replaced.is_set():
                     await self.catalog_cache.put_profile(session.profile)
-                await self._catalog_refresher.fetch_tools(session)
-                tasks.start_soon(self._catalog_refresher.follow_session, session)
-                tasks.start_soon(self._catalog_refresher.refresh_changed_listings)
+                await self.lists.refresher.fetch_tools(session)
+                tasks.start_soon(self.lists.refresher.follow_session, session)
+                tasks.start_soon(self.lists.refresher.refresh_changed_listings)
                 if session.child is not None:
                     tasks.start_soon(self._make_child_monitor(session, session.child).run)
                 started = True

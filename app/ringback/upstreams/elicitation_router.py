@@ -25,7 +25,7 @@ from ringback.domain.principal import Principal
 from ringback.upstreams.errors import ResponseLost, UpstreamError
 from ringback.upstreams.session_ports import OnElicitation
 
-ASKING_METHODS: Final = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+ASKING_METHODS: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests during which an upstream may ask. A request of a task does not count, because its task does."""
 TASKS_MAX: Final = 1024
 """Tasks remembered for one session; four times the calls of an HTTP upstream. A task is forgotten when it ends."""

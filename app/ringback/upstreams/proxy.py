@@ -49,7 +49,7 @@ class UpstreamProxy:
     ) -> Sequence[Mapping[str, Any]]:
         connection = self._get_connection(upstream)
         get_entries = partial(
-            connection.get_entries, listing, age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit
+            connection.lists.get_entries, listing, age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit
         )
         if (entries := await get_entries()) is None:
             await connection.wait_until_settled(CONNECT_WAIT_SECONDS)

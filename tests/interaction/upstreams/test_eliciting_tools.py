@@ -120,6 +120,19 @@ async def test_both_lists_are_fetched_again_after_a_change() -> None:
     assert larger == [*PLAIN_TOOLS, "learn", "ask"]
 
 
+async def test_a_tool_that_a_call_enables_for_its_session_is_listed_and_can_be_called() -> None:
+    async with serving(AskingUpstream().app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        assert "enabled" not in await list_names(upstreams, can_elicit=True)
+        await run_tool(upstreams, "enable")
+        async with asyncio.timeout(WAIT_SECONDS):
+            while "enabled" not in await list_names(upstreams, can_elicit=True):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.001)
+        await check_tool(upstreams, "enabled", accepts_input=True)
+        visits = await run_tool(upstreams, "enabled")
+
+    assert visits == 1
+
+
 async def test_the_one_child_of_a_command_lists_its_tools_for_all_clients() -> None:
     async with open_upstreams(make_python_config(str(STDIO_SERVER))) as upstreams:
         lists = [await list_names(upstreams, can_elicit=can_elicit) for can_elicit in (False, True)]
