@@ -55,14 +55,17 @@ class FakeUpstreamConnection:
         del tool
         return False
 
-    async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
-        del age_seconds_max
-        return self.get_cached_tools()
+    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
+        del age_seconds_max, can_elicit
+        return self.list_cached_tools()
 
-    async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
-        return await self.get_tools(age_seconds_max=age_seconds_max)
+    async def get_fresh_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
+        return await self.get_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 
-    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
+    def get_cached_tool(self, name: str) -> ToolInfo | None:
+        return self.list_cached_tools().get(name)
+
+    def list_cached_tools(self) -> Mapping[str, ToolInfo]:
         return {
             raw["name"]: ToolInfo(
                 name=raw["name"], description=raw.get("description"), input_schema=raw["inputSchema"], raw=raw

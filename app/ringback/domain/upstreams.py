@@ -64,13 +64,24 @@ class ToolCatalog(Protocol):
     def has_upstream(self, upstream: str) -> bool: ...
 
     async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
-        """The upstream's tools. Raises `Unavailable` if the upstream has never been reached and cannot be reached now."""
+        """The tools that the upstream lists for clients that can elicit.
+
+        Raises `Unavailable` if the upstream has never been reached and cannot be reached now.
+        """
         ...
 
     async def check_call(
-        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible_upstreams: frozenset[str] | None
+        self,
+        upstream: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        visible_upstreams: frozenset[str] | None,
+        accepts_input: bool = False,
     ) -> None:
         """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` if the call is not possible.
+
+        Tools that the upstream lists only for clients that can elicit are possible for calls that accept input.
 
         An upstream outside `visible_upstreams` (None: all) is reported like one that does not exist. While an upstream cannot
         be reached, nothing is refused: the call is queued and checked when it runs.
@@ -179,10 +190,13 @@ class UpstreamProxyPort(Protocol):
         """The last profile, also while the upstream is down and after a restart; None if it was never reached."""
         ...
 
-    async def list_entries(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+    async def list_entries(
+        self, upstream: str, listing: Listing, *, can_elicit: bool = False
+    ) -> Sequence[Mapping[str, Any]]:
         """All pages of the list, in the upstream's order, entries unchanged; the cached list while the upstream is down.
 
-        The list is bounded and has each name once. Raises `Unavailable` without a cached list while the upstream is down.
+        With `can_elicit`, tools are those that the upstream lists for clients that can elicit. The list is bounded and has each
+        name once. Raises `Unavailable` without a cached list while the upstream is down.
         """
         ...
 

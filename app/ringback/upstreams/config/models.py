@@ -87,7 +87,7 @@ class UpstreamConfig:
     trusts_annotations: bool = False
     """Whether readOnlyHint and idempotentHint of its tools permit a second run of a call."""
     isolation: Isolation = Isolation.SHARED
-    """On legacy protocols a tool can send elicitations only with `CALL`."""
+    """On a legacy child, a tool that runs beside other calls can send elicitations only with `CALL`."""
     inline_wait_seconds: float | None = None
     """How long an MCP client's tools/call waits for the plain result; None selects the setting of the service."""
     tool_inline_wait_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
