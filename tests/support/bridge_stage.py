@@ -106,6 +106,11 @@ class ScriptedService(httpx2.AsyncBaseTransport):
     def select(self, method: str) -> list[RecordedRequest]:
         return [each for each in self.requests if method in (each.method, each.http_method)]
 
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """The client's answers to questions of the service."""
+        return [each.message for each in self.requests if "result" in each.message]
+
     async def wait_until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not reached():

@@ -35,8 +35,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
 
     outputSchema             the exported schema also allows a pending result; a validating client would refuse one otherwise
     pending result           its resource_link is in no list; the template of these resources is
-    closed streams           cancel a modern call, as the specification says; but not if the request declares the tasks
-                             extension or carries a `ringback/` key: such a client knows that a call outlives its stream
+    closed streams           end a modern request, as the specification says, and leave the call that it started, unless
+                             `on_disconnect` is `cancel`: who closed the stream is unknown (`cancellation`)
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time

@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import Call
+from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.errors import InvalidArguments
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
@@ -27,6 +28,7 @@ from ringback.mcp_server.cancellation import (
 )
 from ringback.mcp_server.elicitation import CallElicitation
 from ringback.mcp_server.gateway import (
+    MODERN_ONLY,
     BuiltinTool,
     Capabilities,
     Era,
@@ -55,6 +57,9 @@ def build_feature(gateway: Gateway, features: Sequence[Feature], *, log_levels: 
         methods=(
             MethodBinding("tools/list", types.PaginatedRequestParams, tools.list_tools),
             MethodBinding("tools/call", types.CallToolRequestParams, tools.call_tool),
+            MethodBinding(
+                CANCEL_REQUEST_METHOD, types.RequestParams, tools.waiting_requests.cancel_request, eras=MODERN_ONLY
+            ),
         ),
         notification_handlers={"notifications/cancelled": tools.waiting_requests.handle_cancelled},
         advertise_capabilities=_advertise_tools,
@@ -154,14 +159,14 @@ class ToolMethods:
         return call
 
     async def _handle_disconnect(self, context: RequestContext, call: Call) -> None:
-        """Cancel the call of a modern client, or mark it as unattended.
+        """Cancel the call of a modern client if `on_disconnect` says so, or mark it as unattended.
 
-        For a legacy client the reason of the cancellation is unknown here: `WaitingRequests` cancels the call if the client
-        sent `notifications/cancelled`.
+        Why the request was cancelled is unknown here: `WaitingRequests` cancels the call if the client said so, with
+        `notifications/cancelled` or `ringback/cancelRequest`.
         """
         if self._gateway.lifecycle.shutdown_event.is_set():
             return
-        if is_cancelled_on_disconnect(self._gateway, context):
+        if is_cancelled_on_disconnect(self._gateway, context, call):
             await cancel_call(self._gateway, context, call.id)
         elif context.is_modern:
             await mark_call_unattended(self._gateway, context, call.id)

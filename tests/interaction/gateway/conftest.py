@@ -1,6 +1,6 @@
 """One Ringback with several upstreams for all tests of a module; clients write raw messages (`tests.support.mcp_wire`)."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,7 +105,10 @@ class GatewayHarness:
 
 
 @asynccontextmanager
-async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[GatewayHarness]:
+async def running_gateway(
+    folder: Path, *, upstreams: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+) -> AsyncGenerator[GatewayHarness]:
+    """`upstreams` are further fields of the upstreams' configurations, by name."""
     paint, plain, library, tasks, old = (
         InteropUpstream(),
         ControlledUpstream(),
@@ -130,6 +133,7 @@ async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[Gatew
                 tool_inline_wait_seconds={"hold": INLINE_WAIT_SECONDS},
                 inline_wait_seconds=0.0 if name.startswith("slow") else None,
                 isolation=Isolation.CALL if name.startswith("old") else Isolation.SHARED,
+                **(upstreams or {}).get(name, {}),
             )
             for name, app in stages
         ]

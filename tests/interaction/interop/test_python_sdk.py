@@ -110,14 +110,37 @@ async def test_a_call_longer_than_the_inline_wait_gets_a_pending_result_and_then
     assert "held" in read.text
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_esc_while_the_client_waits_ends_the_call_upstream(street: GatewayChain, mode: str) -> None:
+@asynccontextmanager
+async def given_up_call(street: GatewayChain, mode: str) -> AsyncGenerator[Client]:
+    """A client that gave up a call of `wait` while the tool ran."""
     async with open_client(street.gateway_url, mode) as client:
         waiting = asyncio.create_task(client.call_tool("wait", {}))
         await street.upstream.wait_until_held()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
+        yield client
+
+
+async def test_esc_while_a_legacy_client_waits_ends_the_call_upstream(street: GatewayChain) -> None:
+    async with given_up_call(street, "legacy"):
         await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("mode", ["auto", "2026-07-28"])
+async def test_a_modern_client_that_gives_up_closes_its_stream_and_finds_the_call_again(
+    street: GatewayChain, mode: str
+) -> None:
+    """Over HTTP its SDK does the same for Esc and for a time-out: it closes the stream."""
+    async with given_up_call(street, mode) as client:
+        street.upstream.release.set()
+        listed = await client.call_tool("ringback_list_calls", {})
+        assert listed.structured_content is not None
+        call_id = listed.structured_content["calls"][0]["call_id"]
+        ended = await client.call_tool("ringback_wait_for_call", {"call_id": call_id})
+
+    assert ended.structured_content is not None
+    assert ended.structured_content["result"]["content"][0]["text"] == "held"
 
 
 @pytest.mark.requirement("R19")

@@ -15,21 +15,53 @@ def cancel(stage: BridgeStage, request_id: int | str = 1) -> None:
     stage.send(method="notifications/cancelled", params={"requestId": request_id})
 
 
-async def test_a_modern_client_s_cancellation_cancels_the_call_that_its_request_started() -> None:
+async def test_a_modern_client_s_cancellation_cancels_the_call_of_its_request() -> None:
     async with running_bridge() as stage:
-        stage.service.script("tools/call", ScriptedStream(), PENDING)
+        stage.service.script("tools/call", ScriptedStream())
         stage.send_request("tools/call", CALL | MODERN_META)
         await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
         cancel(stage)
-        await stage.service.wait_until(lambda: len(stage.service.requests) == 3)
-        started, found, cancelled = stage.service.requests
+        await stage.bridge.wait_for_last_responses()
+        started, cancelled = stage.service.requests
+
+    assert cancelled.method == cancelled.headers["mcp-method"] == "ringback/cancelRequest"
+    assert cancelled.headers["ringback-cancel-key"] == started.headers["ringback-cancel-key"]
+    assert cancelled.message["params"] == MODERN_META
+    assert stage.received == []
+
+
+async def test_a_modern_call_whose_connection_is_lost_is_cancelled_when_the_service_is_back() -> None:
+    stream = ScriptedStream()
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", stream, PENDING)
+        stage.service.script("ringback/cancelRequest", httpx2.ReadError("reset"))
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+        started, found, cancelled = stage.service.select("tools/call")
 
     assert (found.idempotency_key, found.query) == (started.idempotency_key, {"wait": "0"})
-    assert cancelled.message["params"]["name"] == "ringback_cancel_call"
+    assert cancelled.message["params"]["name"] == cancelled.headers["mcp-name"] == "ringback_cancel_call"
     assert cancelled.message["params"]["arguments"] == {"call_id": "call_1"}
-    assert cancelled.headers["mcp-name"] == "ringback_cancel_call"
     assert stage.received == []
-    assert "notifications/cancelled" not in [each.method for each in stage.service.requests]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [PENDING, {"resultType": "task", "taskId": "call_1"}, {"task": {"taskId": "call_1"}}, {"content": []}],
+    ids=["pending", "task", "legacy task", "ended before calls had ids"],
+)
+async def test_the_call_to_cancel_is_the_one_that_the_response_names(result: dict[str, Any]) -> None:
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", httpx2.ReadError("reset"), httpx2.ConnectError("refused"), result)
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+        names = [each.message["params"]["name"] for each in stage.service.select("tools/call")]
+
+    assert names.count("ringback_cancel_call") == (result != {"content": []})
 
 
 async def test_cancelling_a_wait_for_a_call_does_not_cancel_the_call() -> None:
@@ -109,10 +141,11 @@ async def test_an_answer_reaches_the_question_of_the_service_under_its_own_id() 
         question = await stage.wait_for_notification("elicitation/create")
         for _ in range(2):  # the second answer is to no open question
             stage.send(id=question["id"], result={"action": "accept"})
+        await stage.service.wait_until(lambda: bool(stage.service.answers))
         await stage.request("ping", request_id="last")
-        answers = [each for each in stage.service.requests if "result" in each.message]
+        answers = stage.service.answers
 
-    assert [each.message for each in answers] == [{"jsonrpc": "2.0", "id": 0, "result": {"action": "accept"}}]
+    assert answers == [{"jsonrpc": "2.0", "id": 0, "result": {"action": "accept"}}]
     assert question["params"] == {"message": "Sure?"}
 
 
@@ -130,8 +163,9 @@ async def test_a_question_on_a_lost_connection_is_cancelled_and_asked_again() ->
         (cancelled,) = stage.select("notifications/cancelled")
         for question in (first, second):
             stage.send(id=question["id"], result={"action": "accept", "content": {"asked": question["id"]}})
+        await stage.service.wait_until(lambda: bool(stage.service.answers))
         await stage.request("ping", request_id="last")
-        answers = [each.message for each in stage.service.requests if "result" in each.message]
+        answers = stage.service.answers
 
     assert cancelled["params"]["requestId"] == first["id"] != second["id"]
     assert answers == [{"jsonrpc": "2.0", "id": 0, "result": {"action": "accept", "content": {"asked": second["id"]}}}]

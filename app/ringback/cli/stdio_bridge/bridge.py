@@ -23,7 +23,7 @@ from mcp_types import (
     RequestId,
 )
 
-from ringback.cli.stdio_bridge.call_cancellation import cancel_call_of, may_start_call
+from ringback.cli.stdio_bridge.call_cancellation import cancel_lost_call, cancel_sent_request, may_start_call
 from ringback.cli.stdio_bridge.client_output import ClientOutput
 from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.endpoint import (
@@ -170,22 +170,12 @@ class StdioBridge:
             return
         request = running.request
         request.is_cancelled = True
-        if await self._forward_cancellation(notification, request):
-            return
-        if (request.is_sending or request.may_have_arrived) and may_start_call(request.message):
-            await cancel_call_of(request.message, self._service)
+        if request.is_sending and await cancel_sent_request(request, notification, self._service):
+            if not request.is_modern:
+                return  # the service responds to it
+        elif (request.is_sending or request.may_have_arrived) and may_start_call(request.message):
+            await cancel_lost_call(request.message, self._service)
         running.task.cancel()
-
-    async def _forward_cancellation(self, notification: JSONRPCNotification, request: ForwardedRequest) -> bool:
-        """Forward it to the legacy session that processes the request; return False if there is none."""
-        if request.is_modern or not request.is_sending:
-            return False
-        renamed = {**(notification.params or {}), "requestId": request.sent_id}
-        try:
-            await self._service.post(notification.model_copy(update={"params": renamed}))
-        except (NoResponse, RequestRefused):
-            return False
-        return True
 
     # -- notifications and answers --
 
@@ -208,8 +198,7 @@ class StdioBridge:
     async def _post_answer(self, answer: JSONRPCMessage) -> None:
         """Send an answer to a request of the service, once: after a failure the service may have another with the same id."""
         with suppress(NoResponse, RequestRefused, SessionUnknown):
-            async with self._service.endpoint.post(answer, self._service.get_headers(answer)):
-                pass
+            await self._service.post_in_this_session(answer)
 
     async def _post(self, message: JSONRPCMessage) -> None:
         """Send a message that has no response; it is dropped if the service does not return in time."""

@@ -47,18 +47,27 @@ class ServiceConnection:
         except SessionUnknown:
             raise NoResponse("Ringback does not know a session that it has just begun.") from None
 
-    async def request(self, request: JSONRPCRequest, *, query: Mapping[str, str] | None = None) -> JSONRPCResponse:
+    async def request(
+        self,
+        request: JSONRPCRequest,
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> JSONRPCResponse:
         """The response to a request of the bridge's own; raises `NoResponse` or `RequestRefused`."""
-        response, _ = await self.run_in_session(
-            lambda: self.endpoint.request(request, self.get_headers(request), query=query)
-        )
-        return response
+
+        async def exchange() -> JSONRPCResponse:
+            own_headers = {**(headers or {}), **self.get_headers(request)}
+            response, _ = await self.endpoint.request(request, own_headers, query=query)
+            return response
+
+        return await self.run_in_session(exchange)
 
     async def post(self, message: JSONRPCMessage) -> None:
         """Send a message that has no response; raises `NoResponse` or `RequestRefused`."""
+        await self.run_in_session(lambda: self.post_in_this_session(message))
 
-        async def exchange() -> None:
-            async with self.endpoint.post(message, self.get_headers(message)):
-                pass
-
-        await self.run_in_session(exchange)
+    async def post_in_this_session(self, message: JSONRPCMessage) -> None:
+        """The same for a message that belongs to this session and to no later one; also raises `SessionUnknown`."""
+        async with self.endpoint.post(message, self.get_headers(message)):
+            pass

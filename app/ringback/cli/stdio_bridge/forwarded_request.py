@@ -28,6 +28,7 @@ from ringback.cli.stdio_bridge.client_output import ClientOutput
 from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.endpoint import NoResponse, RequestRefused, response_ended_early
 from ringback.cli.stdio_bridge.request_headers import read_modern_version
+from ringback.domain.cancel_keys import CANCEL_KEY_HEADER
 from ringback.domain.meta import IDEMPOTENCY_KEY_META_KEY
 
 LISTEN_METHOD: Final = "subscriptions/listen"
@@ -35,8 +36,8 @@ ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
     f"{kind}ListChanged": f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")
 }
-IDEMPOTENCY_KEY_BYTES: Final = 16
-"""128 bits: no two requests have the same key."""
+KEY_BYTES: Final = 16
+"""128 random bits: no two requests have the same key, and nobody guesses one."""
 
 
 class ForwardedRequest:
@@ -51,6 +52,9 @@ class ForwardedRequest:
         """Whether an earlier attempt may have arrived."""
         self.is_cancelled = False
         """Whether the client has cancelled it. Then it is not sent again."""
+        is_modern_call = self.is_modern and request.method == "tools/call"
+        self.cancel_headers = {CANCEL_KEY_HEADER: _generate_key()} if is_modern_call else {}
+        """The headers by which `ringback/cancelRequest` finds it."""
         self._service = service
         self._output = output
         self._retries = service.create_retries(is_endless=request.method == LISTEN_METHOD)
@@ -66,16 +70,15 @@ class ForwardedRequest:
             await self._output.send(response)
 
     async def _get_response(self) -> JSONRPCResponse | JSONRPCError | None:
-        while True:
+        while not self.is_cancelled:
             try:
                 return await self._service.run_in_session(self._send)
             except NoResponse as failure:
                 self.may_have_arrived |= failure.may_have_arrived
                 await self._output.withdraw_requests(self)
-                if self.is_cancelled:
-                    return None
                 if not await self._retries.pause_after(failure):
                     return self._build_give_up_error(failure)
+        return None
 
     async def _send(self) -> JSONRPCResponse | JSONRPCError:
         """One attempt; raises `NoResponse`, `RequestRefused` or `SessionUnknown`."""
@@ -83,10 +86,11 @@ class ForwardedRequest:
         if self._attempts > 1 and not self.is_modern:
             self.sent_id = self._service.session.create_request_id()
         request = self.message.model_copy(update={"id": self.sent_id})
+        headers = self._service.get_headers(request) | self.cancel_headers
         self.is_sending = True
         try:
             async with (
-                self._service.endpoint.post(request, self._service.get_headers(request)) as response,
+                self._service.endpoint.post(request, headers) as response,
                 aclosing(response.read_messages()) as received,
             ):
                 self._retries.record_response()
@@ -116,8 +120,9 @@ class ForwardedRequest:
     async def _report_changes(self, acknowledgement: Mapping[str, Any]) -> None:
         """Report that what a reopened stream watches may have changed. The service itself repeats the state of tasks."""
         accepted: dict[str, Any] = acknowledgement.get("notifications") or {}
-        meta = {"_meta": acknowledgement.get("_meta") or {}}
-        for uri in accepted.get("resourceSubscriptions") or []:
+        meta: dict[str, Any] = {"_meta": acknowledgement.get("_meta", {})}
+        uris: list[str] = accepted.get("resourceSubscriptions", [])
+        for uri in uris:
             await self._output.notify("notifications/resources/updated", {"uri": uri, **meta})
         for flag, method in _LIST_CHANGED_METHODS.items():
             if accepted.get(flag):
@@ -150,7 +155,7 @@ def add_idempotency_key(request: JSONRPCRequest) -> JSONRPCRequest:
         return request
     if IDEMPOTENCY_KEY_META_KEY in meta:
         return request
-    own_meta = {**cast("dict[str, Any]", meta), IDEMPOTENCY_KEY_META_KEY: secrets.token_urlsafe(IDEMPOTENCY_KEY_BYTES)}
+    own_meta = {**cast("dict[str, Any]", meta), IDEMPOTENCY_KEY_META_KEY: _generate_key()}
     return request.model_copy(update={"params": {**params, "_meta": own_meta}})
 
 
@@ -160,3 +165,7 @@ def read_idempotency_key(request: JSONRPCRequest) -> str | None:
             return key
         case _:
             return None
+
+
+def _generate_key() -> str:
+    return secrets.token_urlsafe(KEY_BYTES)

@@ -10,7 +10,7 @@ question cannot answer a new one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
@@ -41,9 +41,9 @@ class ServerRequests:
 
     def expose_cancellation(self, notification: JSONRPCNotification, *, stream: object) -> JSONRPCNotification | None:
         """The service's cancellation of one of its requests, for the client; None if it is not open."""
-        params = notification.params or {}
+        params: dict[str, Any] = notification.params or {}
         for client_id, opened in self._open.items():
-            if opened == _OpenRequest(params.get("requestId"), stream):
+            if opened == _OpenRequest(params.get("requestId", ""), stream):
                 del self._open[client_id]
                 return notification.model_copy(update={"params": {**params, "requestId": client_id}})
         return None

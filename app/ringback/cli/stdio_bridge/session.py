@@ -5,7 +5,6 @@ version that was agreed upon, `notifications/initialized`, and then every subscr
 """
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final
@@ -25,11 +24,11 @@ class LegacySession:
         self._endpoint = endpoint
         self._headers = headers
         self.id: str | None = None
-        self.capabilities: Mapping[str, Any] = {}
-        """Of the service."""
         self.subscriptions: dict[str, JSONRPCRequest] = {}
         """The client's resources/subscribe, by URI."""
         self._initialize: JSONRPCRequest | None = None
+        self._capabilities: dict[str, Any] = {}
+        """Of the service."""
         self._log_level: JSONRPCRequest | None = None
         self._own_ids = count(1)
         self._lock = asyncio.Lock()
@@ -45,7 +44,7 @@ class LegacySession:
             case "initialize":
                 version = response.result.get("protocolVersion")
                 self._initialize = request.model_copy(update={"params": {**params, "protocolVersion": version}})
-                self.capabilities = response.result.get("capabilities") or {}
+                self._capabilities = response.result.get("capabilities") or {}
                 self.id = session_id
             case "resources/subscribe":
                 self.subscriptions[str(params.get("uri"))] = request
@@ -55,6 +54,14 @@ class LegacySession:
                 self._log_level = request
             case _:
                 pass
+
+    def reports_changes_of(self, kind: str) -> bool:
+        """Whether the service has declared notifications of changed lists of this kind."""
+        match self._capabilities.get(kind):
+            case {"listChanged": True}:
+                return True
+            case _:
+                return False
 
     def create_request_id(self) -> str:
         """An id that neither the client nor an earlier request of the bridge uses."""

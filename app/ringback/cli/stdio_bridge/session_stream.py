@@ -80,6 +80,6 @@ class SessionStream:
                 await self._output.notify("notifications/resources/updated", {"uri": uri})
         if self._has_gap:
             for kind in _LISTS:
-                if (self._session.capabilities.get(kind) or {}).get("listChanged"):
+                if self._session.reports_changes_of(kind):
                     await self._output.notify(f"notifications/{kind}/list_changed")
         self._was_open, self._has_gap = True, False

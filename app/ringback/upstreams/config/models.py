@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.upstreams import DisconnectAction
+
 MAX_CONCURRENT_STDIO: Final = 16
 """A child has one process and one pipe; more concurrent calls only wait inside it."""
 MAX_CONCURRENT_HTTP: Final = 256
@@ -81,6 +83,10 @@ class UpstreamConfig:
     """How long an MCP client's tools/call waits for the plain result; None selects the setting of the service."""
     tool_inline_wait_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     """The same for single tools, by name; it overrides `inline_wait_seconds`."""
+    on_disconnect: DisconnectAction | None = None
+    """Whether a disconnect of a 2026-07-28 client cancels its call; None selects the setting of the service."""
+    tool_on_disconnect: Mapping[str, DisconnectAction] = field(default_factory=dict[str, DisconnectAction])
+    """The same for single tools, by name; it overrides `on_disconnect`."""
     task_only_tools: frozenset[str] = frozenset()
     """Tools that MCP clients may only call as tasks. A client without tasks gets an error instead of a pending result."""
     forwarded_meta_keys: tuple[str, ...] = (META_WILDCARD,)
@@ -89,6 +95,9 @@ class UpstreamConfig:
 
     def get_inline_wait_seconds(self, tool: str) -> float | None:
         return self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds)
+
+    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
+        return self.tool_on_disconnect.get(tool, self.on_disconnect)
 
     def forwards_meta_key(self, key: str) -> bool:
         """Whether the upstream receives this key of a client's `_meta`. Reserved keys (`domain.meta`) are removed elsewhere."""
