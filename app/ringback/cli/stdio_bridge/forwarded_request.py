@@ -59,6 +59,8 @@ class ForwardedRequest:
         self._output = output
         self._retries = service.create_retries(is_endless=request.method == LISTEN_METHOD)
         self._attempts = 0
+        self._is_acknowledged = False
+        """Whether the client knows what its subscriptions/listen watches."""
 
     async def run(self) -> None:
         """Send it until there is a response for the client, and forward that."""
@@ -111,11 +113,11 @@ class ForwardedRequest:
         return response.model_copy(update={"id": self.message.id})
 
     async def _forward(self, message: JSONRPCMessage) -> None:
-        is_repeated = self._attempts > 1
-        if is_repeated and isinstance(message, JSONRPCNotification) and message.method == ACKNOWLEDGED_METHOD:
-            await self._report_changes(message.params or {})
-        else:
-            await self._output.forward(message, stream=self)
+        if isinstance(message, JSONRPCNotification) and message.method == ACKNOWLEDGED_METHOD:
+            if self._is_acknowledged:
+                return await self._report_changes(message.params or {})
+            self._is_acknowledged = True
+        return await self._output.forward(message, stream=self)
 
     async def _report_changes(self, acknowledgement: Mapping[str, Any]) -> None:
         """Report that what a reopened stream watches may have changed. The service itself repeats the state of tasks."""
