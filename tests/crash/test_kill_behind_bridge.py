@@ -13,7 +13,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,6 +22,7 @@ import httpx
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, running_process
@@ -141,7 +142,8 @@ async def test_subscriptions_report_a_result_that_arrived_while_the_service_was_
                 is_watching.set()
                 await anext(subscription)
         else:
-            await each.client.subscribe_resource(uri)  # pyright: ignore[reportDeprecated] - legacy
+            with pytest.warns(MCPDeprecationWarning):
+                await each.client.subscribe_resource(uri)  # pyright: ignore[reportDeprecated] - legacy
             is_watching.set()
             await each.updated.wait()
         return await read_until_ended(each.client, uri)
@@ -151,15 +153,16 @@ async def test_subscriptions_report_a_result_that_arrived_while_the_service_was_
         doomed = await services.enter_async_context(running_process(**spec))
         async with connected_clients(doomed.url) as clients, asyncio.timeout(WAIT_SECONDS):
             watching = [asyncio.Event() for _ in clients]
-            work = asyncio.gather(*(watch(*each) for each in zip(clients.values(), watching, strict=True)))
-            await asyncio.gather(*(each.wait() for each in watching))
-            await wait_for_calls(doomed, with_progress=True)
-            await doomed.kill()
-            stage.release.set()
-            await services.enter_async_context(running_process(**spec))
-            read = await work
+            async with asyncio.TaskGroup() as group:
+                pairs = zip(clients.values(), watching, strict=True)
+                watchers = [group.create_task(watch(*pair)) for pair in pairs]
+                await asyncio.gather(*(each.wait() for each in watching))
+                await wait_for_calls(doomed, with_progress=True)
+                await doomed.kill()
+                stage.release.set()
+                await services.enter_async_context(running_process(**spec))
 
-    assert [each["status"] for each in read] == ["completed"] * 2
+    assert [each.result()["status"] for each in watchers] == ["completed"] * 2
 
 
 async def read_until_ended(client: Client, uri: str) -> dict[str, Any]:
@@ -201,43 +204,64 @@ class SessionRecorder:
             self.began.set()
 
 
+CLIENT: Final = """
+import json, subprocess, sys
+bridge = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def send(**message):
+    bridge.stdin.write((json.dumps({"jsonrpc": "2.0", **message}) + chr(10)).encode())
+    bridge.stdin.flush()
+client = {"name": "client", "version": "1"}
+send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+bridge.stdout.readline()
+send(method="notifications/initialized")
+print(bridge.pid, flush=True)
+bridge.wait()
+"""
+"""A program that starts its arguments as an MCP server, begins a session, and prints the process id of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningClient:
+    process: Process
+    bridge: int
+    """The file descriptor of the bridge's process."""
+    bridge_ended: Awaitable[None]
+
+
 @asynccontextmanager
-async def running_bridge_process(url: str) -> AsyncGenerator[Process]:
-    """A bridge whose client has begun a session."""
-    process = await asyncio.create_subprocess_exec(sys.executable, *BRIDGE, url, stdin=PIPE, stdout=PIPE)
-    assert process.stdin is not None
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-    for message in (
-        {"id": 1, "method": "initialize", "params": params},
-        {"method": "notifications/initialized"},
-    ):
-        process.stdin.write(f"{json.dumps({'jsonrpc': '2.0', **message})}\n".encode())
-        if "id" in message:
-            assert process.stdout is not None
-            await asyncio.wait_for(process.stdout.readline(), WAIT_SECONDS)
+async def running_client(url: str) -> AsyncGenerator[RunningClient]:
+    """A client that has begun a session through a bridge."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CLIENT, sys.executable, *BRIDGE, url, stdout=PIPE
+    )
+    assert process.stdout is not None
+    bridge = os.pidfd_open(int(await asyncio.wait_for(process.stdout.readline(), WAIT_SECONDS)))
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().add_reader(bridge, lambda: ended.done() or ended.set_result(None))
     try:
-        yield process
+        yield RunningClient(process, bridge, ended)
     finally:
+        asyncio.get_running_loop().remove_reader(bridge)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(bridge, signal.SIGKILL)
+        os.close(bridge)
         if process.returncode is None:
             process.kill()
         await process.wait()
 
 
-@pytest.mark.parametrize("end", ["standard input ends", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("end", ["the client is killed", "SIGTERM", "SIGINT"])
 async def test_the_end_of_the_client_ends_the_bridge_and_its_session(end: str) -> None:
     service = SessionRecorder()
     async with (
         asyncio.timeout(WAIT_SECONDS),
         serving(service) as server,
-        running_bridge_process(server.url.removesuffix("/mcp")) as bridge,
+        running_client(server.url.removesuffix("/mcp")) as client,
     ):
         await service.began.wait()
-        assert bridge.stdin is not None
-        if end == "standard input ends":
-            bridge.stdin.close()
-        else:
-            bridge.send_signal(signal.Signals[end])
-        exit_code = await bridge.wait()
+        if end == "the client is killed":
+            client.process.kill()
+        else:  # as clients do that do not close standard input
+            signal.pidfd_send_signal(client.bridge, signal.Signals[end])
+        await client.bridge_ended
         await service.ended.wait()
-
-    assert exit_code == (0 if end == "standard input ends" else -signal.Signals[end])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
@@ -26,12 +27,31 @@ from tests.support.upstreams import ControlledUpstream, free_port, make_http_con
 class RunningBridge:
     url: str
     key: str
+    stage: ControlledUpstream
+
+    async def wait_until_cancelled(self, client_session_id: str) -> None:
+        headers = {"authorization": f"Bearer {self.key}"}
+        async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=WAIT_SECONDS) as http:
+            listed = await http.get("/v1/calls", params={"client_session_id": client_session_id})
+            (call,) = listed.json()["calls"]
+            while call["status"] == "working":
+                call = (await http.get(f"/v1/calls/{call['id']}", params={"wait_seconds": 10})).json()
+        assert call["status"] == "cancelled"
+
+    @property
+    def command(self) -> StdioServerParameters:
+        return StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "ringback", "mcp", "--url", self.url],
+            env={"RINGBACK_API_KEY": self.key, "PATH": os.environ["PATH"]},
+        )
 
 
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningBridge]:
+    upstream = ControlledUpstream()
     async with (
-        serving(ControlledUpstream().app()) as stage,
+        serving(upstream.app()) as stage,
         serving(InteropUpstream().app()) as paint,
         running_application(
             tmp_path_factory.mktemp("service"), make_http_config(stage.url), make_http_config(paint.url, name="paint")
@@ -41,7 +61,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
         _, key = await service.app.services.api_keys.create_key(
             "alice", name="test", scopes=frozenset({Scope.CALLS, Scope.READ}), upstreams=None
         )
-        yield RunningBridge(url, key)
+        yield RunningBridge(url, key, upstream)
 
 
 async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-28"]) -> tuple[str, list[float]]:
@@ -57,14 +77,9 @@ async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-2
         assert params.message == "Which colour?"
         return types.ElicitResult(action="accept", content={"colour": "blue"})
 
-    command = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "ringback", "mcp", "--url", running.url],
-        env={"RINGBACK_API_KEY": running.key, "PATH": os.environ["PATH"]},
-    )
     async with (
         asyncio.timeout(WAIT_SECONDS),
-        Client(command, mode=mode, elicitation_callback=on_question) as client,
+        Client(running.command, mode=mode, elicitation_callback=on_question) as client,
     ):
         names = {tool.name for tool in (await client.list_tools()).tools}
         results = await asyncio.gather(*(client.call_tool("stage__echo", {"number": number}) for number in range(5)))
@@ -92,6 +107,18 @@ async def test_clients_of_both_eras_call_through_standard_input_and_output(runni
     assert (legacy[0], modern[0]) == ("2025-11-25", "2026-07-28")
     assert 2 in legacy[1]
     assert 2 in modern[1]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_client_of_either_era_cancels_its_call(
+    running: RunningBridge, mode: Literal["legacy", "2026-07-28"]
+) -> None:
+    async with asyncio.timeout(WAIT_SECONDS), Client(running.command, mode=mode) as client:
+        calling = asyncio.create_task(client.call_tool("stage__hold", {}, meta={"client_session_id": mode}))
+        await running.stage.wait_until_held(1)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+        await running.wait_until_cancelled(mode)
 
 
 async def test_the_last_line_of_a_pipe_gets_its_response(running: RunningBridge, tmp_path: Path) -> None:
@@ -141,3 +168,18 @@ async def test_without_a_service_each_request_gets_an_error_that_says_what_to_do
         assert "ringback serve" in by_id[name]["message"]
     assert by_id[None]["code"] == -32700
     assert (process.returncode, errors) == (0, b"")
+
+
+async def test_the_bridge_exits_when_standard_input_ends_while_it_waits_for_the_service(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ringback", "mcp", "--url", f"http://127.0.0.1:{free_port()}"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=tmp_path,
+    )
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
+    async with asyncio.timeout(WAIT_SECONDS):
+        out, errors = await process.communicate(f"{line}\n".encode())
+
+    assert (process.returncode, out, errors) == (0, b"", b"")

@@ -192,7 +192,8 @@ async def test_a_reopened_subscription_reports_that_what_it_watches_may_have_cha
         stream.write_event(acknowledgement)
     first.break_off()
     async with running_bridge() as stage:
-        stage.service.script("subscriptions/listen", httpx2.ReadError("reset"), first, *[httpx2.ConnectError("refused")] * 200, second)
+        outage = [httpx2.ConnectError("refused")] * 200
+        stage.service.script("subscriptions/listen", httpx2.ReadError("reset"), first, *outage, second)
         stage.send_request("subscriptions/listen", {"notifications": accepted} | MODERN_META)
         changed = await stage.wait_for_notification("notifications/tools/list_changed")
         updated = await stage.wait_for_notification("notifications/resources/updated")
