@@ -64,6 +64,32 @@ async def test_the_call_to_cancel_is_the_one_that_the_response_names(result: dic
     assert names.count("ringback_cancel_call") == (result != {"content": []})
 
 
+async def test_a_lost_call_that_has_ended_with_an_error_needs_no_cancellation() -> None:
+    failed = httpx2.Response(200, json={"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "It failed."}})
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", ScriptedStream(), failed)
+        stage.service.script("ringback/cancelRequest", httpx2.ReadError("reset"))
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+
+        assert len(stage.service.select("tools/call")) == 2
+
+
+async def test_the_cancellation_of_a_lost_call_waits_for_the_service() -> None:
+    async with running_bridge() as stage:
+        outage = [httpx2.ConnectError("refused")] * 20
+        stage.service.script("tools/call", ScriptedStream(), *outage, PENDING)
+        stage.service.script("ringback/cancelRequest", httpx2.ReadError("reset"))
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == len(outage) + 3)
+
+        assert stage.service.requests[-1].message["params"]["name"] == "ringback_cancel_call"
+
+
 async def test_cancelling_a_wait_for_a_call_does_not_cancel_the_call() -> None:
     async with running_bridge() as stage:
         stage.service.script("tools/call", ScriptedStream())

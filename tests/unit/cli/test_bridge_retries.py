@@ -103,6 +103,10 @@ async def test_a_service_that_never_responded_is_reported_soon() -> None:
         response = await stage.request("initialize", {"protocolVersion": "2025-11-25"})
         waited_seconds = stage.clock.monotonic()
 
+        again = await stage.request("initialize", {"protocolVersion": "2025-11-25"}, request_id=2)
+
+        assert stage.clock.monotonic() == waited_seconds  # a client that tries the other era is not kept waiting again
+    assert again["error"] == response["error"]
     assert "unreachable at http://127.0.0.1:8090/mcp" in response["error"]["message"]
     assert "Start Ringback with 'ringback serve'" in response["error"]["message"]
     assert FIRST_CONTACT_SECONDS <= waited_seconds <= FIRST_CONTACT_SECONDS + 1
@@ -201,3 +205,11 @@ async def test_a_reopened_subscription_reports_that_what_it_watches_may_have_cha
     assert stage.clock.monotonic() > RECONNECT_SECONDS  # a subscription waits for the service without an end
     assert len(stage.select("notifications/subscriptions/acknowledged")) == 1
     assert (changed["params"], updated["params"]) == ({"_meta": meta}, {"uri": "a:b", "_meta": meta})
+
+
+async def test_a_request_that_is_no_call_is_reported_as_sent_when_the_service_does_not_return() -> None:
+    async with running_bridge() as stage:
+        stage.service.script("resources/read", httpx2.ReadError("reset"), *[httpx2.ConnectError("refused")] * 100)
+        response = await stage.request("resources/read", {"uri": "a:b"} | MODERN_META)
+
+    assert "Check that Ringback runs, then send it again." in response["error"]["message"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx2
 
+from ringback.cli.stdio_bridge.session_stream import REFUSED_PAUSE_SECONDS
 from tests.support.bridge_stage import BridgeStage, ScriptedStream, running_bridge
 
 
@@ -161,7 +162,29 @@ async def test_a_refused_stream_is_tried_again_later() -> None:
         await stage.begin_session()
         await stage.service.wait_until(lambda: len(stage.service.select("GET")) == 2)
 
-        assert stage.clock.monotonic() >= 30
+        assert stage.clock.monotonic() >= REFUSED_PAUSE_SECONDS
+
+
+async def test_an_event_that_the_service_does_not_know_is_forgotten() -> None:
+    first = ScriptedStream()
+    first.write_event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}}, event_id="7")
+    first.break_off()
+    async with running_bridge() as stage:
+        stage.service.script("GET", first, httpx2.Response(400, json={"detail": "Unknown event."}))
+        await stage.begin_session()
+        await stage.service.wait_until(lambda: len(stage.service.select("GET")) == 3)
+
+        assert [each.headers.get("last-event-id") for each in stage.service.select("GET")] == [None, "7", None]
+
+
+async def test_a_service_that_forgets_every_session_is_reported() -> None:
+    async with running_bridge() as stage:
+        await stage.begin_session()
+        lost = httpx2.Response(404, json={})
+        stage.service.script("tools/list", *[lost] * 1000)
+        response = await stage.request("tools/list")
+
+    assert "does not know a session that it has just begun" in response["error"]["message"]
 
 
 async def test_the_end_of_the_bridge_ends_the_session() -> None:

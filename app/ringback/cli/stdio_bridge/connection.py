@@ -21,9 +21,11 @@ class ServiceConnection:
         self.session = LegacySession(endpoint, self.headers)
         self.clock = clock
         self._patience = patience
+        self._started_at = clock.monotonic()
 
     def create_retries(self, *, is_endless: bool = False) -> RetrySchedule:
-        return RetrySchedule(self.endpoint, self.clock, None if is_endless else self._patience)
+        patience = None if is_endless else self._patience
+        return RetrySchedule(self.endpoint, self.clock, patience, bridge_started_at=self._started_at)
 
     def get_headers(self, message: JSONRPCMessage) -> dict[str, str]:
         if isinstance(message, JSONRPCRequest | JSONRPCNotification) and (

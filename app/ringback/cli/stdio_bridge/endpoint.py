@@ -107,7 +107,7 @@ class EndpointResponse:
 class ServiceEndpoint:
     def __init__(self, config: EndpointConfig, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._url = httpx2.URL(config.url)
-        self.display_url = str(self._url.copy_with(query=None))
+        self.display_url = str(self._url.copy_with(userinfo=b"", query=None))
         self.has_responded = False
         """Whether the service has responded to any request."""
         own_headers = {"user-agent": f"ringback-mcp/{__version__}", "accept-encoding": "identity"}

@@ -10,8 +10,8 @@ from ringback.domain.clock import Clock
 BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=1.0)
 """A service starts within seconds, and few clients share a bridge; so it is asked every second."""
 FIRST_CONTACT_SECONDS: Final = 5.0
-"""For a service that has never responded: long enough for one that starts together with the client, and less than the 10 s
-that clients wait for a command to start. A wrong URL must not look like a slow start."""
+"""From the start of the bridge, for a service that has never responded: long enough for one that starts together with the
+client, and less than the 10 s that clients wait for a command to start. A wrong URL must not look like a slow start."""
 RECONNECT_SECONDS: Final = 45.0
 """For a service that has responded before. Common clients give up after 60 s and would then not see what the bridge says."""
 LOSSES_MAX: Final = 5
@@ -29,11 +29,14 @@ class Patience:
 class RetrySchedule:
     """The failures in a row of one message."""
 
-    def __init__(self, endpoint: ServiceEndpoint, clock: Clock, patience: Patience | None) -> None:
-        """Without `patience` the message is sent again without an end."""
+    def __init__(
+        self, endpoint: ServiceEndpoint, clock: Clock, patience: Patience | None, *, bridge_started_at: float
+    ) -> None:
+        """Without `patience` the message is sent again without an end. The start of the bridge is in monotonic time."""
         self._endpoint = endpoint
         self._clock = clock
         self._patience = patience
+        self._bridge_started_at = bridge_started_at
         self._failures = 0
         self._losses = 0
         self._failing_since: float | None = None
@@ -65,5 +68,6 @@ class RetrySchedule:
             self._failing_since = now
 
     def _is_time_over(self, patience: Patience, now: float) -> bool:
-        seconds_max = patience.reconnect_seconds if self._endpoint.has_responded else patience.first_contact_seconds
-        return self._failing_since is not None and now - self._failing_since >= seconds_max
+        if not self._endpoint.has_responded:
+            return now - self._bridge_started_at >= patience.first_contact_seconds
+        return self._failing_since is not None and now - self._failing_since >= patience.reconnect_seconds

@@ -12,8 +12,9 @@ from ringback.domain.clock import Clock
 _LISTS: Final = ("tools", "prompts", "resources")
 ENDED_PAUSE_SECONDS: Final = 1.0
 """After the service has ended the stream, as it does regularly; the default of the SDK's client."""
-REFUSED_PAUSE_SECONDS: Final = 30.0
-"""After the service has refused the stream, for example because the principal has too many."""
+REFUSED_PAUSE_SECONDS: Final = 15.0
+"""After the service has refused the stream, for example because the principal has too many. It notices within 15 s that the
+connection of an earlier stream, of which a session has one, is lost."""
 
 
 class SessionStream:
@@ -52,7 +53,7 @@ class SessionStream:
                 await self._output.withdraw_requests(self)
                 await self._retries.pause_after(failure)
             except RequestRefused:
-                self._has_gap = True
+                self._has_gap, self._last_event_id = True, ""  # it may not know the event
                 await self._clock.sleep(REFUSED_PAUSE_SECONDS)
 
     async def _follow_or_replace_session(self, session_id: str) -> None:
