@@ -168,7 +168,7 @@ class ToolMethods:
             return
         if is_cancelled_on_disconnect(self._gateway, context, call):
             await cancel_call(self._gateway, context, call.id)
-        elif context.is_modern:
+        else:
             await mark_call_unattended(self._gateway, context, call.id)
 
 

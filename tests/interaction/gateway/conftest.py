@@ -130,10 +130,12 @@ async def running_gateway(
         configs = [
             replace(
                 make_http_config((await stack.enter_async_context(serving(app))).url, name=name),
-                tool_inline_wait_seconds={"hold": INLINE_WAIT_SECONDS},
-                inline_wait_seconds=0.0 if name.startswith("slow") else None,
-                isolation=Isolation.CALL if name.startswith("old") else Isolation.SHARED,
-                **(upstreams or {}).get(name, {}),
+                **{
+                    "tool_inline_wait_seconds": {"hold": INLINE_WAIT_SECONDS},
+                    "inline_wait_seconds": 0.0 if name.startswith("slow") else None,
+                    "isolation": Isolation.CALL if name.startswith("old") else Isolation.SHARED,
+                    **(upstreams or {}).get(name, {}),
+                },
             )
             for name, app in stages
         ]

@@ -1,7 +1,7 @@
 """Clients that can log in, such as mcp-remote, show why a service that takes only API keys refuses them.
 
 They do not show the text of a 401: they look for an authorization server, find none, and register with the service itself (MCP
-2025-03-26, Authorization). The requests are those of mcp-remote 0.1.38 with the JavaScript SDK 1.29.
+2025-03-26, Authorization). The requests are those of mcp-remote 0.1.38 and 0.15.1, with the JavaScript SDK 1.x and 2.x.
 """
 
 from collections.abc import AsyncGenerator
