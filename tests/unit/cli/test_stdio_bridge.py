@@ -190,6 +190,19 @@ async def test_json_rpc_messages_pass_unchanged() -> None:
     assert response.model_dump(by_alias=True, mode="json", exclude_unset=True) == body
 
 
+async def test_further_headers_are_sent_in_utf_8() -> None:
+    received: list[httpx2.Headers] = []
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        received.append(request.headers)
+        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {}})
+
+    config = EndpointConfig(url="http://127.0.0.1:8090/mcp", headers={"Ringback-Client-Session-Id": "härte"})
+    await ServiceEndpoint(config, httpx2.MockTransport(respond)).request(make_request("ping"), {})
+
+    assert dict(received[0].raw)[b"Ringback-Client-Session-Id"] == "härte".encode()
+
+
 # -- options ---------------------------------------------------------------------------------------------------------------
 
 
@@ -245,9 +258,8 @@ def test_the_environment_sets_what_options_do_not(
         ("--url", "http://"),
         ("--upstream", "a/b"),
         ("--client-session-id", "line\nbreak"),
-        ("--client-session-id", "härte"),
-        ("--correlation-id", "x" * 257),
-        ("--callback-url", "https://agent.example/" + "x" * 2048),
+        ("--correlation-id", "c "),
+        ("--callback-url", "https://agent.example/\N{RIGHT-TO-LEFT OVERRIDE}"),
         ("--webhook", " wh_1"),
         ("--wait", "-1"),
         ("--wait", "61"),

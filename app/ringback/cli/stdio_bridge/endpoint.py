@@ -73,7 +73,7 @@ class EndpointConfig:
     url: str
     api_key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Further headers of every request. They may hold a secret."""
+    """Further headers of every request, sent in UTF-8. They may hold a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ServiceEndpoint:
             own_headers["authorization"] = f"Bearer {config.api_key}"
         self._http = httpx2.AsyncClient(
             transport=transport or httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)),
-            headers={**config.headers, **own_headers},
+            headers=[(name.encode(), value.encode()) for name, value in {**config.headers, **own_headers}.items()],
             timeout=httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=READ_SECONDS, pool=None),
             trust_env=False,
         )
