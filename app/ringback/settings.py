@@ -116,10 +116,11 @@ class Settings(BaseSettings):
         default=30.0, gt=0, le=3600, description="Seconds that a call waits for an unreachable upstream."
     )
     inline_wait_seconds: float = Field(
-        default=10.0,
+        default=4.0,
         ge=0,
-        le=50,
-        description="Seconds that an MCP client waits for a tool's result before it gets a pending result instead.",
+        le=60,
+        description="Seconds that an MCP client waits for a tool's result before it gets a pending result instead. Common "
+        "clients give up after 5.",
     )
     task_grace_seconds: float = Field(
         default=1.0,
@@ -132,6 +133,13 @@ class Settings(BaseSettings):
         description="What happens to a call when an MCP client of 2026-07-28 closes the stream that waits for it. 'keep': the "
         "call continues, as it does for every other client. 'cancel': the call is cancelled, unless its request declares the "
         "tasks extension or speaks of Ringback (a session, a callback). An upstream or a tool may override it.",
+    )
+    wait_seconds_max: float = Field(
+        default=45.0,
+        ge=1,
+        le=60,
+        description="Longest time, in seconds, that any response waits: tool calls, built-in tools and REST. Proxies cut a "
+        "silent response off after 50 or 60. A request may ask for up to 60 and then gets this.",
     )
     drain_seconds: float = Field(
         default=10.0,

@@ -47,6 +47,10 @@ class FakeUpstreamConnection:
     def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
         """The default for an upstream without configuration."""
 
+    def returns_pending_as_error(self, tool: str) -> bool:
+        del tool
+        return False
+
     def is_task_only(self, tool: str) -> bool:
         del tool
         return False

@@ -58,6 +58,7 @@ def build_gateway_config(settings: Settings) -> GatewayConfig:
     return GatewayConfig(
         public_url=settings.base_url,
         inline_wait_seconds=settings.inline_wait_seconds,
+        wait_seconds_max=settings.wait_seconds_max,
         task_grace_seconds=settings.task_grace_seconds,
         on_disconnect=settings.on_disconnect,
         request_bytes_max=settings.request_bytes_max,

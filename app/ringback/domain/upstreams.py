@@ -91,6 +91,10 @@ class ToolCatalog(Protocol):
         """The action of a disconnect by configuration of this tool, or else of the upstream; None if not configured."""
         ...
 
+    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
+        """Whether a pending result of the tool has `isError`, by configuration."""
+        ...
+
     def is_task_only(self, upstream: str, tool: str) -> bool:
         """Whether MCP clients may call the tool only as a task, by configuration."""
         ...

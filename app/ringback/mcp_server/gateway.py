@@ -40,6 +40,8 @@ class GatewayConfig:
     public_url: str
     inline_wait_seconds: float
     """How long a client waits for the plain result before it gets a pending result."""
+    wait_seconds_max: float
+    """The longest time that any response is held."""
     task_grace_seconds: float
     """The same for a client that supports tasks; after that it gets a task."""
     on_disconnect: DisconnectAction

@@ -146,6 +146,9 @@ class UpstreamConnection:
     def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
         return self.config.get_disconnect_action(tool)
 
+    def returns_pending_as_error(self, tool: str) -> bool:
+        return self.config.returns_pending_as_error(tool)
+
     def is_task_only(self, tool: str) -> bool:
         return tool in self.config.task_only_tools
 

@@ -62,8 +62,10 @@ class GatewayHarness:
             )
         return self.keys[principal]
 
-    async def make_modern_client(self, upstream: str | None = "paint", *, principal: str = "alice") -> ModernClient:
-        return ModernClient(self.http, self._path(upstream), await self.get_api_key(principal))
+    async def make_modern_client(
+        self, upstream: str | None = "paint", *, principal: str = "alice", name: str | None = None, query: str = ""
+    ) -> ModernClient:
+        return ModernClient(self.http, self._path(upstream) + query, await self.get_api_key(principal), name)
 
     @asynccontextmanager
     async def open_legacy_session(
@@ -73,10 +75,12 @@ class GatewayHarness:
         principal: str = "alice",
         version: str = LEGACY,
         capabilities: Json | None = None,
+        name: str = "test",
+        query: str = "",
     ) -> AsyncGenerator[LegacyClientSession]:
-        key = await self.get_api_key(principal)
+        key, url = await self.get_api_key(principal), self._path(upstream) + query
         async with legacy_session(
-            self.http, self._path(upstream), key=key, version=version, capabilities=capabilities
+            self.http, url, key=key, version=version, capabilities=capabilities, client_name=name
         ) as session:
             yield session
 

@@ -42,6 +42,10 @@ class CatalogConnection(Protocol):
         """The configured value for this tool, or else for all tools."""
         ...
 
+    def returns_pending_as_error(self, tool: str) -> bool:
+        """The configured form for this tool, or else for all tools."""
+        ...
+
     def is_task_only(self, tool: str) -> bool:
         """Whether the configuration allows this tool only as a task."""
         ...
@@ -133,6 +137,10 @@ class UpstreamToolCatalog:
     def get_disconnect_action(self, upstream: str, tool: str) -> DisconnectAction | None:
         connection = self._connections.get(upstream)
         return None if connection is None else connection.get_disconnect_action(tool)
+
+    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
+        connection = self._connections.get(upstream)
+        return connection is not None and connection.returns_pending_as_error(tool)
 
     def is_task_only(self, upstream: str, tool: str) -> bool:
         connection = self._connections.get(upstream)

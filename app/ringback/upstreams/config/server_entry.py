@@ -41,6 +41,7 @@ from ringback.upstreams.config.models import (
     ClientCredentials,
     ConfigError,
     Isolation,
+    PendingForm,
     UpstreamConfig,
     UpstreamTransport,
 )
@@ -177,6 +178,9 @@ _Seconds = Annotated[
 _DisconnectAction = Annotated[DisconnectAction | None, _must_be(f"one of {', '.join(DisconnectAction)}")]
 
 
+_PendingForm = Annotated[PendingForm, _must_be(f"one of {', '.join(PendingForm)}")]
+
+
 class _OwnSettings(BaseModel):
     """An object under `ringback`."""
 
@@ -196,6 +200,7 @@ class _OwnSettings(BaseModel):
 class _ToolSettings(_OwnSettings):
     inline_wait_seconds: _Seconds = None
     on_disconnect: _DisconnectAction = None
+    pending: _PendingForm | None = None
     task_only: _Bool = False
 
 
@@ -236,6 +241,7 @@ class _RingbackSettings(_OwnSettings):
     isolation: Annotated[Isolation, _must_be(f"one of {', '.join(Isolation)}")] = Isolation.SHARED
     inline_wait_seconds: _Seconds = None
     on_disconnect: _DisconnectAction = None
+    pending: _PendingForm = PendingForm.RESULT
     tools: Annotated[dict[str, _ToolSettings], _must_be("an object")] = Field(default_factory=dict[str, _ToolSettings])
     pass_meta: Annotated[_Texts, AfterValidator(_check_meta_keys)] = (META_WILDCARD,)
     oauth: Annotated[_OAuthSettings | None, BeforeValidator(_check_object)] = None
@@ -268,6 +274,8 @@ class _ServerEntry(BaseModel):
                 for tool, settings in own.tools.items()
                 if settings.on_disconnect is not None
             },
+            pending=own.pending,
+            tool_pending={tool: each.pending for tool, each in own.tools.items() if each.pending is not None},
             task_only_tools=frozenset(tool for tool, settings in own.tools.items() if settings.task_only),
             forwarded_meta_keys=own.pass_meta,
             **self._transport_fields(),
