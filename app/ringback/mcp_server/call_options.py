@@ -56,11 +56,7 @@ class CallOptions:
 def read_call_options(context: RequestContext) -> CallOptions:
     """Read and validate the options of a `tools/call`. Raises `InvalidRequest`, which names the option and shows no value."""
     http = read_http_options(context.http_headers, context.query_string)
-    session_id = (
-        meta.read_label(context.meta, _SESSION_KEYS)
-        or http.client_session_id
-        or meta.read_label(context.meta, _HOST_SESSION_KEYS)
-    )
+    session_id = _read_session_id(context, http)
     return CallOptions(
         client_session_id=session_id,
         correlation_id=meta.read_label(context.meta, _CORRELATION_KEYS)
@@ -73,6 +69,11 @@ def read_call_options(context: RequestContext) -> CallOptions:
     )
 
 
+def read_client_session_id(context: RequestContext) -> str | None:
+    """The client_session_id that a call of this request would have; raises `InvalidRequest`."""
+    return _read_session_id(context, read_http_options(context.http_headers, context.query_string))
+
+
 def check_http_options(context: RequestContext) -> None:
     """Raise `InvalidRequest` for headers or a URL that no call could have: a handshake says so before the first call."""
     read_http_options(context.http_headers, context.query_string)
@@ -81,6 +82,14 @@ def check_http_options(context: RequestContext) -> None:
 def mentions_ringback(context: RequestContext) -> bool:
     """Whether the request has any option of Ringback: then the client knows that a call outlives the request."""
     return meta.has_ringback_key(context.meta) or has_http_options(context.http_headers, context.query_string)
+
+
+def _read_session_id(context: RequestContext, http: HttpOptions) -> str | None:
+    return (
+        meta.read_label(context.meta, _SESSION_KEYS)
+        or http.client_session_id
+        or meta.read_label(context.meta, _HOST_SESSION_KEYS)
+    )
 
 
 def _read_callback(context: RequestContext, http: HttpOptions, session_id: str | None) -> WebhookRegistration | None:
