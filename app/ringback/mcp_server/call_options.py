@@ -70,7 +70,7 @@ def read_call_options(context: RequestContext) -> CallOptions:
 
 
 def read_client_session_id(context: RequestContext) -> str | None:
-    """The client_session_id that a call of this request would have; raises `InvalidRequest`."""
+    """The client_session_id of a request; raises `InvalidRequest`."""
     return _read_session_id(context, read_http_options(context.http_headers, context.query_string))
 
 
