@@ -96,7 +96,7 @@ def mcp(
         "Ringback-Callback-Url": _check_value("--callback-url", callback_url),
         "Ringback-Callback-Secret": _check_value(CALLBACK_SECRET_VARIABLE, callback_secret),
     }
-    query = {"webhook": _check_value("--webhook", webhook), "wait": None if wait is None else f"{wait:g}"}
+    query = {"webhook": _check_value("--webhook", webhook), "wait": None if wait is None else f"{round(wait, 3):g}"}
     endpoint = EndpointConfig(
         url=_build_endpoint_url(url, upstream, _drop_absent(query)),
         api_key=api_key or None,

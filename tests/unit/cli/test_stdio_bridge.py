@@ -250,6 +250,13 @@ def test_the_environment_sets_what_options_do_not(
     assert endpoints[0].url == "http://127.0.0.1:8090/mcp"
 
 
+@pytest.mark.parametrize(("seconds", "sent"), [("0", "0"), ("45", "45"), ("59.999", "59.999"), ("0.00001", "0")])
+def test_a_wait_is_sent_in_milliseconds(run: Run, endpoints: list[EndpointConfig], seconds: str, sent: str) -> None:
+    run("mcp", "--wait", seconds)
+
+    assert endpoints[0].url.endswith(f"?wait={sent}")
+
+
 @pytest.mark.parametrize(
     "options",
     [
