@@ -43,6 +43,7 @@ def make_context(
     client: str = "test",
     meta: dict[str, Any] | None = None,
     principal: str = "alice",
+    query: bytes = b"",
 ) -> RequestContext:
     """A legacy request with a session id, a modern one without."""
     return cast(
@@ -52,12 +53,12 @@ def make_context(
             mcp_session_id=session_id,
             caller=SimpleNamespace(principal=principal),
             meta=meta or {},
+            http_headers=[],
+            query_string=query,
             client_name=client,
             client_version="1",
             endpoint_wait_seconds=endpoint_wait,
             request_closed_at=None,
-            http_headers=(),
-            query_string=b"",
         ),
     )
 
@@ -187,6 +188,7 @@ def test_only_the_session_or_the_client_that_gave_up_gets_shorter_windows(
         make_context(),
         make_context(meta={"client_session_id": "mine"}, principal="bob"),
         make_context(meta={"client_session_id": "mine"}, client="other"),
+        make_context(query=b"client_session_id=another"),
     ]
 
     assert [windows.choose_tool_window(each, "time", "any").seconds for each in others] == [SETTING] * len(others)
