@@ -226,7 +226,7 @@ def checked_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     async def wait_without_change(_calls: Calls, _caller: Caller, call: Call, **options: Any) -> tuple[Call, None]:
         waits.append(options["wait_seconds"])
-        await asyncio.sleep(0.002)  # leaves the core to the test
+        await asyncio.sleep(0)
         return call, None
 
     monkeypatch.setattr(Calls, "wait_for_call", wait_without_change)
