@@ -32,7 +32,7 @@ from ringback.domain.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import DisconnectAction
-from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import mentions_ringback
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 
@@ -54,7 +54,7 @@ def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: 
         context.is_modern
         and action is DisconnectAction.CANCEL
         and not context.declares_extension(TASKS_EXTENSION)
-        and not meta.has_ringback_key(context.meta)
+        and not mentions_ringback(context)
     )
 
 

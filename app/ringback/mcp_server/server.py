@@ -18,7 +18,7 @@ from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
-from ringback.mcp_server import builtin_tools, legacy_tasks, proxied_methods, subscriptions, tasks, tools
+from ringback.mcp_server import builtin_tools, legacy_tasks, notify_me, proxied_methods, subscriptions, tasks, tools
 from ringback.mcp_server.auth import authenticate_request, authorize_request
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
@@ -45,6 +45,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
         builtin_tools.build_feature(gateway, wait_windows=wait_windows),
+        notify_me.build_feature(gateway),
     )
     return (
         *earlier_features,

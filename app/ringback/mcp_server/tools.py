@@ -18,6 +18,7 @@ from ringback.domain.errors import InvalidArguments
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import read_call_options
 from ringback.mcp_server.cancellation import (
     WaitingRequest,
     WaitingRequests,
@@ -184,19 +185,20 @@ class ToolMethods:
 def _build_start_call(
     context: RequestContext, params: types.CallToolRequestParams, upstream: str, tool: str, wait_seconds: float
 ) -> StartCallRequest:
-    callback = meta.parse_callback(context.meta)
+    options = read_call_options(context)
     return StartCallRequest(
         upstream=upstream,
         tool=tool,
         arguments=params.arguments or {},
         meta=meta.select_upstream_meta(context.meta),
-        client_session_id=meta.read_client_session_id(context.meta),
-        correlation_id=meta.read_correlation_id(context.meta),
-        idempotency_key=meta.read_idempotency_key(context.meta),
-        callback=callback,
+        client_session_id=options.client_session_id,
+        correlation_id=options.correlation_id,
+        idempotency_key=options.idempotency_key,
+        callback=options.callback,
+        webhook_id=options.webhook_id,
         wait_seconds=wait_seconds,
         # A callback also reports a question, which can then be answered over REST.
-        accepts_input=callback is not None or context.supports_elicitation(frozenset()),
+        accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
     )
 
 

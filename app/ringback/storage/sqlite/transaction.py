@@ -17,6 +17,7 @@ from ringback.storage.sqlite.upstreams import SqliteToolAliases, SqliteUpstreamC
 from ringback.storage.sqlite.verification import SqliteChallenges, SqliteProofs
 from ringback.storage.sqlite.webhooks import (
     CachingWebhookReader,
+    SqliteCallWebhooks,
     SqliteCatchUps,
     SqliteChangeSubscriptions,
     SqliteOriginBreakers,
@@ -57,6 +58,10 @@ class SqliteTransaction:
     @property
     def webhooks(self) -> SqliteWebhooks:
         return SqliteWebhooks(self._unit, reader=self._webhook_reader)
+
+    @property
+    def call_webhooks(self) -> SqliteCallWebhooks:
+        return SqliteCallWebhooks(self._unit, reader=self._webhook_reader)
 
     @property
     def catch_ups(self) -> SqliteCatchUps:
