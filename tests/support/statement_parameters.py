@@ -269,10 +269,13 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "sealed_values": {
         "count webhooks.secrets": [{}],
         "count bodies.body": [{}],
+        "count mcp_sessions.state": [{}],
         "webhooks.secrets": [{}],
         "bodies.body": [{}],
+        "mcp_sessions.state": [{}],
         "put webhooks.secrets": [{"id": "wh_rare", "sealed": b""}],
         "put bodies.body": [{"id": "dlv_wh_rare-held", "sealed": b""}],
+        "put mcp_sessions.state": [{"id": "session-rare", "sealed": b""}],
     },
     "sealing_keys": {
         "all": [{}],
@@ -316,6 +319,18 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "proven_at": [{"url": "https://crowd.example/1"}],
         "save_proof": [{"url": "https://rare.example/"}],
         "remove_proofs": [{}],
+    },
+    "mcp_sessions": {
+        "save": [
+            {"id": each, "upstreams": None, "endpoint": "/mcp", "state": b"", "created_at": NOW, "expires_at": FUTURE}
+            for each in ("session-new", "session-rare")
+        ],
+        "get": [{"id": "session-rare"}, {"id": "session-none"}],
+        "count": [{"endpoint": each} for each in ("/mcp", "/mcp/rare", "/mcp/none")],
+        "save_state": [{"id": "session-rare", "state": b""}],
+        "extend": [{"ids": '["session-rare", "session-none"]', "expires_at": FUTURE}],
+        "delete": [{"id": "session-rare"}],
+        "remove_expired": [{}],
     },
     "change_subscriptions": {
         "all": [{}],

@@ -28,6 +28,7 @@ from ringback.domain.delivery_rows import (
 )
 from ringback.domain.encryption import SealedRows, SealingKeyRows
 from ringback.domain.event_rows import EventLogRows, EventRows
+from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
@@ -117,6 +118,8 @@ class Transaction(Protocol):
     def change_subscriptions(self) -> ChangeSubscriptionRows: ...
     @property
     def tool_aliases(self) -> ToolAliasRows: ...
+    @property
+    def mcp_sessions(self) -> McpSessionRows: ...
 
     @property
     def scheduling_time(self) -> SchedulingTimeRow: ...

@@ -81,7 +81,7 @@ class WaitingRequests:
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
-        request_id = context.sdk_context.request_id
+        request_id = context.request_id
         key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, request_id)
         if key is None:
             yield WaitingRequest()
@@ -91,9 +91,14 @@ class WaitingRequests:
         try:
             yield waiting
         except Exception:  # any exception except cancellation
-            self._requests.pop(key, None)
+            self._remove_request(key, waiting)
             raise
-        self._requests.pop(key, None)
+        self._remove_request(key, waiting)
+
+    def _remove_request(self, key: _RequestKey, waiting: WaitingRequest) -> None:
+        """Remove the entry, unless the client has resumed the request meanwhile."""
+        if self._requests.get(key) is waiting:
+            del self._requests[key]
 
     async def handle_cancelled(self, context: RequestContext) -> None:
         """Handles `notifications/cancelled` of a legacy session."""

@@ -47,6 +47,8 @@ class CapabilitiesMiddleware:
         if era is None or not isinstance(result, dict):
             return result
         context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
+        if context.is_replayed:
+            return result  # nobody reads it, and an upstream that is away would delay the session
         upstreams = self._router.list_upstreams(context)
         try:
             profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))

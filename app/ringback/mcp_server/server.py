@@ -31,7 +31,10 @@ from ringback.mcp_server.request_context import (
     Endpoint,
 )
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
+from ringback.mcp_server.session_recorder import SessionRecorder
+from ringback.mcp_server.session_transport import SessionTransport
 from ringback.mcp_server.wait_windows import WaitWindows, parse_wait_parameter
+from ringback.services.mcp_sessions import IDLE_SECONDS
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 """The caller of the current request. The SDK does not pass the request to its input schema look-up."""
@@ -145,10 +148,10 @@ class McpServer:
         return frozenset(info.name for info in self._gateway.catalog.list_upstreams())
 
     def _resolve_endpoint(self, upstream: str | None, caller: Caller) -> Endpoint:
-        if upstream is not None:
-            names = {info.name for info in self._gateway.catalog.list_upstreams() if caller.may_use_upstream(info.name)}
-            if upstream not in names:
-                raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
+        if upstream is not None and not (
+            caller.may_use_upstream(upstream) and self._gateway.catalog.has_upstream(upstream)
+        ):
+            raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
         return Endpoint(upstream=upstream)
 
     def _count_stream(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:
@@ -158,12 +161,24 @@ class McpServer:
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
         gateway = self._gateway
         return BoundedSessionManager(
-            self._create_sdk_server(endpoint), request_bytes_max=gateway.config.request_bytes_max, clock=gateway.clock
+            self._create_sdk_server(endpoint),
+            endpoint=endpoint,
+            sessions=gateway.sessions,
+            create_transport=partial(
+                SessionTransport,
+                sealer=gateway.sealer,
+                ids=gateway.ids,
+                clock=gateway.clock,
+                idle_seconds=IDLE_SECONDS,
+            ),
+            request_bytes_max=gateway.config.request_bytes_max,
+            clock=gateway.clock,
         )
 
     def _create_sdk_server(self, endpoint: Endpoint) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)
         server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
+        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions))
         server.middleware.append(CapabilitiesMiddleware(endpoint, self._features, self._gateway))
         server.middleware.append(MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp))
         return server

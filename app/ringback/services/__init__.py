@@ -19,6 +19,7 @@ and then does everything or nothing.
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
     quotas          limits for each principal
     api_keys        create, list, revoke and authenticate API keys
+    mcp_sessions    keep legacy MCP sessions
     tool_aliases    names of tools when several upstreams share one endpoint
     insights        read models: upstreams, tools, status and readiness
     administration  reload the configuration of upstreams

@@ -10,7 +10,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.cursor import LogPosition
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import EventName, build_call_event
-from ringback.domain.ids import EventId, IdGenerator
+from ringback.domain.ids import CallId, EventId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
@@ -32,6 +32,8 @@ class CallRequest:
     tool: str
     client_session_id: str | None = None
     correlation_id: str | None = None
+    call_id: CallId | None = None
+    """A new id with which the client can find the call; None lets the service choose one."""
     callback: WebhookRegistration | None = None
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
     """The call's deadline, counted from the creation of the call."""
@@ -88,7 +90,7 @@ class NewCallWriter:
 
     def build_call(self, principal: Principal, request: CallRequest, *, now: datetime, **values: Any) -> Call:
         return Call(
-            id=self._ids.new_call_id(),
+            id=request.call_id or self._ids.new_call_id(),
             principal=principal,
             upstream=request.upstream,
             tool=request.tool,

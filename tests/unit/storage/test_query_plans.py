@@ -31,6 +31,7 @@ NOUNS = [
     "delivery_queue",
     "event_log",
     "events",
+    "mcp_sessions",
     "origin_breakers",
     "scheduling_time",
     "sealed_values",
@@ -146,6 +147,8 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("call_deliveries", "cancel_detached", "deliveries_waiting_of_call"),
         ("call_deliveries", "has_unsent", "deliveries_waiting_of_call"),
         ("delivery_queue", "next_due", "deliveries_due"),
+        ("mcp_sessions", "count", "mcp_sessions_of_principal"),
+        ("mcp_sessions", "remove_expired", "mcp_sessions_expiring"),
     ],
 )
 def test_a_hot_statement_uses_the_index_made_for_it(

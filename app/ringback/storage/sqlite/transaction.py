@@ -11,6 +11,7 @@ from ringback.storage.sqlite.deliveries import SqliteCallDeliveries, SqliteDeliv
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryMaintenance, SqliteDeliveryQueue
 from ringback.storage.sqlite.encryption import SqliteSealedValues, SqliteSealingKeys
 from ringback.storage.sqlite.events import SqliteEventLog, SqliteEvents
+from ringback.storage.sqlite.mcp_sessions import SqliteMcpSessions
 from ringback.storage.sqlite.operations import SqliteSchedulingTime, SqliteUsage, SqliteWriteProbe
 from ringback.storage.sqlite.unit_of_work import Pause, UnitContext
 from ringback.storage.sqlite.upstreams import SqliteToolAliases, SqliteUpstreamCatalog
@@ -130,6 +131,10 @@ class SqliteTransaction:
     @property
     def tool_aliases(self) -> SqliteToolAliases:
         return SqliteToolAliases(self._unit)
+
+    @property
+    def mcp_sessions(self) -> SqliteMcpSessions:
+        return SqliteMcpSessions(self._unit)
 
     @property
     def scheduling_time(self) -> SqliteSchedulingTime:
