@@ -142,6 +142,7 @@ class ToolMethods:
     async def _respond_again(self, context: RequestContext) -> Result:
         """Respond to a legacy client that lost the stream of its request; the call goes on, and none is started."""
         call = await self._resumed_calls.find_call(context)
+        self._wait_windows.forget_give_up(context)
         task_responder, window = self._get_response_mode(context, call.upstream, call.tool)
         with self.waiting_requests.track_request(context) as waiting_request:
             waiting_request.call_id = call.id
