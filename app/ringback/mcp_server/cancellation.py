@@ -49,7 +49,7 @@ _RequestKey = tuple[str, str, str]
 
 
 def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: Call) -> bool:
-    action = gateway.catalog.get_disconnect_action(call.upstream, call.tool) or gateway.config.on_disconnect
+    action = gateway.catalog.get_tool_config(call.upstream, call.tool).on_disconnect or gateway.config.on_disconnect
     return (
         context.is_modern
         and action is DisconnectAction.CANCEL

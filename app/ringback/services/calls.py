@@ -100,7 +100,11 @@ class Calls:
         self._quotas.acquire_start(caller.principal)
         request.require_valid_timeout()
         await self._catalog.check_call(
-            request.upstream, request.tool, request.arguments, visible_upstreams=caller.upstreams
+            request.upstream,
+            request.tool,
+            request.arguments,
+            visible_upstreams=caller.upstreams,
+            accepts_input=request.accepts_input,
         )
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         prepare_leases = self._post_commit.consumer

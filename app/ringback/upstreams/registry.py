@@ -164,6 +164,7 @@ class UpstreamRegistry:
             random_fraction=self._random_fraction,
             predict_driver_name=self._predict_driver_name,
             catalog_cache=self._catalog_caches.get_cache(config.name),
+            eliciting_cache=self._catalog_caches.get_eliciting_cache(config.name),
             connect_timeout_seconds=self._connect_timeout_seconds,
             child_records=self._child_records,
             look_up=self._hosts.look_up_for(config.name),

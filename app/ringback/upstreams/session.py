@@ -78,9 +78,8 @@ class UpstreamSession:
         self._forwards_meta_key = forwards_meta_key
         self._session = session
         self._is_stdio = transport is None
-        self._keeps_cancelled_requests = (
-            transport is not None and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        )
+        self._is_modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._keeps_cancelled_requests = transport is not None and not self._is_modern
         self._cancelled_count = 0
         self._dispatcher = dispatcher
         self._in_flight = 0
@@ -89,6 +88,8 @@ class UpstreamSession:
         self._unsupported_filters: set[str] = set()
         self.tools: Mapping[str, ToolInfo] = {}
         """The tools as listed on this session. Their schemas name the arguments to repeat in headers."""
+        self.eliciting_tools: Mapping[str, ToolInfo] = {}
+        """The tools that the upstream lists for clients that can elicit; empty if it was not asked for them."""
         self.legacy_session = LegacySession(
             dispatcher,
             send=self._send_raw,
@@ -110,6 +111,9 @@ class UpstreamSession:
     @property
     def closed(self) -> anyio.Event:
         return self._dispatcher.ended
+
+    def find_tool(self, name: str) -> ToolInfo | None:
+        return self.tools.get(name) or self.eliciting_tools.get(name)
 
     def close_to_new_requests(self) -> None:
         """Accept no further requests."""
@@ -188,6 +192,14 @@ class UpstreamSession:
             await asyncio.gather(listening, return_exceptions=True)
 
     async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
+        if self._is_modern:  # it asks in its response, and not with a request of its own
+            return await self._send_once(method, stamped, options)
+        with self._dispatcher.elicitation_router.track_request(method, stamped) as note_result:
+            result = await self._send_once(method, stamped, options)
+            note_result(result)
+            return result
+
+    async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if self.closed.is_set():
             raise RequestNotSent("The connection to the upstream ended before the request was sent.")
         self._in_flight += 1
@@ -277,6 +289,6 @@ class UpstreamSession:
 
     def _make_tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_NAME_HEADER: encode_header_value(name)}
-        if tool := self.tools.get(name):
+        if tool := self.find_tool(name):
             headers |= mcp_param_headers(x_mcp_header_map(tool.input_schema), arguments)
         return headers

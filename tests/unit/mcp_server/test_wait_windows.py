@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 import pytest
 
 from ringback.domain.errors import InvalidRequest
+from ringback.domain.upstreams import ToolConfig
 from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
@@ -32,8 +33,8 @@ class FakeGateway:
         self.lifecycle = Lifecycle()
         self.catalog = self
 
-    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
-        return CONFIG.get_inline_wait_seconds(tool) if upstream == CONFIG.name else None
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
+        return CONFIG.get_tool_config(tool) if upstream == CONFIG.name else ToolConfig()
 
 
 def make_context(
