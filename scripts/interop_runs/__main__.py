@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from ringback.domain.clock import SystemClock
+from scripts.interop_runs.beside import install_beside
 from scripts.interop_runs.catalog import CLIENTS, Client, find_clients
 from scripts.interop_runs.environments import CACHE_VARIABLE, InstallFailed, default_cache, install_environment
-from scripts.interop_runs.judge import Row
+from scripts.interop_runs.judge import Judgement, Row
 from scripts.interop_runs.pins import Ecosystem, LookUpFailed, Pin, read_pins, update_pins
 from scripts.interop_runs.report import read_results, render_table, store_results, write_readme
 from scripts.interop_runs.scenarios import SLOW_SECONDS, ClientRun
@@ -63,7 +64,7 @@ def _run_client(client: Client, options: argparse.Namespace) -> Row:
         note(f"{client.name:<18} not run: {problem}")
         return Row(name=client.name, versions=versions, not_run=str(problem))
 
-    async def run() -> Row:
+    async def run() -> dict[str, Judgement]:
         with tempfile.TemporaryDirectory(prefix="ringback-interop-") as name:
             folder = Path(name)
             async with open_stage(folder) as stage:
@@ -76,9 +77,13 @@ def _run_client(client: Client, options: argparse.Namespace) -> Row:
                     full=options.full,
                     note=note,
                 )
-                return Row(name=client.name, versions=versions, judgements=await client_run.run())
+                return await client_run.run()
 
-    return asyncio.run(run())
+    judgements = asyncio.run(run())
+    if client.ecosystem is Ecosystem.PYPI and client.environment is None:
+        judgements["beside"] = install_beside(environment)
+        note(f"{client.name:<18} {'beside':<9} {judgements['beside'].verdict:<12} {judgements['beside'].detail}")
+    return Row(name=client.name, versions=versions, judgements=judgements)
 
 
 def _print_list() -> int:

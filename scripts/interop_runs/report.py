@@ -12,8 +12,8 @@ RESULTS: Final = Path(__file__).with_name("results.json")
 README: Final = Path(__file__).resolve().parents[2] / "README.md"
 BEGIN: Final = "<!-- scripts/interop --table: begin -->"
 END: Final = "<!-- scripts/interop --table: end -->"
-COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
-"""The scenarios of the table. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`."""
+COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill", "beside")
+"""The scenarios of the table. `beside` is `pip install ringback` in the client's environment. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`."""
 PARTS: Final[Mapping[str, Sequence[str]]] = {"slow": ("slow", "typed", "slow-40"), "cancel": ("cancel", "give up")}
 MARKS: Final = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_OFFERED: "-", Verdict.NOT_RUN: "not run"}
 

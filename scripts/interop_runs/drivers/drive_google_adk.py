@@ -20,9 +20,7 @@ class ScriptedModel(BaseLlm):
     call: dict[str, Any] = Field(default_factory=dict)
     shown: list[Any] = Field(default_factory=list)
 
-    async def generate_content_async(
-        self, llm_request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse]:  # noqa: FBT001, FBT002
+    async def generate_content_async(self, llm_request: LlmRequest, stream: Any = None) -> AsyncGenerator[LlmResponse]:
         del stream
         parts = llm_request.contents[-1].parts or []
         self.shown += [part.function_response.response for part in parts if part.function_response]

@@ -1,4 +1,4 @@
-"""openai-agents: an agent with a scripted model and `MCPServerStreamableHttp`; what counts is the tool output in its next input."""
+"""openai-agents: an agent with a scripted model and `MCPServerStreamableHttp`; what counts is its next input."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from scripts.interop_runs.beside import judge_beside
 from scripts.interop_runs.judge import (
     Answer,
     Judgement,
@@ -115,3 +116,20 @@ def test_a_row_is_good_if_it_was_run_and_nothing_failed() -> None:
     assert good.is_good
     assert not replace(good, judgements={"list": Judgement(Verdict.FAILED)}).is_good
     assert not replace(good, not_run="the registry has no such version").is_good
+
+
+def test_the_base_install_beside_a_framework_may_raise_versions_but_set_back_none() -> None:
+    before = {"mcp": "1.30.0", "httpx": "0.28.1"}
+
+    assert judge_beside(before, {**before, "ringback": "0.1.0"}, [], "") == Judgement(
+        Verdict.PASSED, "nothing else changes"
+    )
+    assert judge_beside(before, before | {"httpx": "0.28.2"}, [], "").detail == "httpx 0.28.1 → 0.28.2"
+    assert judge_beside(before, before | {"mcp": "1.9.4"}, [], "") == Judgement(
+        Verdict.FAILED, "sets back mcp 1.30.0 → 1.9.4"
+    )
+    assert judge_beside(before, before, ["mcp requires httpx<1"], "").detail == "mcp requires httpx<1"
+    assert (
+        judge_beside(before, before, [], "Traceback\nImportError: no").detail
+        == "import ringback.client: ImportError: no"
+    )
