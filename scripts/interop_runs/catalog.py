@@ -130,9 +130,3 @@ CLIENTS: Final[Sequence[Client]] = (
     _node("langchain-js", "LangChain.js", "langchain", header="mcpServers' headers", **_NO_PROGRESS),
     _node("mastra", "Mastra", "mastra", header=_REQUEST_HEADERS, **_NO_PROGRESS),
 )
-
-
-def find_clients(names: Sequence[str]) -> list[Client]:
-    """The named clients, or all; raises `KeyError` with an unknown name."""
-    by_name = {client.name: client for client in CLIENTS}
-    return [by_name[name] for name in names] if names else list(CLIENTS)

@@ -7,14 +7,18 @@ from typing import Any, Final
 
 from scripts.interop_runs.catalog import CLIENTS, Client
 from scripts.interop_runs.judge import Row, Verdict
+from scripts.interop_runs.servers import SERVERS, Server
 
 RESULTS: Final = Path(__file__).with_name("results.json")
 README: Final = Path(__file__).resolve().parents[2] / "README.md"
 BEGIN: Final = "<!-- scripts/interop --table: begin -->"
 END: Final = "<!-- scripts/interop --table: end -->"
 COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill", "beside")
-"""The scenarios of the table. `beside` is `pip install ringback` in the client's environment. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`."""
+"""The scenarios of the table. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`. `beside` is
+`pip install ringback` in the client's environment."""
 PARTS: Final[Mapping[str, Sequence[str]]] = {"slow": ("slow", "typed", "slow-40"), "cancel": ("cancel", "give up")}
+SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
+WAYS: Final = "session and callback by"
 MARKS: Final = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_OFFERED: "-", Verdict.NOT_RUN: "not run"}
 
 Stored = dict[str, Any]
@@ -35,11 +39,20 @@ def store_results(rows: Sequence[Row], date: str) -> None:
 
 
 def render_table(results: Mapping[str, Stored]) -> str:
-    head = ["client", "versions", *COLUMNS, "session and callback by", "tested"]
-    lines = [head, ["---"] * len(head), *(_render_client(client, results.get(client.name)) for client in CLIENTS)]
-    notes = [note for client in CLIENTS for note in _render_notes(client, results.get(client.name))]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n".join([table, *(["", *notes] if notes else [])])
+    """Markdown: the clients, the servers, and one line for each failure."""
+    notes = [note for entry in (*CLIENTS, *SERVERS) for note in _render_notes(entry, results.get(entry.name))]
+    clients = _render_rows([*COLUMNS, WAYS], CLIENTS, results)
+    servers = _render_rows(SERVER_COLUMNS, SERVERS, results)
+    return "\n".join([*clients, "", *servers, *(["", *notes] if notes else [])])
+
+
+def _render_rows(
+    columns: Sequence[str], entries: Sequence[Client | Server], results: Mapping[str, Stored]
+) -> list[str]:
+    first = "client" if WAYS in columns else "server"
+    lines = [[first, *columns, "tested"], ["---"] * (len(columns) + 2)]
+    lines += [_render_row(entry, columns, results.get(entry.name)) for entry in entries]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def write_readme(table: str) -> None:
@@ -52,18 +65,15 @@ def write_readme(table: str) -> None:
     README.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
 
 
-def _render_client(client: Client, stored: Stored | None) -> list[str]:
-    ways = ", ".join(f"{way}: `{how}`" if how.endswith(")") else f"{way} {how}" for way, how in client.ways.items())
-    if stored is None or stored["not_run"] is not None:
-        return [client.title, "", *["not run"] * len(COLUMNS), ways, ""]
-    versions = ", ".join(f"{package} {version}" for package, version in stored["versions"].items())
-    return [
-        client.title,
-        versions,
-        *(_render_cell(stored["scenarios"], name) for name in COLUMNS),
-        ways,
-        stored["date"],
-    ]
+def _render_row(entry: Client | Server, columns: Sequence[str], stored: Stored | None) -> list[str]:
+    scenarios: Mapping[str, Mapping[str, str]] = {} if stored is None else stored["scenarios"]
+    versions = "" if stored is None else " ".join(stored["versions"].values())
+    cells = [_render_ways(entry) if column == WAYS else _render_cell(scenarios, column) for column in columns]
+    return [f"{entry.title} {versions}".strip(), *cells, "" if stored is None else stored["date"]]
+
+
+def _render_ways(entry: Client | Server) -> str:
+    return "; ".join(f"{way}: {how}" for way, how in entry.ways.items()) if isinstance(entry, Client) else ""
 
 
 def _render_cell(scenarios: Mapping[str, Mapping[str, str]], column: str) -> str:
@@ -73,14 +83,14 @@ def _render_cell(scenarios: Mapping[str, Mapping[str, str]], column: str) -> str
     return MARKS[verdicts[0]] if verdicts else MARKS[Verdict.NOT_RUN]
 
 
-def _render_notes(client: Client, stored: Stored | None) -> list[str]:
+def _render_notes(entry: Client | Server, stored: Stored | None) -> list[str]:
     """One line for each failure, and the reason why a client was not run."""
     if stored is None:
         return []
     if stored["not_run"] is not None:
-        return [f"- {client.title}: not run: {stored['not_run']}"]
+        return [f"- {entry.title}: not run: {stored['not_run']}"]
     return [
-        f"- {client.title}, {name}: {each['detail']}"
+        f"- {entry.title}, {name}: {each['detail']}"
         for name, each in stored["scenarios"].items()
         if each["verdict"] == Verdict.FAILED
     ]

@@ -270,7 +270,7 @@ class ClientRun:
         return runs.finished + runs.cancelled > 0
 
     def _told(self, name: str, judgement: Judgement) -> Judgement:
-        self.note(f"{self.client.name:<18} {name:<9} {judgement.verdict:<12} {judgement.detail}")
+        self.note(f"{self.client.name:<26} {name:<9} {judgement.verdict:<12} {judgement.detail}")
         return judgement
 
 

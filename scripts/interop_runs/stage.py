@@ -36,17 +36,19 @@ class StageProcess:
     """A process that listens on a port, can be killed, and starts again on the same port."""
 
     name: str
-    arguments: Sequence[str]
+    command: Sequence[str]
     port: int
     log: Path
     process: asyncio.subprocess.Process | None = None
 
+    @property
+    def mcp_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
     async def start(self) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RINGBACK_")}
         with self.log.open("ab") as output:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, *self.arguments, stdout=output, stderr=output, env=kept
-            )
+            self.process = await asyncio.create_subprocess_exec(*self.command, stdout=output, stderr=output, env=kept)
         try:
             async with asyncio.timeout(START_SECONDS):
                 while not listens(self.port):
@@ -111,7 +113,6 @@ async def _read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, An
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     ringback: StageProcess
-    upstream: StageProcess
     receiver: Receiver
     ledger: Path
 
@@ -121,7 +122,7 @@ class Stage:
 
     @property
     def url(self) -> str:
-        return f"{self.base_url}/mcp/{UPSTREAM}"
+        return f"{self.ringback.mcp_url}/{UPSTREAM}"
 
     def runs(self, key: str) -> Runs:
         lines = self.ledger.read_text(encoding="utf-8").splitlines() if self.ledger.exists() else []
@@ -133,33 +134,57 @@ class Stage:
         await self.ringback.start()
 
 
+OWN_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.upstream")
+
+
 @contextlib.asynccontextmanager
-async def open_stage(folder: Path) -> AsyncGenerator[Stage]:
-    """A fresh Ringback with default settings, `serve --dev`, before a fresh upstream."""
-    ledger, upstream_port = folder / "ledger.jsonl", free_port()
-    upstream_arguments = ["-m", "scripts.interop_runs.upstream", str(upstream_port), str(ledger)]
-    upstream = StageProcess("the upstream", upstream_arguments, upstream_port, folder / "upstream.log")
-    ringback = make_ringback(folder, {UPSTREAM: {"url": f"http://127.0.0.1:{upstream_port}/mcp"}})
+async def open_stage(
+    folder: Path, *, server: Sequence[str] = OWN_SERVER, chained: bool = False
+) -> AsyncGenerator[Stage]:
+    """A fresh Ringback with default settings, `serve --dev`, in front of a fresh server. `server` gets a port and a ledger.
+
+    With `chained`, another Ringback is between the two. It is not restarted with the first one.
+    """
+    ledger, port = folder / "ledger.jsonl", free_port()
+    upstream = StageProcess("the upstream", [*server, str(port), str(ledger)], port, folder / "upstream.log")
+    between = [make_ringback(folder / "between", {UPSTREAM: {"url": upstream.mcp_url}})] if chained else []
+    url = f"{between[0].mcp_url}/{UPSTREAM}" if chained else upstream.mcp_url
+    ringback = make_ringback(folder / "ringback", {UPSTREAM: {"url": url}})
+    async with receiving() as receiver, running([upstream, *between, ringback]):
+        yield Stage(ringback=ringback, receiver=receiver, ledger=ledger)
+
+
+@contextlib.asynccontextmanager
+async def receiving() -> AsyncGenerator[Receiver]:
     receiver = Receiver()
     server = await asyncio.start_server(receiver.accept, "127.0.0.1", 0)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
-        await upstream.start()
-        await ringback.start()
-        yield Stage(ringback=ringback, upstream=upstream, receiver=receiver, ledger=ledger)
+        yield receiver
     finally:
-        await ringback.stop()
-        await upstream.stop()
         server.close()
 
 
+@contextlib.asynccontextmanager
+async def running(processes: Sequence[StageProcess]) -> AsyncGenerator[None]:
+    """Start the processes in order, and stop them in the reverse order."""
+    try:
+        for process in processes:
+            await process.start()
+        yield
+    finally:
+        for process in reversed(processes):
+            await process.stop()
+
+
 def make_ringback(folder: Path, servers: Mapping[str, Any]) -> StageProcess:
-    port = free_port()
-    config = folder / "mcp.json"
+    folder.mkdir()
+    port, config = free_port(), folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     database = f"sqlite:///{folder / 'ringback.db'}"
     options = ["--dev", "--port", str(port), "--database", database, "--config", str(config)]
-    return StageProcess("ringback", ["-m", "ringback", "serve", *options], port, folder / "ringback.log")
+    command = [sys.executable, "-m", "ringback", "serve", *options]
+    return StageProcess("ringback", command, port, folder / "ringback.log")
 
 
 def listens(port: int) -> bool:

@@ -1,4 +1,4 @@
-"""The MCP SDK for Python, 2.x: `Client.call_tool`."""
+"""The MCP SDK for Python, 2.x: `Client.call_tool`, over streamable HTTP or a command."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import kit
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 
@@ -31,7 +31,8 @@ class Sdk2Client:
 @asynccontextmanager
 async def open_client(job: kit.Job) -> AsyncGenerator[Sdk2Client]:
     if not job.headers:
-        async with Client(job.url) as client:
+        server = StdioServerParameters(command=job.command[0], args=list(job.command[1:])) if job.command else job.url
+        async with Client(server) as client:
             yield Sdk2Client(client)
         return
     async with (
