@@ -80,7 +80,8 @@ def _render_cell(scenarios: Mapping[str, Mapping[str, str]], column: str) -> str
     verdicts = [Verdict(scenarios[name]["verdict"]) for name in PARTS.get(column, (column,)) if name in scenarios]
     if Verdict.FAILED in verdicts or "open" in scenarios:
         return MARKS[Verdict.FAILED]
-    return MARKS[verdicts[0]] if verdicts else MARKS[Verdict.NOT_RUN]
+    missing = Verdict.NOT_OFFERED if scenarios else Verdict.NOT_RUN
+    return MARKS[verdicts[0] if verdicts else missing]
 
 
 def _render_notes(entry: Client | Server, stored: Stored | None) -> list[str]:
