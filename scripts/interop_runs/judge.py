@@ -17,6 +17,7 @@ READABLE_BLOCKS: Final = frozenset({"text"})
 """Content that every model provider accepts in a tool's result. LangChain makes a `file` of a resource_link, which OpenAI and
 Gemini refuse."""
 QUOTED_CHARACTERS: Final = 160
+DETAIL_LENGTH_MAX: Final = 300
 
 
 class Verdict(StrEnum):
@@ -79,7 +80,9 @@ def passed(detail: str = "") -> Judgement:
 
 
 def failed(detail: str) -> Judgement:
-    return Judgement(Verdict.FAILED, detail)
+    """The detail on one line, and not longer than a reader of the table wants."""
+    line = " ".join(detail.split())
+    return Judgement(Verdict.FAILED, line if len(line) <= DETAIL_LENGTH_MAX else f"{line[:DETAIL_LENGTH_MAX]}…")
 
 
 def outcome_of(key: str) -> str:

@@ -67,7 +67,7 @@ def _run_client(client: Client, options: RunOptions) -> dict[str, Judgement]:
 
     judgements = _run_in_folder(run)
     if client.ecosystem is Ecosystem.PYPI and client.environment is None:
-        judgements["beside"] = beside = install_beside(environment)
+        judgements["beside"] = beside = install_beside(environment, read_pins(client.ecosystem)[client.name])
         options.note(f"{client.name:<26} {'beside':<9} {beside.verdict:<12} {beside.detail}")
     return judgements
 

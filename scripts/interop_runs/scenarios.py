@@ -39,6 +39,8 @@ ENDLESS_SECONDS: Final = 120.0
 """A call that is cancelled long before its end."""
 BEGIN_SECONDS: Final = 1.5
 """After this time of a call, its client or Ringback is killed."""
+PATIENCE_SECONDS: Final = 30.0
+"""After this time the user of a client gives up a call whose Ringback was killed; some clients never do."""
 LOOKS_MAX: Final = 16
 """Calls of ringback_wait_for_call before a result counts as lost."""
 SETTLE_SECONDS: Final = 15.0
@@ -190,15 +192,15 @@ class ClientRun:
         await self._open(driver, self._label(None))
         key = new_key()
         arguments = {"key": key, "seconds": self.slow_seconds}
-        call = asyncio.create_task(driver.call("survive", arguments))
+        call = asyncio.create_task(driver.call("survive", arguments, cancel_after=PATIENCE_SECONDS))
         await wait_until(lambda: self.stage.runs(key).started == 1)
         await self.stage.restart(signal.SIGKILL)
         answer = await call
         looks = await self._look_for(driver, "survive", key, None)
         judgement = judge.judge_next_look(self._observed(answer, key, follow_ups=looks))
-        lost = f"; its own answer: {answer.raised}" if answer.raised else ""
         await driver.kill()
-        return replace(judgement, detail=judgement.detail + lost)
+        own = answer.raised or ("none" if answer.given_up else "")
+        return replace(judgement, detail=judgement.detail + (f"; its own answer: {own}" if own else ""))
 
     async def _observe(
         self, driver: DriverProcess, tool: str, seconds: float | None, label: Label | None = None
@@ -225,11 +227,13 @@ class ClientRun:
         return answers
 
     async def _look_for(self, driver: DriverProcess, tool: str, key: str, label: Label | None) -> list[Answer]:
-        """Find a call by its tool, and by its session if the client named one; then wait for it."""
-        where = {"tool": tool} | ({} if label is None or label.way is None else {"client_session_id": label.session})
-        listed = await driver.call("ringback_list_calls", where)
-        call_id = judge.find_call_id(listed.text)
-        return [listed, *([] if call_id is None else await self._wait_for_call(driver, call_id, key))]
+        """Find a call by its tool, first with its session if the client named one; then wait for it."""
+        session = {} if label is None or label.way is None else {"client_session_id": label.session}
+        looks = [await driver.call("ringback_list_calls", {"tool": tool} | session)]
+        if session and judge.find_call_id(looks[-1].text) is None:
+            looks.append(await driver.call("ringback_list_calls", {"tool": tool}))
+        call_id = judge.find_call_id(looks[-1].text)
+        return [*looks, *([] if call_id is None else await self._wait_for_call(driver, call_id, key))]
 
     async def _open(self, driver: DriverProcess, label: Label) -> Answer:
         url = f"{self.stage.url}{label.query}"

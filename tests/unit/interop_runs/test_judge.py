@@ -119,17 +119,8 @@ def test_a_row_is_good_if_it_was_run_and_nothing_failed() -> None:
 
 
 def test_the_base_install_beside_a_framework_may_raise_versions_but_set_back_none() -> None:
-    before = {"mcp": "1.30.0", "httpx": "0.28.1"}
+    installed = {"mcp": "1.30.0", "httpx": "0.28.1"}
 
-    assert judge_beside(before, {**before, "ringback": "0.1.0"}, [], "") == Judgement(
-        Verdict.PASSED, "nothing else changes"
-    )
-    assert judge_beside(before, before | {"httpx": "0.28.2"}, [], "").detail == "httpx 0.28.1 → 0.28.2"
-    assert judge_beside(before, before | {"mcp": "1.9.4"}, [], "") == Judgement(
-        Verdict.FAILED, "sets back mcp 1.30.0 → 1.9.4"
-    )
-    assert judge_beside(before, before, ["mcp requires httpx<1"], "").detail == "mcp requires httpx<1"
-    assert (
-        judge_beside(before, before, [], "Traceback\nImportError: no").detail
-        == "import ringback.client: ImportError: no"
-    )
+    assert judge_beside(installed, {"ringback": "0.1.0"}) == Judgement(Verdict.PASSED, "nothing else changes")
+    assert judge_beside(installed, {"httpx": "0.28.2"}).detail == "httpx 0.28.1 → 0.28.2"
+    assert judge_beside(installed, {"mcp": "1.9.4"}) == Judgement(Verdict.FAILED, "sets back mcp 1.30.0 → 1.9.4")
