@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.interop_runs.environments import Environment
+from scripts.interop_runs.environments import Environment, pip_for
 from scripts.interop_runs.judge import Judgement, failed, passed
 from scripts.interop_runs.pins import Pin
 
@@ -45,7 +45,7 @@ def _order(version: str) -> list[int]:
 
 
 def _pip(environment: Environment, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = ["nice", "-n", "10", str(environment.bin / "python"), "-m", "pip", *words, "--disable-pip-version-check"]
+    command = ["nice", "-n", "10", *pip_for(environment.bin / "python"), *words]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=PIP_SECONDS, check=False, cwd=environment.folder
     )

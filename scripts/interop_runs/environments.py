@@ -47,8 +47,8 @@ class Environment:
         return [str(self.bin / "node"), str(self.folder / "drivers" / driver)]
 
     def variables(self) -> dict[str, str]:
-        """The process environment of a driver: the environment's commands first, and nothing of Ringback's settings."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("RINGBACK_")}
+        """The process environment of a driver: the environment's commands first, and no settings of Ringback or Python."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RINGBACK_", "PYTHON"))}
         return kept | {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
 
 
@@ -75,9 +75,15 @@ def _fingerprint(pins: Mapping[str, Pin]) -> str:
 
 
 def _install_from_pypi(folder: Path, pins: Mapping[str, Pin]) -> None:
-    _run([sys.executable, "-m", "venv", str(folder)], folder)
+    # Without a pip of its own, and without compiling what is never imported: half the time.
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder)
     wanted = [f"{package}=={pin.version}" for package, pin in pins.items()]
-    _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted], folder)
+    _run([*pip_for(folder / "bin" / "python"), "install", "--quiet", "--no-compile", *wanted], folder)
+
+
+def pip_for(python: Path) -> Sequence[str]:
+    """The command of this environment's pip, which works on the environment of `python`."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
 
 
 def _install_from_npm(folder: Path, pins: Mapping[str, Pin]) -> None:
