@@ -31,6 +31,9 @@ def main() -> int:
         return _update()
     if options.table:
         return _print_table(write=options.write)
+    if options.store and options.only:
+        print("interop: --store needs all scenarios; leave --only out", file=sys.stderr)
+        return INCOMPLETE
     return _run(options)
 
 
@@ -44,6 +47,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--write", action="store_true", help="with --table: put it into README.md")
     parser.add_argument("--store", action="store_true", help="store the results for the table")
     parser.add_argument("--full", action="store_true", help="with a tool of 40 s as well")
+    parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="may be repeated; default: all")
     parser.add_argument("--slow", type=float, default=SLOW_SECONDS, help="seconds of the slow tool (7)")
     where = f"the folder of the environments ({CACHE_VARIABLE}, or ~/.cache/ringback-interop)"
     parser.add_argument("--cache", type=Path, default=default_cache(), help=where)
@@ -57,7 +61,9 @@ def _run(options: argparse.Namespace) -> int:
         print(f"interop: no client or server is called {unknown}; see --list", file=sys.stderr)
         return INCOMPLETE
     note = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
-    run_options = RunOptions(cache=options.cache, slow_seconds=options.slow, full=options.full, note=note)
+    run_options = RunOptions(
+        cache=options.cache, slow_seconds=options.slow, full=options.full, only=options.only, note=note
+    )
     rows: list[Row] = []
     for entry in entries:
         rows.append(run_row(entry, run_options))

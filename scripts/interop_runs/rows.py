@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,8 @@ from scripts.interop_runs.servers import CLIENT, SERVERS, Server
 from scripts.interop_runs.stage import open_stage, receiving
 
 SERVER_SCRIPTS: Final = Path(__file__).parent / "servers"
+BESIDE: Final = "beside"
+"""The scenario of `pip install ringback` in the client's environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class RunOptions:
     cache: Path
     slow_seconds: float
     full: bool
+    only: Sequence[str]
     note: Callable[[str], None]
 
 
@@ -62,13 +65,15 @@ def _run_client(client: Client, options: RunOptions) -> dict[str, Judgement]:
                 folder=folder,
                 slow_seconds=options.slow_seconds,
                 full=options.full,
+                only=options.only,
                 note=options.note,
             ).run()
 
     judgements = _run_in_folder(run)
-    if client.ecosystem is Ecosystem.PYPI and client.environment is None:
-        judgements["beside"] = beside = install_beside(environment, read_pins(client.ecosystem)[client.name])
-        options.note(f"{client.name:<26} {'beside':<9} {beside.verdict:<12} {beside.detail}")
+    wanted = not options.only or BESIDE in options.only
+    if wanted and client.ecosystem is Ecosystem.PYPI and client.environment is None:
+        judgements[BESIDE] = beside = install_beside(environment, read_pins(client.ecosystem)[client.name])
+        options.note(f"{client.name:<26} {BESIDE:<9} {beside.verdict:<12} {beside.detail}")
     return judgements
 
 
@@ -87,6 +92,7 @@ def _run_server(server: Server, options: RunOptions) -> dict[str, Judgement]:
                 folder=folder,
                 slow_seconds=options.slow_seconds,
                 full=options.full,
+                only=options.only,
                 note=lambda line: options.note(f"{server.name:<26} behind {line}"),
             ).run()
 

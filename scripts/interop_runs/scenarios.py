@@ -16,7 +16,7 @@ import asyncio
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,9 @@ LOOKS_MAX: Final = 16
 SETTLE_SECONDS: Final = 15.0
 """For the ledger and the callback after a call's end. It bounds a hang: most arrive within 50 ms."""
 POLL_SECONDS: Final = 0.1
+
+
+Scenario = Callable[[DriverProcess], Awaitable[Judgement]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,54 +88,75 @@ class ClientRun:
     folder: Path
     slow_seconds: float = SLOW_SECONDS
     full: bool = False
+    only: Sequence[str] = ()
+    """The scenarios to run. Default: all."""
     note: Callable[[str], None] = print
 
     async def run(self) -> dict[str, Judgement]:
+        """The judgements by scenario; only `open` if the client cannot connect."""
         driver = DriverProcess(self.environment, self.client.driver, self.folder / "driver.log")
         try:
-            judged = await self._run_session(driver)
-            if "open" not in judged:
-                judged["callback"] = self._told("callback", await self._callbacks(driver))
-                judged["rejoin"] = self._told("rejoin", await self._rejoin(driver))
-                judged["restart"] = self._told("restart", await self._restart(driver))
-                judged["kill"] = self._told("kill", await self._kill(driver))
+            opened = await self._open(driver, self._label(None))
+            if opened.raised is not None:
+                return {"open": self._told("open", judge.failed(f"raised {opened.raised}"))}
+            judged = await self._run_in_session(driver)
+            await driver.close()
+            return judged | await self._run_in_own_sessions(driver)
         finally:
             await driver.kill()
+
+    async def _run_in_session(self, driver: DriverProcess) -> dict[str, Judgement]:
+        """The scenarios that share one session. After a failure the next one gets a fresh client."""
+        scenarios: dict[str, Scenario] = {
+            "list": self._list,
+            "fast": self._fast,
+            "slow": self._slow,
+            "slow-40": self._slow_40,
+            "typed": self._typed,
+            "progress": self._progress,
+            "cancel": self._cancel,
+            "give up": self._give_up,
+        }
+        judged: dict[str, Judgement] = {}
+        for name in self._wanted(scenarios):
+            judged[name] = self._told(name, await scenarios[name](driver))
+            if judged[name].verdict is Verdict.FAILED:
+                await driver.kill()
+                await self._open(driver, self._label(None))
         return judged
 
-    async def _run_session(self, driver: DriverProcess) -> dict[str, Judgement]:
-        """The scenarios that share one session."""
-        opened = await self._open(driver, self._label(None))
-        if opened.raised is not None:
-            return {"open": self._told("open", judge.failed(f"raised {opened.raised}"))}
-        judged = {"list": self._told("list", judge.judge_list(await driver.list_tools(), STAGE_TOOLS))}
-        for name, run in self._session_scenarios(driver).items():
-            judged[name] = self._told(name, await run())
-        await driver.close()
-        return judged
+    async def _run_in_own_sessions(self, driver: DriverProcess) -> dict[str, Judgement]:
+        scenarios: dict[str, Scenario] = {
+            "callback": self._callbacks,
+            "rejoin": self._rejoin,
+            "restart": self._restart,
+            "kill": self._kill,
+        }
+        return {name: self._told(name, await scenarios[name](driver)) for name in self._wanted(scenarios)}
 
-    def _session_scenarios(self, driver: DriverProcess) -> dict[str, Any]:
-        async def fast() -> Judgement:
-            return judge.judge_call(await self._observe(driver, "fast", None))
+    def _wanted(self, scenarios: Mapping[str, "Scenario"]) -> list[str]:
+        wanted = [name for name in scenarios if not self.only or name in self.only]
+        return [name for name in wanted if name != "slow-40" or self.full]
 
-        async def slow() -> Judgement:
-            return judge.judge_call(await self._observe(driver, "slow", self.slow_seconds))
+    async def _list(self, driver: DriverProcess) -> Judgement:
+        return judge.judge_list(await driver.list_tools(), STAGE_TOOLS)
 
-        async def slow_40() -> Judgement:
-            return judge.judge_call(await self._observe(driver, "slow", FULL_SECONDS))
+    async def _fast(self, driver: DriverProcess) -> Judgement:
+        return judge.judge_call(await self._observe(driver, "fast", None))
 
-        async def typed() -> Judgement:
-            return judge.judge_call(await self._observe(driver, "measure", self.slow_seconds))
+    async def _slow(self, driver: DriverProcess) -> Judgement:
+        return judge.judge_call(await self._observe(driver, "slow", self.slow_seconds))
 
-        async def progress() -> Judgement:
-            if not self.client.shows_progress:
-                return Judgement(Verdict.NOT_OFFERED, "no progress callback")
-            return judge.judge_progress(await self._observe(driver, "report", PROGRESS_SECONDS))
+    async def _slow_40(self, driver: DriverProcess) -> Judgement:
+        return judge.judge_call(await self._observe(driver, "slow", FULL_SECONDS))
 
-        scenarios = {"fast": fast, "slow": slow, "slow-40": slow_40, "typed": typed, "progress": progress}
-        if not self.full:
-            del scenarios["slow-40"]
-        return {**scenarios, "cancel": lambda: self._cancel(driver), "give up": lambda: self._give_up(driver)}
+    async def _typed(self, driver: DriverProcess) -> Judgement:
+        return judge.judge_call(await self._observe(driver, "measure", self.slow_seconds))
+
+    async def _progress(self, driver: DriverProcess) -> Judgement:
+        if not self.client.shows_progress:
+            return Judgement(Verdict.NOT_OFFERED, "no progress callback")
+        return judge.judge_progress(await self._observe(driver, "report", PROGRESS_SECONDS))
 
     async def _cancel(self, driver: DriverProcess) -> Judgement:
         key = new_key()

@@ -25,7 +25,7 @@ class AgentFrameworkClient:
         result = await self._functions()[tool].invoke(arguments=arguments)
         if isinstance(result, str):
             return kit.Answer(text=result)
-        return kit.read_blocks(list(result))
+        return kit.read_provider_content(list(result))
 
 
 @asynccontextmanager

@@ -1,5 +1,5 @@
 // The AI SDK, 5 and 7: the tools of its MCP client, each executed as `generateText` executes it for a model.
-import { readBlocks, run } from './kit.mjs';
+import { readProviderContent, run } from './kit.mjs';
 
 // Until 5, the client is part of `ai`; later it is @ai-sdk/mcp.
 const mcp = await import('@ai-sdk/mcp').catch(() => import('ai'));
@@ -14,9 +14,9 @@ await run(async ({ url, headers }) => {
       const tool = tools[name];
       const output = await tool.execute(args, { toolCallId: '1', messages: [], abortSignal: signal });
       const seen = tool.toModelOutput ? await tool.toModelOutput({ toolCallId: '1', input: args, output }) : null;
-      if (seen?.type === 'content') return readBlocks(seen.value, output.isError);
-      if (seen) return readBlocks([{ type: 'text', text: typeof seen.value === 'string' ? seen.value : JSON.stringify(seen.value) }]);
-      return readBlocks([{ type: 'text', text: JSON.stringify(output) }], output.isError);
+      if (seen?.type === 'content') return readProviderContent(seen.value, output.isError);
+      if (seen) return readProviderContent([{ type: 'text', text: typeof seen.value === 'string' ? seen.value : JSON.stringify(seen.value) }]);
+      return readProviderContent([{ type: 'text', text: JSON.stringify(output) }], output.isError);
     },
     close: () => client.close(),
   };

@@ -21,7 +21,7 @@ class FastMcpClient:
     ) -> kit.Answer:
         named = {"meta": meta} if meta else {}
         result = await self._client.call_tool(tool, arguments, progress_handler=kit.counting(on_progress), **named)
-        return kit.read_blocks(result.content)
+        return kit.read_mcp_content(result.content)
 
 
 @asynccontextmanager

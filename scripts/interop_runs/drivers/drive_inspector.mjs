@@ -1,6 +1,6 @@
 // The inspector's command line: one process for each request.
 import { spawn } from 'node:child_process';
-import { readBlocks, run } from './kit.mjs';
+import { readMcpContent, run } from './kit.mjs';
 
 const perform = (words, signal) =>
   new Promise((resolve, reject) => {
@@ -24,7 +24,7 @@ await run(async ({ url, headers }) => {
       const values = Object.entries(args).flatMap(([key, value]) => ['--tool-arg', `${key}=${value}`]);
       const words = [...target, ...named, '--method', 'tools/call', '--tool-name', name, ...values];
       const result = await perform(words, signal);
-      return readBlocks(result.content, result.isError);
+      return readMcpContent(result.content, result.isError);
     },
     close: async () => {},
   };

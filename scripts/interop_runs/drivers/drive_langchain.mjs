@@ -1,6 +1,6 @@
 // @langchain/mcp-adapters: the tools of `MultiServerMCPClient`, each invoked as an agent's tool node invokes it.
 import { MultiServerMCPClient } from '@langchain/mcp-adapters';
-import { readBlocks, run } from './kit.mjs';
+import { readProviderContent, run } from './kit.mjs';
 
 await run(async ({ url, headers }) => {
   const client = new MultiServerMCPClient({ mcpServers: { stage: { transport: 'http', url, headers } } });
@@ -10,7 +10,7 @@ await run(async ({ url, headers }) => {
     call: async (name, args, { signal }) => {
       const message = await tools[name].invoke({ type: 'tool_call', id: '1', name, args }, { signal });
       const content = typeof message.content === 'string' ? [{ type: 'text', text: message.content }] : message.content;
-      return readBlocks(content, message.status === 'error');
+      return readProviderContent(content, message.status === 'error');
     },
     close: () => client.close(),
   };

@@ -23,7 +23,7 @@ class LangChainClient:
         message = await self._tools[tool].ainvoke({"type": "tool_call", "id": "1", "name": tool, "args": arguments})
         if isinstance(message.content, str):
             return kit.Answer(text=message.content, is_error=message.status == "error")
-        answer = kit.read_blocks(message.content)
+        answer = kit.read_provider_content(message.content)
         answer.is_error = message.status == "error"
         return answer
 

@@ -1,6 +1,6 @@
 // @mastra/mcp: the tools of `MCPClient`, each executed as an agent executes it.
 import { MCPClient } from '@mastra/mcp';
-import { readBlocks, run } from './kit.mjs';
+import { readMcpContent, run } from './kit.mjs';
 
 let opened = 0;
 
@@ -18,7 +18,7 @@ await run(async ({ url, headers }) => {
       const tool = find(name);
       const output = tool.execute.length > 1 || !tool.isLegacy ? await tool.execute(args, { abortSignal: signal }) : null;
       const content = Array.isArray(output?.content) ? output.content : [{ type: 'text', text: JSON.stringify(output) }];
-      return readBlocks(content, output?.isError);
+      return readMcpContent(content, output?.isError);
     },
     close: () => client.disconnect(),
   };

@@ -20,7 +20,7 @@ class McpUseClient:
     ) -> kit.Answer:
         del meta, on_progress
         result = await self._session.call_tool(name=tool, arguments=arguments)
-        answer = kit.read_blocks(result.content)
+        answer = kit.read_mcp_content(result.content)
         answer.is_error = bool(getattr(result, "isError", None) or getattr(result, "is_error", False))
         return answer
 

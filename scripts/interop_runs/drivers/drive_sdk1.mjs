@@ -2,7 +2,7 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { readBlocks, run } from './kit.mjs';
+import { readMcpContent, run } from './kit.mjs';
 
 await run(async ({ url, headers, command }) => {
   const client = new Client({ name: 'interop', version: '1.0.0' });
@@ -15,7 +15,7 @@ await run(async ({ url, headers, command }) => {
     call: async (name, args, { meta, onProgress, signal }) => {
       const params = { name, arguments: args, ...(meta && { _meta: meta }) };
       const result = await client.callTool(params, undefined, { onprogress: onProgress, signal });
-      return readBlocks(result.content, result.isError);
+      return readMcpContent(result.content, result.isError);
     },
     close: () => client.close(),
   };

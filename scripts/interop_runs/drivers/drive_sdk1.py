@@ -24,7 +24,7 @@ class Sdk1Client:
     ) -> kit.Answer:
         named = {"meta": meta} if meta and self._sets_meta else {}
         result = await self._session.call_tool(tool, arguments, progress_callback=kit.counting(on_progress), **named)
-        answer = kit.read_blocks(result.content)
+        answer = kit.read_mcp_content(result.content)
         answer.is_error = result.isError
         return answer
 

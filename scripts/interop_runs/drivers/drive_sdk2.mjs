@@ -1,6 +1,6 @@
 // @modelcontextprotocol/client, the SDK 2.x: `Client.callTool`.
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
-import { readBlocks, run } from './kit.mjs';
+import { readMcpContent, run } from './kit.mjs';
 
 await run(async ({ url, headers }) => {
   const client = new Client({ name: 'interop', version: '1.0.0' }, { versionNegotiation: { mode: 'auto' } });
@@ -10,7 +10,7 @@ await run(async ({ url, headers }) => {
     call: async (name, args, { meta, onProgress, signal }) => {
       const params = { name, arguments: args, ...(meta && { _meta: meta }) };
       const result = await client.callTool(params, { onprogress: onProgress, signal });
-      return readBlocks(result.content, result.isError);
+      return readMcpContent(result.content, result.isError);
     },
     close: () => client.close(),
   };

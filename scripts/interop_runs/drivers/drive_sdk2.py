@@ -23,7 +23,7 @@ class Sdk2Client:
         result = await self._client.call_tool(
             tool, arguments, progress_callback=kit.counting(on_progress), meta=meta or None
         )
-        answer = kit.read_blocks(result.content)
+        answer = kit.read_mcp_content(result.content)
         answer.is_error = bool(result.is_error)
         return answer
 

@@ -13,10 +13,16 @@ export function describe(problem) {
   return `${problem?.constructor?.name ?? typeof problem}: ${problem?.message ?? problem}${cause}`.slice(0, MESSAGE_LENGTH_MAX);
 }
 
-// What a model reads of MCP content blocks: their texts, and the JSON of other blocks.
-export function readBlocks(content, isError = false) {
-  const text = content.map((block) => (block.type === 'text' ? block.text : JSON.stringify(block))).join('\n');
-  return { text, blocks: content.map((block) => block.type), is_error: Boolean(isError), progress: 0 };
+const asText = (block) => (block.type === 'text' ? block.text : JSON.stringify(block));
+
+// What a program reads of an MCP result: the texts, and the JSON of other blocks. It decides what a model gets.
+export function readMcpContent(content, isError = false) {
+  return { text: content.map(asText).join('\n'), blocks: ['text'], is_error: Boolean(isError), progress: 0 };
+}
+
+// What a framework hands to the model's provider, block by block.
+export function readProviderContent(content, isError = false) {
+  return { ...readMcpContent(content, isError), blocks: content.map((block) => block.type) };
 }
 
 // `open(job)` connects and returns {listTools(), call(tool, arguments, {meta, onProgress, signal}), close()}.

@@ -174,14 +174,20 @@ def counting(on_progress: Callable[[], None]) -> Callable[..., Awaitable[None]]:
     return count
 
 
-def read_blocks(content: Sequence[Any]) -> Answer:
-    """What a model reads of MCP content blocks: their texts, and the JSON of other blocks."""
-    kinds = [str(_field(block, "type")) for block in content]
-    texts = [
-        str(_field(block, "text")) if kind == "text" else _as_json(block)
-        for block, kind in zip(content, kinds, strict=True)
-    ]
-    return Answer(text="\n".join(texts), blocks=kinds)
+def read_mcp_content(content: Sequence[Any]) -> Answer:
+    """What a program reads of an MCP result: the texts, and the JSON of other blocks. It decides what a model gets."""
+    return Answer(text="\n".join(_as_text(block) for block in content))
+
+
+def read_provider_content(content: Sequence[Any]) -> Answer:
+    """What a framework hands to the model's provider, block by block."""
+    return Answer(
+        text="\n".join(_as_text(block) for block in content), blocks=[str(_field(block, "type")) for block in content]
+    )
+
+
+def _as_text(block: Any) -> str:
+    return str(_field(block, "text")) if _field(block, "type") == "text" else _as_json(block)
 
 
 def _field(block: Any, name: str) -> Any:
