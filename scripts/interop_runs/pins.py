@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -85,12 +86,17 @@ def find_newest(ecosystem: Ecosystem, package: str, within: str | None) -> str:
     """The newest release within the range that this machine's Python can use, as the registry's own client finds it."""
     if ecosystem is Ecosystem.NPM:
         versions = json.loads(_ask("npm", "view", f"{package}@{within or 'latest'}", "version", "--json"))
-        return str(versions if isinstance(versions, str) else versions[-1])
+        return str(versions if isinstance(versions, str) else max(versions, key=_order))  # npm lists them by date
     options = ("--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report", "-")
     report: dict[str, Any] = json.loads(
         _ask(sys.executable, "-m", "pip", "install", *options, f"{package}{within or ''}")
     )
     return str(report["install"][0]["metadata"]["version"])
+
+
+def _order(version: str) -> tuple[bool, list[int]]:
+    """Releases after pre-releases, then by number."""
+    return "-" not in version, [int(part) for part in re.findall(r"\d+", version)]
 
 
 def _ask(*command: str) -> str:
