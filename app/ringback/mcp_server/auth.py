@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from ringback.domain import jsontext, principal
+from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
 
@@ -28,6 +29,7 @@ _METHOD_SCOPES: Final = {
     "tools/call": principal.Scope.CALLS,
     "tasks/update": principal.Scope.CALLS,
     "tasks/cancel": principal.Scope.CALLS,
+    CANCEL_REQUEST_METHOD: principal.Scope.CALLS,
     "events/subscribe": principal.Scope.WEBHOOKS,
     "events/unsubscribe": principal.Scope.WEBHOOKS,
 }

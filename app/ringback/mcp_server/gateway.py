@@ -20,7 +20,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.principal import Caller
 from ringback.domain.signals import Signals
-from ringback.domain.upstreams import CallNotifications, ToolCatalog, UpstreamProxyPort
+from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.calls import Calls
 from ringback.services.events import Events
@@ -40,10 +40,12 @@ class GatewayConfig:
     public_url: str
     inline_wait_seconds: float
     """How long a client waits for the plain result before it gets a pending result."""
+    wait_seconds_max: float
+    """The longest time that any response is held."""
     task_grace_seconds: float
     """The same for a client that supports tasks; after that it gets a task."""
-    keeps_call_on_disconnect: bool
-    """Whether a modern call continues after its client closes the stream, whatever the request declares."""
+    on_disconnect: DisconnectAction
+    """What happens to the call of a modern client that closes its stream, unless its upstream or tool is configured."""
     request_bytes_max: int
     authentication_enabled: bool
     """Without authentication all clients share one principal."""

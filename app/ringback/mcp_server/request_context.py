@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from mcp.server.context import ServerRequestContext
-from mcp_types import ElicitationCapability
+from mcp_types import ElicitationCapability, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
@@ -17,6 +17,10 @@ TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The modern tasks extension; clients declare it with every request."""
 REQUEST_CLOSED_KEY: Final = "ringback.request_closed"
 """The key of `RequestContext.request_closed` in the ASGI scope's state."""
+REQUEST_CLOSED_AT_KEY: Final = "ringback.request_closed_at"
+"""The key of `RequestContext.request_closed_at` in the ASGI scope's state."""
+ENDPOINT_WAIT_KEY: Final = "ringback.endpoint_wait"
+"""The key of `RequestContext.endpoint_wait_seconds` in the ASGI scope's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,16 @@ class RequestContext:
         return event
 
     @property
+    def request_closed_at(self) -> float | None:
+        """The monotonic time at which `request_closed` was set; None before."""
+        return self.asgi_state.get(REQUEST_CLOSED_AT_KEY)
+
+    @property
+    def endpoint_wait_seconds(self) -> float | None:
+        """The `?wait=` of the URL that the client calls (`wait_windows`)."""
+        return self.asgi_state.get(ENDPOINT_WAIT_KEY)
+
+    @property
     def asgi_state(self) -> MutableMapping[str, Any]:
         """The state of the HTTP request that carries this MCP request."""
         state: MutableMapping[str, Any] = cast("Request", self.sdk_context.request).scope["state"]
@@ -63,6 +77,22 @@ class RequestContext:
         """The session id of a legacy client; empty for a modern one."""
         request = self.sdk_context.request
         return "" if request is None else request.headers.get("mcp-session-id", "")
+
+    @property
+    def client_name(self) -> str:
+        """The name in the `clientInfo` of the handshake or of this modern request; empty if it has none."""
+        client = self._client
+        return "" if client is None else client.name
+
+    @property
+    def client_version(self) -> str:
+        client = self._client
+        return "" if client is None else client.version
+
+    @property
+    def _client(self) -> Implementation | None:
+        params = self.sdk_context.session.client_params
+        return None if params is None else params.client_info
 
     def supports_elicitation(self, modes: AbstractSet[str]) -> bool:
         """Whether the client supports elicitation in all these modes; `{}` has always meant forms."""

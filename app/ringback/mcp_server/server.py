@@ -24,8 +24,14 @@ from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.progress_relay import SessionLogLevels
-from ringback.mcp_server.request_context import REQUEST_CLOSED_KEY, Endpoint
+from ringback.mcp_server.request_context import (
+    ENDPOINT_WAIT_KEY,
+    REQUEST_CLOSED_AT_KEY,
+    REQUEST_CLOSED_KEY,
+    Endpoint,
+)
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
+from ringback.mcp_server.wait_windows import WaitWindows, parse_wait_parameter
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 """The caller of the current request. The SDK does not pass the request to its input schema look-up."""
@@ -33,16 +39,16 @@ _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 
 def build_features(gateway: Gateway) -> Sequence[Feature]:
     """Each feature sees the capabilities that earlier ones advertise."""
-    log_levels = SessionLogLevels()
+    log_levels, wait_windows = SessionLogLevels(), WaitWindows(gateway)
     earlier_features = (
         proxied_methods.build_feature(gateway, log_levels=log_levels),
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
-        builtin_tools.build_feature(gateway),
+        builtin_tools.build_feature(gateway, wait_windows=wait_windows),
     )
     return (
         *earlier_features,
-        tools.build_feature(gateway, earlier_features, log_levels=log_levels),
+        tools.build_feature(gateway, earlier_features, log_levels=log_levels, wait_windows=wait_windows),
         subscriptions.build_feature(gateway),
     )
 
@@ -97,6 +103,7 @@ class McpServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110 §5.5
         caller = await authenticate_request(scope, self._authenticator)
+        scope["state"][ENDPOINT_WAIT_KEY] = parse_wait_parameter(scope["query_string"])
         endpoint = self._resolve_endpoint(scope["path_params"].get("upstream"), caller)
         _current_caller.set(caller)
         if self._is_closing:
@@ -113,6 +120,7 @@ class McpServer:
                 raise
             await response.end_response()
         finally:
+            scope["state"][REQUEST_CLOSED_AT_KEY] = self._gateway.clock.monotonic()
             request_closed.set()
 
     @asynccontextmanager

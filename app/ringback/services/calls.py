@@ -22,7 +22,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, CallLeases
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.long_polling import poll_until
+from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
@@ -63,7 +63,9 @@ class Calls:
         lifecycle: Lifecycle,
         post_commit: CallHandoff,
         admission: AdmissionGate,
+        wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
+        """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
         self._store = store
         self._clock = clock
         self._catalog = catalog
@@ -74,6 +76,7 @@ class Calls:
         self._lifecycle = lifecycle
         self._post_commit = post_commit
         self._admission = admission
+        self._wait_seconds_max = wait_seconds_max
 
     async def start_call(self, caller: Caller, request: StartCallRequest) -> StartedCall:
         """Store the call and return. The call runs from then on, also if the client disconnects.
@@ -162,7 +165,7 @@ class Calls:
             is_done,
             signals=self._store.signals,
             topics=[call_changed_topic(CallId(call_id)) for call_id in call_ids],
-            wait_seconds=wait_seconds,
+            wait_seconds=min(wait_seconds, self._wait_seconds_max),
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
@@ -255,6 +258,7 @@ class Calls:
         return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
 
     def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
+        wait_seconds = min(request.wait_seconds, self._wait_seconds_max)
         return self._new_calls.build_call(
             principal,
             request,
@@ -266,7 +270,7 @@ class Calls:
             accepts_input=request.accepts_input,
             rerun_policy=request.rerun_policy,
             rerun_allowed=self._is_rerun_allowed(request),
-            attended_until=now + seconds(request.wait_seconds) if request.wait_seconds > 0 else None,
+            attended_until=now + seconds(wait_seconds) if wait_seconds > 0 else None,
         )
 
     def _is_rerun_allowed(self, request: StartCallRequest) -> bool:
@@ -309,7 +313,7 @@ class Calls:
             is_done,
             signals=self._store.signals,
             topics=[call_changed_topic(previous.id)],
-            wait_seconds=wait_seconds,
+            wait_seconds=min(wait_seconds, self._wait_seconds_max),
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
