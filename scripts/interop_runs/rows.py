@@ -1,7 +1,7 @@
 """One row of the matrix: installs a client or a server, runs its scenarios, and says why it was not run."""
 
 import asyncio
-import tempfile
+import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,7 @@ def _run_client(client: Client, options: RunOptions) -> dict[str, Judgement]:
                 note=options.note,
             ).run()
 
-    judgements = _run_in_folder(run)
+    judgements = _run_in_folder(client.name, options, run)
     wanted = not options.only or BESIDE in options.only
     if wanted and client.ecosystem is Ecosystem.PYPI and client.environment is None:
         judgements[BESIDE] = beside = install_beside(environment, read_pins(client.ecosystem)[client.name])
@@ -107,7 +107,8 @@ def _run_server(server: Server, options: RunOptions) -> dict[str, Judgement]:
                 note=options.note,
             ).run()
 
-    return _run_in_folder(run_as_others_wrote_it if server.command else run_scenarios_of_client)
+    run = run_as_others_wrote_it if server.command else run_scenarios_of_client
+    return _run_in_folder(server.name, options, run)
 
 
 def _install(entry: Client | Server, options: RunOptions) -> Environment:
@@ -115,9 +116,15 @@ def _install(entry: Client | Server, options: RunOptions) -> Environment:
     return install_environment(entry.environment_name, entry.ecosystem, pins, options.cache)
 
 
-def _run_in_folder(run: Callable[[Path], Awaitable[dict[str, Judgement]]]) -> dict[str, Judgement]:
+def _run_in_folder(
+    name: str, options: RunOptions, run: Callable[[Path], Awaitable[dict[str, Judgement]]]
+) -> dict[str, Judgement]:
+    """Run in a fresh folder of the cache; the logs of the last run stay there."""
+
     async def run_in(folder: Path) -> dict[str, Judgement]:
         return await run(folder)
 
-    with tempfile.TemporaryDirectory(prefix="ringback-interop-") as name:
-        return asyncio.run(run_in(Path(name)))
+    folder = options.cache / "runs" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return asyncio.run(run_in(folder))
