@@ -42,6 +42,8 @@ class StartCallRequest(CallRequest):
     wait_seconds: float = 0.0
     """How long the client keeps its request open for the plain result."""
     accepts_input: bool = False
+    webhook_id: str | None = None
+    """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
 
     def compute_hash(self) -> str:
@@ -84,6 +86,8 @@ class Calls:
         The same idempotency key with the same request returns the same call in its current state.
         """
         request.require_allowed(caller, Scope.CALLS)
+        if request.webhook_id is not None:
+            caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
         if request.idempotency_key is not None:
             existing = await self._store.read(lambda tx: self._find_idempotent_call(tx, caller.principal, request))
@@ -114,6 +118,11 @@ class Calls:
         """Return an existing call for a caller with the scope `calls`, who waits for it again."""
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
+
+    async def find_idempotent(self, caller: Caller, key: str) -> Call | None:
+        """Return the call of this idempotency key, for a caller with the scope `calls`, who waits for it again."""
+        caller.require_scope(Scope.CALLS)
+        return await self._store.read(lambda tx: tx.calls.find_by_idempotency_key(caller.principal, key))
 
     async def mark_unattended(self, caller: Caller, call_id: str) -> None:
         """Record that the client of the open request has disconnected. `detached` webhooks then receive the end of the call."""
@@ -248,14 +257,18 @@ class Calls:
         if existing := await self._find_idempotent_call(tx, principal, request):
             return existing
         call = self._build_call(principal, request, now=tx.now())
-        await self._new_calls.insert_callback(tx, call, callback)
+        is_callback_new = await self._new_calls.insert_callback(
+            tx, call, callback, secret_generated=secret is not None, webhook_id=request.webhook_id
+        )
         leased = await leases.lease_new(tx, call) if leases is not None else None
         await tx.calls.insert(leased or call)
         if leased is None and not (
             leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
         ):
             tx.notify(CALL_QUEUED_TOPIC)
-        return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
+        return await self._new_calls.build_started_call(
+            tx, call, created=True, secret=secret if is_callback_new else None
+        )
 
     def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
         wait_seconds = min(request.wait_seconds, self._wait_seconds_max)
