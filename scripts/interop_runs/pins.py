@@ -51,27 +51,23 @@ def read_pins(ecosystem: Ecosystem) -> Pins:
 
 
 def update_pins(ecosystem: Ecosystem) -> list[str]:
-    """Pin the newest version within each range. Returns the changes, one sentence each."""
+    """Pin the newest versions within each range. Returns the changes, one sentence each."""
     pins = read_pins(ecosystem)
-    newest: dict[tuple[str, str | None], str] = {}
-    for packages in pins.values():
-        for package, pin in packages.items():
-            if (package, pin.within) not in newest:
-                newest[package, pin.within] = find_newest(ecosystem, package, pin.within)
-    changes = [
-        f"{environment}: {package} {pin.version} → {newest[package, pin.within]}"
-        for environment, packages in pins.items()
-        for package, pin in packages.items()
-        if newest[package, pin.within] != pin.version
-    ]
+    find = find_newest_on_pypi if ecosystem is Ecosystem.PYPI else find_newest_on_npm
+    newest = {environment: find(packages) for environment, packages in pins.items()}
     write_pins(
         ecosystem,
         {
-            environment: {package: Pin(newest[package, pin.within], pin.within) for package, pin in packages.items()}
+            environment: {package: Pin(newest[environment][package], pin.within) for package, pin in packages.items()}
             for environment, packages in pins.items()
         },
     )
-    return changes
+    return [
+        f"{environment}: {package} {pin.version} → {newest[environment][package]}"
+        for environment, packages in pins.items()
+        for package, pin in packages.items()
+        if newest[environment][package] != pin.version
+    ]
 
 
 def write_pins(ecosystem: Ecosystem, pins: Pins) -> None:
@@ -82,16 +78,26 @@ def write_pins(ecosystem: Ecosystem, pins: Pins) -> None:
     ecosystem.file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def find_newest(ecosystem: Ecosystem, package: str, within: str | None) -> str:
-    """The newest release within the range that this machine's Python can use, as the registry's own client finds it."""
-    if ecosystem is Ecosystem.NPM:
-        versions = json.loads(_ask("npm", "view", f"{package}@{within or 'latest'}", "version", "--json"))
-        return str(versions if isinstance(versions, str) else max(versions, key=_order))  # npm lists them by date
-    options = ("--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report", "-")
-    report: dict[str, Any] = json.loads(
-        _ask(sys.executable, "-m", "pip", "install", *options, f"{package}{within or ''}")
-    )
-    return str(report["install"][0]["metadata"]["version"])
+def find_newest_on_pypi(packages: Mapping[str, Pin]) -> dict[str, str]:
+    """The newest releases that can be installed together into one environment of this machine's Python."""
+    wanted = [f"{package}{pin.within or ''}" for package, pin in packages.items()]
+    options = ("--dry-run", "--ignore-installed", "--quiet", "--report", "-")
+    report: dict[str, Any] = json.loads(_ask(sys.executable, "-m", "pip", "install", *options, *wanted))
+    found = {normalize(item["metadata"]["name"]): item["metadata"]["version"] for item in report["install"]}
+    return {package: found[normalize(package)] for package in packages}
+
+
+def find_newest_on_npm(packages: Mapping[str, Pin]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package, pin in packages.items():
+        versions = json.loads(_ask("npm", "view", f"{package}@{pin.within or 'latest'}", "version", "--json"))
+        found[package] = versions if isinstance(versions, str) else max(versions, key=_order)  # npm lists them by date
+    return found
+
+
+def normalize(package: str) -> str:
+    """The name of a PyPI package in one spelling, without extras."""
+    return re.sub(r"[-_.]+", "-", package.partition("[")[0]).lower()
 
 
 def _order(version: str) -> tuple[bool, list[int]]:
