@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -24,6 +25,7 @@ INCOMPLETE: Final = 2
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the processes of the stage, as Ctrl-C does
     options = _options()
     if options.list:
         return _print_list()

@@ -7,6 +7,7 @@ from typing import Any
 import kit
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp.exceptions import ToolError
 
 
 class FastMcpClient:
@@ -20,7 +21,10 @@ class FastMcpClient:
         self, tool: str, arguments: dict[str, Any], *, meta: dict[str, Any] | None, on_progress: Callable[[], None]
     ) -> kit.Answer:
         named = {"meta": meta} if meta else {}
-        result = await self._client.call_tool(tool, arguments, progress_handler=kit.counting(on_progress), **named)
+        try:
+            result = await self._client.call_tool(tool, arguments, progress_handler=kit.counting(on_progress), **named)
+        except ToolError as error:  # how this client shows a result with isError
+            return kit.Answer(text=str(error), is_error=True)
         return kit.read_mcp_content(result.content)
 
 
