@@ -72,9 +72,9 @@ def _client(
     return Client(name=name, title=title, ecosystem=ecosystem, driver=driver, ways=settable, **named)
 
 
-_BLOCKING: Final = {"shows_progress": False, "gives_up": False}
+_BLOCKING: Final[Mapping[str, Any]] = {"shows_progress": False, "gives_up": False}
 """Of frameworks whose tools block a thread."""
-_NO_PROGRESS: Final = {"shows_progress": False}
+_NO_PROGRESS: Final[Mapping[str, Any]] = {"shows_progress": False}
 
 CLIENTS: Final[Sequence[Client]] = (
     _python("sdk-1.9", "MCP SDK for Python 1.9", "sdk1", header=_TRANSPORT_HEADERS),

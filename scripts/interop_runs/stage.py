@@ -106,8 +106,8 @@ async def _read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, An
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     content = await reader.readexactly(int(headers.get("content-length", "0")))
-    body: Any = json.loads(content or b"{}")
-    return first.split(" ")[1], body if isinstance(body, dict) else {}
+    body: dict[str, Any] = json.loads(content or b"{}")
+    return first.split(" ")[1], body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
