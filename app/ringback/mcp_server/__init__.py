@@ -29,6 +29,8 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── subscriptions ── change_publisher   notifications of changes
          └── builtin_tools, notify_me   ringback_…, for clients without tasks and webhooks
 
+No header of a client reaches an upstream, and of its `_meta` only the keys that the upstream's `pass_meta` selects.
+
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.
 
@@ -42,7 +44,11 @@ Where Ringback differs from the specification or goes beyond it, and why:
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time
-    sampling and roots       are offered to no upstream: no client may be connected when the upstream requests them
+    sampling and roots       are offered to no upstream, and refused with a reason: no client may be connected when the upstream
+                             requests them, and 2026-07-28 deprecates both
+    tools for elicitation    that an upstream lists only for clients that can elicit are listed for these clients. A legacy
+                             upstream over stdio has one process, so its list is the same for all clients; a tool that asks a
+                             client without elicitation gets an error that says so
     waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time
                              that a user takes to answer a question; their streams send a ping every 15 s
     log messages             reach a client only while it waits for its own call

@@ -107,7 +107,10 @@ class ToolMethods:
         tool = export_tool(entry.definition, is_modern=context.is_modern)
         for feature in self._features:
             tool = feature.adapt_tool(context, tool)
-        if "execution" in tool and self._gateway.catalog.is_task_only(entry.upstream, entry.upstream_key):
+        if (
+            "execution" in tool
+            and self._gateway.catalog.get_tool_config(entry.upstream, entry.upstream_key).is_task_only
+        ):
             tool["execution"] = {"taskSupport": "required"}
         return tool
 
@@ -154,7 +157,7 @@ class ToolMethods:
                 and (grace_seconds := feature.task_responder.get_grace_seconds(context)) is not None
             ):
                 return feature.task_responder, self._wait_windows.choose_grace_window(context, grace_seconds)
-        if self._gateway.catalog.is_task_only(upstream, tool):
+        if self._gateway.catalog.get_tool_config(upstream, tool).is_task_only:
             raise task_required(is_modern=context.is_modern)
         return None, self._wait_windows.choose_tool_window(context, upstream, tool)
 
@@ -210,6 +213,7 @@ def _build_start_call(
         wait_seconds=wait_seconds,
         # A callback also reports a question, which can then be answered over REST.
         accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
+        wants_receipt=False,
     )
 
 

@@ -70,7 +70,7 @@ class WaitWindows:
 
     def choose_tool_window(self, context: RequestContext, upstream: str, tool: str) -> WaitWindow:
         """The window of a call to an upstream's tool."""
-        configured_seconds = self._gateway.catalog.get_inline_wait_seconds(upstream, tool)
+        configured_seconds = self._gateway.catalog.get_tool_config(upstream, tool).inline_wait_seconds
         seconds = self._config.inline_wait_seconds if configured_seconds is None else configured_seconds
         if context.endpoint_wait_seconds is not None:
             seconds = context.endpoint_wait_seconds
