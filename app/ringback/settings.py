@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ringback.domain.principal import Scope
+from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -115,10 +116,11 @@ class Settings(BaseSettings):
         default=30.0, gt=0, le=3600, description="Seconds that a call waits for an unreachable upstream."
     )
     inline_wait_seconds: float = Field(
-        default=10.0,
+        default=4.0,
         ge=0,
-        le=50,
-        description="Seconds that an MCP client waits for a tool's result before it gets a pending result instead.",
+        le=60,
+        description="Seconds that an MCP client waits for a tool's result before it gets a pending result instead. Common "
+        "clients give up after 5.",
     )
     task_grace_seconds: float = Field(
         default=1.0,
@@ -126,10 +128,18 @@ class Settings(BaseSettings):
         le=50,
         description="The same for a client that accepts tasks. A call that ends sooner is answered without a task.",
     )
-    disconnect: Literal["cancel", "keep"] = Field(
-        default="cancel",
-        description="'cancel': an MCP client of 2026-07-28 that closes its stream cancels the call, as the specification "
-        "says. 'keep': the call continues.",
+    on_disconnect: DisconnectAction = Field(
+        default=DisconnectAction.KEEP,
+        description="What happens to a call when an MCP client of 2026-07-28 closes the stream that waits for it. 'keep': the "
+        "call continues, as it does for every other client. 'cancel': the call is cancelled, unless its request declares the "
+        "tasks extension or speaks of Ringback (a session, a callback). An upstream or a tool may override it.",
+    )
+    wait_seconds_max: float = Field(
+        default=45.0,
+        ge=1,
+        le=60,
+        description="Longest time, in seconds, that any response waits: tool calls, built-in tools and REST. Proxies cut a "
+        "silent response off after 50 or 60. A request may ask for up to 60 and then gets this.",
     )
     drain_seconds: float = Field(
         default=10.0,
@@ -185,6 +195,8 @@ class Settings(BaseSettings):
         default="info", description="Lowest logged level: debug, info, warning or error."
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
+    disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
+    """The old name of `on_disconnect`, which a start refuses."""
 
     @field_validator(
         "allowed_hosts", "allowed_origins", "callback_allowlist", "oidc_audience", "oidc_scopes", mode="before"
@@ -225,6 +237,16 @@ class Settings(BaseSettings):
                 "write it as https://HOST, optionally with a port and a path, exactly as in its tokens' iss."
             )
         return value
+
+    @field_validator("disconnect", mode="before")
+    @classmethod
+    def _refuse_old_name(cls, value: Any) -> None:
+        """A setting that was renamed and is ignored would silently change what a disconnect does."""
+        if value:
+            raise ValueError(
+                "has a new name and a new default. Set RINGBACK_ON_DISCONNECT=cancel, or =keep, which is the default, and "
+                "remove RINGBACK_DISCONNECT."
+            )
 
     @model_validator(mode="after")
     def _check_auth(self) -> Self:

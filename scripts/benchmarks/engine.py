@@ -111,9 +111,11 @@ class BenchmarkEngine:
     async def finish_call(self, call: Call) -> None:
         """Finish calls as the runner does: one transaction writes call, result, event and deliveries."""
         completion = completion_from_result(RESULT, is_error=False)
-        await self.completion_batcher.finish_call(
+        finished = await self.completion_batcher.finish_call(
             LeasedCompletion(call_id=call.id, lease_token=HANDOFF_LEASE, completion=completion, progress=None)
         )
+        if finished is None:
+            raise RuntimeError("the recorder refused the end of a call; without its callbacks the run would never end")
 
     async def finish_calls(self, calls: Sequence[Call]) -> None:
         """Store a backlog, in batches of one commit."""

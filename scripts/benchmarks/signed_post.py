@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from ringback.domain.call import Call, completion_from_result
+from ringback.domain.call import Call, CallPhase, completion_from_result
 from ringback.domain.call import apply_completion as finished
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.cursor import LogPosition
@@ -49,6 +49,7 @@ def running_call(ids: IdGenerator, clock: Clock, *, session: str, principal: Pri
         client_session_id=session,
         correlation_id="report-2026-11",
         request_hash="0" * 64,
+        phase=CallPhase.RUNNING,
         lease_token=HANDOFF_LEASE,
         lease_until=now + timedelta(hours=1),
         dispatched_at=now,

@@ -2,10 +2,14 @@
 
     __main__ ─┬─ suite          npm package and Node, pinned; runs a revision's scenarios and reads their checks
               ├─ verdict        which checks passed, failed, were skipped, and which may fail, each with its reason
-              └─ processes      a Ringback with authentication off, before ─▶ fixture
+              └─ processes      a Ringback with authentication off, before ─▶ fixture; one for each `on_disconnect`
                                                                                 ├─ fixture_tools   as the suite names them
                                                                                 └─ fixture_tasks   tasks, in memory
 
 The suite expects certain tools, prompts and resources, which the fixture has. A check that fails through Ringback and passes
 directly (`--direct`) is Ringback's fault.
+
+The suite has no check of a closed stream that shows the difference between `on_disconnect: keep` and `cancel`. Both are run, so
+that neither depends on the other: "The server MUST treat a client disconnect as cancellation of that request" (2026-07-28,
+Cancellation) is met by both for the request, and by `cancel` also for the call (`mcp_server.cancellation`).
 """

@@ -3,8 +3,8 @@
 import argparse
 import json
 import sys
-from contextlib import ExitStack
 
+from ringback.domain.upstreams import DisconnectAction
 from scripts.conformance_runs.processes import fixture, ringback
 from scripts.conformance_runs.suite import REVISIONS, SuiteFailed, install, run
 from scripts.conformance_runs.verdict import EXPECTED_FAILURES, Verdict, judge_checks
@@ -13,14 +13,17 @@ from scripts.conformance_runs.verdict import EXPECTED_FAILURES, Verdict, judge_c
 def main() -> int:
     options = _options()
     try:
-        verdict = _run(options.revision or list(REVISIONS), direct=options.direct)
+        verdicts = _run(options.revision or list(REVISIONS), direct=options.direct)
     except SuiteFailed as problem:
         print(f"conformance: {problem}", file=sys.stderr)
         return 2
-    print(_readable(verdict), file=sys.stderr if options.json else sys.stdout)
+    for target, verdict in verdicts.items():
+        print(f"{target}\n{_readable(verdict)}", file=sys.stderr if options.json else sys.stdout)
+    is_good = all(verdict.is_good for verdict in verdicts.values())
     if options.json:
-        print(json.dumps(verdict.to_json()))
-    return 0 if verdict.is_good else 1
+        targets = {target: verdict.to_json() for target, verdict in verdicts.items()}
+        print(json.dumps({"good": is_good, "targets": targets}))
+    return 0 if is_good else 1
 
 
 def _options() -> argparse.Namespace:
@@ -31,12 +34,21 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(revisions: list[str], *, direct: bool) -> Verdict:
+def _run(revisions: list[str], *, direct: bool) -> dict[str, Verdict]:
+    """The verdict on each target: on the fixture itself, or on Ringback with each `on_disconnect`."""
     installed = install()
-    with ExitStack() as stack:
-        upstream = stack.enter_context(fixture())
-        url = upstream if direct else stack.enter_context(ringback(upstream))
+
+    def judge(url: str) -> Verdict:
         return judge_checks([check for revision in revisions for check in run(installed, url, revision)])
+
+    with fixture() as upstream:
+        if direct:
+            return {"fixture": judge(upstream)}
+        verdicts: dict[str, Verdict] = {}
+        for action in DisconnectAction:
+            with ringback(upstream, on_disconnect=action) as url:
+                verdicts[f"on_disconnect={action}"] = judge(url)
+        return verdicts
 
 
 def _readable(verdict: Verdict) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -34,8 +35,8 @@ def fixture() -> Generator[str]:
 
 
 @contextlib.contextmanager
-def ringback(upstream_url: str) -> Generator[str]:
-    """The URL of Ringback's endpoint for this upstream. Default settings, with authentication off."""
+def ringback(upstream_url: str, *, on_disconnect: str) -> Generator[str]:
+    """The URL of Ringback's endpoint for this upstream. Otherwise default settings, with authentication off."""
     with tempfile.TemporaryDirectory(prefix="conformance-ringback-") as name:
         folder = Path(name)
         tools = {tool: {"task_only": True} for tool in TASK_ONLY}
@@ -43,7 +44,8 @@ def ringback(upstream_url: str) -> Generator[str]:
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         database = f"sqlite:///{folder / 'ringback.db'}"
         options = ["--dev", "--port", "0", "--database", database, "--config", str(folder / "mcp.json")]
-        with started_process("-m", "ringback", "serve", *options) as (process, log):
+        settings = {"RINGBACK_ON_DISCONNECT": on_disconnect}
+        with started_process("-m", "ringback", "serve", *options, **settings) as (process, log):
             found: list[str] = []
             _wait_until(lambda: bool(found) or wait_for_log_line(log, found), process, log)
             yield f"{found[0]}/mcp/fixture"
@@ -65,9 +67,11 @@ def is_responding(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def started_process(*arguments: str) -> Generator[tuple["subprocess.Popen[bytes]", Path]]:
+def started_process(*arguments: str, **environment: str) -> Generator[tuple["subprocess.Popen[bytes]", Path]]:
     with tempfile.NamedTemporaryFile(prefix="conformance-", suffix=".log") as log:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, *arguments], stdout=log, stderr=log, env={**os.environ, **environment}
+        )
         try:
             yield process, Path(log.name)
         finally:

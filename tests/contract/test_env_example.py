@@ -13,22 +13,36 @@ from pydantic_core import to_jsonable_python
 from ringback.settings import Settings
 
 ENV_EXAMPLE = Path(__file__).parents[2] / ".env.example"
+README = Path(__file__).parents[2] / "README.md"
 HEADER = """\
 # Every setting of Ringback, commented out, with its default. Copy to .env or set in the environment.
 """
 WIDTH = 120
 
 
+SETTINGS = {name: field for name, field in Settings.model_fields.items() if not field.deprecated}
+
+
 def test_every_setting_has_a_description() -> None:
-    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+    assert [name for name, field in SETTINGS.items() if not field.description] == []
 
 
 def test_env_example_equals_the_settings() -> None:
-    expected = HEADER + "".join(_paragraph(name, field) for name, field in Settings.model_fields.items())
+    expected = HEADER + "".join(_paragraph(name, field) for name, field in SETTINGS.items())
 
     actual = ENV_EXAMPLE.read_text(encoding="utf-8") if ENV_EXAMPLE.exists() else ""
 
     assert actual == expected, f".env.example is to be exactly this:\n{expected}"
+
+
+def test_the_readmes_table_of_settings_shows_the_same_defaults() -> None:
+    rows = re.findall(
+        r"^\| `RINGBACK_(\w+)` \| (?:`(\S+)`|[^`|]+) \|", README.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    shown = {name: default for name, default in rows if "HOST" not in default}
+
+    assert "ON_DISCONNECT" in shown
+    assert shown == {name: _default(SETTINGS[name.lower()]).removesuffix(".0") for name in shown}
 
 
 def test_every_line_may_be_uncommented_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

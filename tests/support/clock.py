@@ -136,6 +136,20 @@ class WallClockSteps(SystemClock):
         return self._elapsed_milliseconds * 1_000_000
 
 
+class StoppedDurations(SystemClock):
+    """The machine's clock, but durations pass only when the test says so. Sleeps take real time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._elapsed_seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self._elapsed_seconds
+
+    def pass_time(self, by_seconds: float) -> None:
+        self._elapsed_seconds += by_seconds
+
+
 class FastForwardClock(SystemClock):
     """A sleep takes a moment of real time, and its full time on this clock."""
 

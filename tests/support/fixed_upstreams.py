@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import DisconnectAction, Reloaded, ToolInfo, UpstreamInfo
 from ringback.upstreams.connection import ConnectionState
 
 TOOLS: Final = {
@@ -43,6 +43,13 @@ class FakeUpstreamConnection:
 
     def get_inline_wait_seconds(self, tool: str) -> float | None:
         """The default for an upstream without configuration."""
+
+    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
+        """The default for an upstream without configuration."""
+
+    def returns_pending_as_error(self, tool: str) -> bool:
+        del tool
+        return False
 
     def is_task_only(self, tool: str) -> bool:
         del tool

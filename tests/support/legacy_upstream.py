@@ -86,8 +86,8 @@ class _Server(Server[Any]):
 
 
 class LegacyUpstream:
-    def __init__(self, *, bound: bool = True) -> None:
-        """If true, tasks belong to their session, else to all sessions."""
+    def __init__(self, *, bound: bool = True, draft: bool = False) -> None:
+        """Tasks belong to their session if `bound`, else to all sessions. `draft` names them as FastMCP 2.14 does."""
         self.effects: list[str] = []
         self.seen: list[tuple[str, str | None]] = []
         """Each HTTP request: its method and its Last-Event-ID."""
@@ -98,6 +98,7 @@ class LegacyUpstream:
         self.release = asyncio.Event()
         self.cancelled = asyncio.Event()
         self._bound = bound
+        self._draft = draft
         self._moved = asyncio.Event()
 
     def app(self, *, keeps_events: bool = True, events: RecordedEventStore | None = None, **options: Any) -> App:
@@ -175,7 +176,8 @@ class LegacyUpstream:
         params = dict(context.params or {})
         if context.method == "tools/call" and params["name"] in {"long", "either"}:
             if "task" in params:
-                return {"task": self._create_task(params, _session_id(context)).to_json()}
+                created = self._create_task(params, _session_id(context)).to_json()
+                return _draft_task_result(created) if self._draft else {"task": created}
             raise MCPError(-32601, "only as a task")
         if not context.method.startswith("tasks/"):
             return await call_next(context)
@@ -217,6 +219,12 @@ class LegacyUpstream:
             raise MCPError(INVALID_PARAMS, "it has ended")
         task.end_task("cancelled")
         return task.to_json()
+
+
+def _draft_task_result(task: dict[str, Any]) -> dict[str, Any]:
+    """Recorded from FastMCP 2.14.5."""
+    named = {"taskId": task["taskId"], "status": task["status"]}
+    return {"content": [], "isError": False, "_meta": {"modelcontextprotocol.io/task": named}}
 
 
 def _session_id(context: Context) -> str | None:

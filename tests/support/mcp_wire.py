@@ -14,6 +14,7 @@ async with legacy_session(http, url) as session:           2025-11-25, or what `
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -86,6 +87,8 @@ class ModernClient:
     http: httpx.AsyncClient
     url: str
     key: str | None = None
+    name: str | None = None
+    """The name in the `clientInfo` of each request; None: it has none."""
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
@@ -101,6 +104,8 @@ class ModernClient:
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": TASKS_DECLARED if declare is None else declare,
         }
+        if self.name is not None:
+            envelope["io.modelcontextprotocol/clientInfo"] = {"name": self.name, "version": "1"}
         asked = {**params, "_meta": {**envelope, **params.get("_meta", {})}}
         name = params.get("taskId") if method.startswith("tasks/") else params.get(NAME_HEADER_PARAMS.get(method, ""))
         sent = {"mcp-protocol-version": MODERN, "mcp-method": method, **({"mcp-name": name} if name else {})}
@@ -195,13 +200,14 @@ async def legacy_session(
     key: str | None = None,
     version: str = LEGACY,
     capabilities: Json | None = None,
+    client_name: str = "test",
 ) -> AsyncGenerator[LegacyClientSession]:
     """Open a session with the handshake, and end it as a client does."""
     declared: Json = {"elicitation": {}} if capabilities is None else capabilities
     greeting: Json = {
         "protocolVersion": version,
         "capabilities": declared,
-        "clientInfo": {"name": "test", "version": "1"},
+        "clientInfo": {"name": client_name, "version": "1"},
     }
     session = LegacyClientSession(http, url, {**ACCEPT, **_authorization_header(key)}, {})
     async with session.open_request("initialize", greeting) as frames:
@@ -213,6 +219,11 @@ async def legacy_session(
         yield session
     finally:
         await http.delete(url, headers=session.headers)
+
+
+def without_event_ids(text: str) -> str:
+    """A stream's text without the ids of its events, which are sealed and so differ each time."""
+    return re.sub(r"^id: .*\r?\n", "", text, flags=re.MULTILINE)
 
 
 def _authorization_header(key: str | None) -> dict[str, str]:

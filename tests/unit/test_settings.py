@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 from ringback.settings import SettingsError, load_settings
 
@@ -93,6 +94,9 @@ def test_callbacks_name_the_public_url_or_where_the_service_listens(told: dict[s
         ("PUBLIC_URL", "ftp://ringback.example", "https://"),
         ("PUBLIC_URL", "https://ringback.example/?a=1", "https://"),
         ("PUBLIC_URL", "https://", "https://"),
+        ("ON_DISCONNECT", "stop", "'keep' or 'cancel'"),
+        ("DISCONNECT", "keep", "RINGBACK_ON_DISCONNECT"),
+        ("DISCONNECT", "cancel", "RINGBACK_ON_DISCONNECT"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line_with_the_reason(
@@ -106,6 +110,17 @@ def test_a_wrong_setting_is_named_in_one_line_with_the_reason(
     (line,) = str(refused.value).splitlines()
     assert line.startswith(f"RINGBACK_{name}: ")
     assert reason in line
+
+
+def test_the_old_name_of_a_setting_is_refused_in_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("RINGBACK_DISCONNECT=keep\n", "utf-8")
+
+    with pytest.raises(SettingsError, match=r"RINGBACK_DISCONNECT: .*RINGBACK_ON_DISCONNECT"):
+        load_settings()
+
+
+def test_a_disconnect_keeps_the_call_by_default() -> None:
+    assert load_settings().on_disconnect is DisconnectAction.KEEP
 
 
 def test_every_wrong_setting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Health, readiness, signing keys, problem types and OAuth metadata. These operations need no key."""
 
+from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request, Response
@@ -8,7 +9,7 @@ from fastapi.responses import JSONResponse
 from ringback.api.context import ServicesDep, get_config
 from ringback.api.problems import UnknownPath, iterate_error_types, problem_responses, problem_type, status_for
 from ringback.domain import errors
-from ringback.domain.protected_resource import WELL_KNOWN_PATH
+from ringback.domain.protected_resource import MCP_RESOURCE, WELL_KNOWN_PATH, parse_bearer_token
 from ringback.schemas.operations import HealthView, JwkSetView, ProblemTypeView, ReadinessView
 
 SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
@@ -67,3 +68,28 @@ async def describe_protected_resource(request: Request, suffix: str = "") -> JSO
     if document is None:
         raise UnknownPath("There is no OAuth-protected resource of this name. Use an API key.")
     return JSONResponse(document, headers={"Cache-Control": f"max-age={METADATA_MAX_AGE_SECONDS}"})
+
+
+@router.post("/register", include_in_schema=False)
+async def refuse_registration(request: Request) -> JSONResponse:
+    """Tell the user of an OAuth client what the 401 told the client.
+
+    A client that can log in, such as mcp-remote, drops the text of a 401. If it finds no authorization server, it registers at
+    the default endpoint of the service itself (MCP 2025-03-26, Authorization, Fallbacks), with the Authorization header that it
+    was given, and shows the error that it gets (RFC 7591 §3.2.2).
+    """
+    config = get_config(request)
+    if config.oauth is not None:
+        raise UnknownPath(f"Clients register with the authorization server: {config.oauth.issuer}")
+    bearer = parse_bearer_token(request.headers.get("authorization"))
+    try:
+        await config.authenticator.authenticate(bearer, resource=MCP_RESOURCE)
+    except errors.Unauthenticated as refusal:
+        body = {"error": "access_denied", "error_description": _format_oauth_text(refusal.detail)}
+        return JSONResponse(body, status_code=HTTPStatus.BAD_REQUEST)
+    raise UnknownPath("No registration is needed. Send MCP requests to /mcp.")
+
+
+def _format_oauth_text(text: str) -> str:
+    """The text in the characters of an OAuth error description (RFC 6749 §5.2): printable ASCII without quotes."""
+    return text.replace("…", "...").replace('"', "'").encode("ascii", "replace").decode("ascii")

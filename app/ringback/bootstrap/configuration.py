@@ -58,8 +58,9 @@ def build_gateway_config(settings: Settings) -> GatewayConfig:
     return GatewayConfig(
         public_url=settings.base_url,
         inline_wait_seconds=settings.inline_wait_seconds,
+        wait_seconds_max=settings.wait_seconds_max,
         task_grace_seconds=settings.task_grace_seconds,
-        keeps_call_on_disconnect=settings.disconnect == "keep",
+        on_disconnect=settings.on_disconnect,
         request_bytes_max=settings.request_bytes_max,
         authentication_enabled=settings.auth != "off",
         result_retention_seconds=settings.result_retention_seconds,

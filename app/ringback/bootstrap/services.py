@@ -83,6 +83,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         lifecycle=lifecycle,
         post_commit=components.post_commit,
         admission=components.admission,
+        wait_seconds_max=settings.wait_seconds_max,
     )
     return Services(
         calls=calls,
@@ -107,7 +108,9 @@ def build_services(components: Components, settings: Settings) -> Services:
         ),
         registrations=registrations,
         webhooks=_build_webhooks(components, lifecycle, verification),
-        events=Events(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
+        events=Events(
+            store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max
+        ),
         deliveries=Deliveries(store=store),
         replays=DeliveryReplays(
             store=store,
@@ -115,7 +118,13 @@ def build_services(components: Components, settings: Settings) -> Services:
             quotas=quotas,
             lifecycle=lifecycle,
         ),
-        call_resumption=CallResumption(store=store, clock=clock, tokens=components.resume_tokens, lifecycle=lifecycle),
+        call_resumption=CallResumption(
+            store=store,
+            clock=clock,
+            tokens=components.resume_tokens,
+            lifecycle=lifecycle,
+            wait_seconds_max=settings.wait_seconds_max,
+        ),
         api_keys=ApiKeys(store=store, ids=components.ids),
         insights=Insights(
             store=store, clock=clock, catalog=components.upstreams.tool_catalog, quotas=quotas, lifecycle=lifecycle

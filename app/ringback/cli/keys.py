@@ -1,8 +1,9 @@
 """`ringback keys`: API keys, in the service's database whether the service runs or not, and the service's own keys."""
 
 import asyncio
+import difflib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
@@ -19,6 +20,7 @@ from ringback.services.api_keys import ApiKeys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.sealing import KeyRing
+from ringback.upstreams.config import ConfigError, load_upstreams
 
 T = TypeVar("T")
 
@@ -54,11 +56,51 @@ def create(
     )
     if as_json:
         print_json({**_key_to_json(key), "key": text})
-        return
-    print_output(text)
-    print_message(
-        f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}. It is not shown again; store it safely."
-    )
+    else:
+        print_output(text)
+        print_message(
+            f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}. It is not shown again; store it safely."
+        )
+    if upstreams:
+        _warn_of_unknown_upstreams(upstreams, load_settings(database_url=database))
+
+
+def _warn_of_unknown_upstreams(names: Iterable[str], settings: Settings) -> None:
+    """Print a warning for each name that neither the configuration nor the service's database has.
+
+    It is no error: a key may be made before its upstream is configured, and `serve --upstream` adds upstreams to the file's.
+    """
+    known = _configured_upstreams(settings) | asyncio.run(_stored_upstreams(settings))
+    for name in sorted(frozenset(names) - known):
+        if not known:
+            print_message(
+                f"Warning: no upstream is known here, so the name '{name}' was not checked. Set RINGBACK_CONFIG as for the "
+                "service, or compare it with the names in GET /v1/upstreams."
+            )
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        print_message(
+            f"Warning: no upstream is named '{name}'.{hint} There is {', '.join(sorted(known))}. The key can use '{name}' once "
+            "an upstream of this name is configured."
+        )
+
+
+def _configured_upstreams(settings: Settings) -> frozenset[str]:
+    """The names in the configuration file. A file that cannot be read is reported, but does not prevent a key."""
+    if settings.config is None:
+        return frozenset()
+    try:
+        return frozenset(config.name for config in load_upstreams(settings.config, None))
+    except ConfigError as problem:
+        print_message(f"Warning: {problem}")
+        return frozenset()
+
+
+async def _stored_upstreams(settings: Settings) -> frozenset[str]:
+    """The names of the upstreams that the service has reached, also of those that only `serve --upstream` names."""
+    async with open_shared_store(settings) as store:
+        return frozenset(part.upstream for part in await store.read(lambda tx: tx.catalog.list_all()))
 
 
 @app.command("list")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from ringback import server
+from ringback.cli.client_options import URL_DEFAULT
 from ringback.cli.output import EXIT_NOT_DONE, TRY_AGAIN, exit_on_errors, print_message
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.errors import StoreUnavailable
@@ -90,6 +91,17 @@ def load_configured_upstreams(settings: Settings, options: Sequence[str], *, dev
     if settings.config is not None:
         upstreams += load_upstreams(settings.config, os.environ)
     if dev and not upstreams:
-        print_message("No upstream is configured; a demo is used. Try it: ringback call demo count_primes --wait")
+        print_message(
+            f"No upstream is configured; a demo is used. Try it: ringback call demo count_primes --wait{_url_option(settings)}"
+        )
         upstreams.append(parse_upstream_option(DEMO_UPSTREAM))
     return upstreams
+
+
+def _url_option(settings: Settings) -> str:
+    """The option with which a command finds this service; empty if the command's default does."""
+    if settings.port == 0:
+        return " --url URL, with the url that is logged below"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{settings.port}"
+    return "" if url == URL_DEFAULT else f" --url {url}"

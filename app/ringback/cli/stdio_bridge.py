@@ -41,6 +41,7 @@ from mcp_types import (
 )
 
 from ringback import __version__
+from ringback.cli.bridge_cancellation import RequestCanceller
 from ringback.cli.output import strip_control_characters
 from ringback.domain import jsontext
 from ringback.waits import wait_first
@@ -81,6 +82,7 @@ async def run_bridge(endpoint: str, *, api_key: str | None) -> None:
             streamable_http_client(endpoint, http_client=http, max_sse_event_size=RESPONSE_BYTES_MAX)
         )
         headers, pending = RequestHeaders(), PendingRequests()
+        canceller = RequestCanceller(http, endpoint)
 
         async def forward_responses() -> None:
             async for message in from_service:
@@ -88,13 +90,15 @@ async def run_bridge(endpoint: str, *, api_key: str | None) -> None:
                     headers.learn_from_response(message.message)
                     await to_client.send(message)
                     pending.remove_answered(message.message)
+                    canceller.remove_answered(message.message)
 
         forwarding = asyncio.create_task(forward_responses())
         try:
             async for message in from_client:
                 if isinstance(message, SessionMessage):
                     pending.add_request(message.message)
-                    await to_service.send(headers.add_headers(message.message))
+                    await canceller.cancel_request(message.message)
+                    await to_service.send(canceller.add_key(headers.add_headers(message.message)))
                 else:
                     await to_client.send(
                         SessionMessage(_json_rpc_error(PARSE_ERROR, "This line is not a JSON-RPC message."))

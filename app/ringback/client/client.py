@@ -109,7 +109,7 @@ class RingbackClient(WebhookMethods, EventMethods):
 
         The start is repeated when its response is lost; the idempotency key makes that safe, because the tool runs once. The
         default key covers the repeats of this method. Pass your own, stored before the call, if another process must be able
-        to repeat the start. With `wait_seconds` (at most 60) a call that ends in time is returned with its result.
+        to repeat the start. With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
         `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says
         whether the tool may run a second time when it is unknown whether it ran.
         """
@@ -137,7 +137,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         )
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
-        """Read a call. With `wait_seconds` (at most 60), return when its status changes or the time is over."""
+        """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""
         return await self._transport.fetch_model(
             Call,
             "GET",
@@ -239,7 +239,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         return await self._transport.fetch_model(Started, "POST", "/v1/calls/report", body=body, repeatable=True)
 
     async def resume(self, resume_token: str, *, wait_seconds: float | None = None) -> Resumed:
-        """The token's call, its result, and its events since the token. With `wait_seconds` (at most 60), wait for the end."""
+        """The token's call, its result, and its events since the token. With `wait_seconds` (at most 45), wait for the end."""
         body = without_none({"resume_token": resume_token, "wait_seconds": wait_seconds})
         return await self._transport.fetch_model(
             Resumed, "POST", "/v1/resume", body=body, wait_seconds=wait_seconds, repeatable=True

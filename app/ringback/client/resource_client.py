@@ -9,8 +9,8 @@ from ringback.client.models import ListPage
 
 P = TypeVar("P", bound=ListPage)
 
-WAIT_SECONDS_MAX: Final = 60.0
-"""The service's longest wait within one request."""
+WAIT_SECONDS_MAX: Final = 45.0
+"""The service's longest wait within one request, by default. A service with another maximum responds earlier or as asked."""
 LONG_POLL_SPACING_SECONDS: Final = 1.0
 """The shortest time between the starts of two long polls, because a service that shuts down responds early."""
 

@@ -295,7 +295,7 @@ def overdue_completion(call: Call) -> CallCompletion:
     return failed_completion(
         CallOutcome.REJECTED,
         "The call's deadline passed before the upstream could take it: it was busy, away, or not configured any more. "
-        "See how it is doing: GET /v1/upstreams",
+        "The tool did not run.",
     )
 
 

@@ -13,6 +13,14 @@ UPSTREAM_NAME_PATTERN: Final = re.compile(r"[a-z0-9-]{1,24}")
 """URLs contain the name, and tool aliases begin with it. 24 characters leave room within the specification's 64."""
 
 
+class DisconnectAction(StrEnum):
+    """What happens to a call whose MCP client closes the response stream of a 2026-07-28 request while it waits."""
+
+    KEEP = "keep"
+    """The call continues; only an explicit cancellation cancels it."""
+    CANCEL = "cancel"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInfo:
     """A tool as its upstream lists it."""
@@ -88,6 +96,14 @@ class ToolCatalog(Protocol):
 
     def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
         """Seconds that a tools/call waits for its inline result by configuration; None if not configured."""
+        ...
+
+    def get_disconnect_action(self, upstream: str, tool: str) -> DisconnectAction | None:
+        """The action of a disconnect by configuration of this tool, or else of the upstream; None if not configured."""
+        ...
+
+    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
+        """Whether a pending result of the tool has `isError`, by configuration."""
         ...
 
     def is_task_only(self, upstream: str, tool: str) -> bool:

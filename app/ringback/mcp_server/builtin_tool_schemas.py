@@ -16,11 +16,11 @@ from ringback.domain.call import CallStatus
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.schemas.fields import Id, Label, RequestBody
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
+from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
-TOOL_WAIT_SECONDS_MAX: Final = 50.0
-"""The SDKs' clients time out after 60 s by default; a wait of 50 s still gets its response to them."""
-TOOL_WAIT_SECONDS_DEFAULT: Final = 30.0
+TOOL_WAIT_SECONDS_MAX: Final = LONG_POLL_SECONDS_MAX
+"""Larger waits than RINGBACK_WAIT_SECONDS_MAX are accepted, as everywhere, and end earlier."""
 LIST_LIMIT_DEFAULT: Final = 20
 LIST_LIMIT_MAX: Final = 50
 """A model reads the page: fifty calls are about five thousand tokens."""
@@ -54,8 +54,10 @@ class GetCallArguments(BuiltinToolArguments):
 
 class WaitForCallArguments(BuiltinToolArguments):
     call_id: CallIdField
-    wait_seconds: ToolWaitSeconds = Field(
-        default=TOOL_WAIT_SECONDS_DEFAULT, description="The longest wait, in seconds."
+    wait_seconds: ToolWaitSeconds | None = Field(
+        default=None,
+        description="The longest wait, in seconds; about 45 at most. Leave it out if you do not know how long your client "
+        "waits for a tool: the default, 4 s, suits most clients.",
     )
 
 
@@ -112,6 +114,10 @@ class _ToolSchemaGenerator(GenerateJsonSchema):
     def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
         generated = super().generate(schema, mode)
         return {key: value for key, value in generated.items() if key not in {"title", "description"}}
+
+
+def generate_input_schema(arguments: type[BuiltinToolArguments]) -> Mapping[str, Any]:
+    return arguments.model_json_schema(schema_generator=_ToolSchemaGenerator)
 
 
 # -- results ---------------------------------------------------------------------------------------------------------------
@@ -211,7 +217,7 @@ def _define_tool(
         "name": str(name),
         "title": title,
         "description": description,
-        "inputSchema": ARGUMENT_MODELS[name].model_json_schema(schema_generator=_ToolSchemaGenerator),
+        "inputSchema": generate_input_schema(ARGUMENT_MODELS[name]),
         "outputSchema": output,
         "annotations": {"title": title, **annotations},
     }
@@ -230,9 +236,10 @@ TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
     BuiltinToolName.WAIT_FOR_CALL: _define_tool(
         BuiltinToolName.WAIT_FOR_CALL,
         "Wait for a call",
-        "Wait at most 50 seconds until a tool call that runs in the background ends or requests input, and get its result. The "
-        "call continues after the wait, so you lose nothing if you end your turn. If next_step says to stop polling, stop: "
-        "tell the user that the call continues, and come back after a callback or when the user asks.",
+        "Wait a few seconds until a tool call that runs in the background ends or requests input, and get its result: the "
+        "tool's own result comes first, and is an error if the tool failed. The call continues after the wait, so you can call "
+        "this again, and you lose nothing if you end your turn. If next_step says to stop polling, stop: tell the user that "
+        "the call continues, and come back after a callback or when the user asks.",
         _READ_ONLY_ANNOTATIONS,
         CALL_OUTPUT_SCHEMA,
     ),

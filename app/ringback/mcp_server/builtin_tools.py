@@ -1,16 +1,21 @@
 """The built-in tools, with which a model manages its calls when its client supports neither tasks nor webhooks.
 
+The result of a tool precedes our own words, because many clients show their model only the first block. A call that failed, or
+whose tool reports an error, is returned with `isError`, as the tool itself would return it.
+
 Every error is a tool result with `isError` that says what to do: models read results, but JSON-RPC errors often never reach
 them. Another principal's call is answered like an unknown one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallStatus
+from ringback.domain.call import Call, CallOutcome, CallStatus
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor, encode_log_position
@@ -35,6 +40,7 @@ from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.poll_limiter import PollLimiter
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
@@ -42,19 +48,27 @@ from ringback.services.resume import CallResumption
 
 VALIDATION_ERRORS_MAX: Final = 5
 """The number of errors reported for one request; the first ones are enough to correct it."""
+WAITING_TOOLS: Final = frozenset({BuiltinToolName.WAIT_FOR_CALL, BuiltinToolName.RESUME})
+"""The tools whose client may give up while they wait."""
 UNKNOWN_CALL_MESSAGE: Final = "No call of yours has this id. Find it with ringback_list_calls."
 
 
-def build_feature(gateway: Gateway) -> Feature:
+ChooseWait = Callable[[float | None], float]
+"""The seconds that a tool waits; its argument is what the model asks for, or None."""
+
+
+def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
     tools = BuiltinToolHandler(
         calls=gateway.calls, input_answers=gateway.input_answers, resume=gateway.resume, poll_limiter=PollLimiter()
     )
-    return Feature(builtin_tools=[_bind_tool(tools, name) for name in BuiltinToolName])
+    return Feature(builtin_tools=[_bind_tool(tools, name, wait_windows) for name in BuiltinToolName])
 
 
-def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName) -> BuiltinTool:
+def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName, wait_windows: WaitWindows) -> BuiltinTool:
     async def handle(context: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return await tools.call_tool(context.caller, name, arguments)
+        with wait_windows.observe_wait(context) if name in WAITING_TOOLS else nullcontext():
+            choose_wait = partial(wait_windows.choose_poll_seconds, context)
+            return await tools.call_tool(context.caller, name, arguments, choose_wait=choose_wait)
 
     return BuiltinTool(definition=TOOL_DEFINITIONS[name], handler=handle)
 
@@ -68,35 +82,42 @@ class BuiltinToolHandler:
         self._resume = resume
         self._poll_limiter = poll_limiter
 
-    async def call_tool(self, caller: Caller, name: BuiltinToolName, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call_tool(
+        self, caller: Caller, name: BuiltinToolName, arguments: Mapping[str, Any], *, choose_wait: ChooseWait
+    ) -> dict[str, Any]:
         """A CallToolResult, as JSON."""
         try:
-            return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments))
+            return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments), choose_wait)
         except ValidationError as problem:
-            return _build_validation_result(problem)
+            return build_validation_result(problem)
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
-    async def _dispatch(self, caller: Caller, arguments: BuiltinToolArguments) -> dict[str, Any]:
+    async def _dispatch(
+        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait
+    ) -> dict[str, Any]:
         match arguments:
             case ListCallsArguments():
                 return await self._list_calls(caller, arguments)
             case ResumeCallArguments():
-                return await self._resume_call(caller, arguments)
+                return await self._resume_call(caller, arguments, wait_seconds=choose_wait(arguments.wait_seconds))
             case _:
-                return await self._handle_call_tool(caller, arguments)
+                return await self._handle_call_tool(caller, arguments, choose_wait)
 
-    async def _handle_call_tool(self, caller: Caller, arguments: BuiltinToolArguments) -> dict[str, Any]:
+    async def _handle_call_tool(
+        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait
+    ) -> dict[str, Any]:
         try:
             match arguments:
                 case GetCallArguments():
                     return await self._poll_call(caller, arguments.call_id, wait_seconds=0.0)
                 case WaitForCallArguments():
-                    return await self._poll_call(caller, arguments.call_id, wait_seconds=arguments.wait_seconds)
+                    wait_seconds = choose_wait(arguments.wait_seconds)
+                    return await self._poll_call(caller, arguments.call_id, wait_seconds=wait_seconds)
                 case CancelCallArguments():
-                    return await self._read_call_result(
-                        caller, await self._calls.cancel_call(caller, arguments.call_id)
-                    )
+                    call = await self._calls.cancel_call(caller, arguments.call_id)
+                    # The cancellation was accepted, however the call ended.
+                    return {**await self._read_call_result(caller, call), "isError": False}
                 case _:
                     return await self._answer_call(caller, cast("AnswerCallArguments", arguments))
         except NotFound:
@@ -119,8 +140,10 @@ class BuiltinToolHandler:
         self._poll_limiter.record_poll(caller.principal, call)
         poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
         details = {**describe_call(call, result, poll_limit_reached=poll_limit_reached), **extra}
+        text = render_call_text(call, poll_limit_reached=poll_limit_reached)
+        content = () if result is None else _read_content(result)
         return meta.with_call_meta(
-            _build_tool_result(render_call_text(call, poll_limit_reached=poll_limit_reached), details, result), call
+            _build_tool_result(text, details, preceding_content=content, is_error=_has_failed(call)), call
         )
 
     async def _answer_call(self, caller: Caller, arguments: AnswerCallArguments) -> dict[str, Any]:
@@ -132,8 +155,10 @@ class BuiltinToolHandler:
         details |= {"accepted": list(answered.accepted), "ignored": list(answered.ignored)}
         return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
 
-    async def _resume_call(self, caller: Caller, arguments: ResumeCallArguments) -> dict[str, Any]:
-        resumed = await self._resume.resume_call(caller, arguments.resume_token, wait_seconds=arguments.wait_seconds)
+    async def _resume_call(
+        self, caller: Caller, arguments: ResumeCallArguments, *, wait_seconds: float
+    ) -> dict[str, Any]:
+        resumed = await self._resume.resume_call(caller, arguments.resume_token, wait_seconds=wait_seconds)
         return self._build_call_response(
             caller,
             resumed.call,
@@ -172,17 +197,30 @@ def _serialize_event(event: Event) -> dict[str, Any]:
     }
 
 
-def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes | None = None) -> dict[str, Any]:
-    """Our text first, then the tool's own content unchanged, so that images stay images."""
-    content: list[Any] = [] if result is None else jsontext.loads(result)["content"]
+def _build_tool_result(
+    text: str, structured: Mapping[str, Any], *, preceding_content: Sequence[Any] = (), is_error: bool = False
+) -> dict[str, Any]:
     return {
-        "content": [{"type": "text", "text": text}, *content],
+        "content": [*preceding_content, {"type": "text", "text": text}],
         "structuredContent": dict(structured),
-        "isError": False,
+        "isError": is_error,
     }
 
 
-def _build_validation_result(problem: ValidationError) -> dict[str, Any]:
+def _read_content(stored_result: bytes) -> Sequence[Any]:
+    """The tool's own content, unchanged, so that images stay images; its structured content if it has no other."""
+    result = jsontext.loads(stored_result)
+    if not result["content"] and "structuredContent" in result:
+        return [{"type": "text", "text": jsontext.dumps(result["structuredContent"]).decode()}]
+    content: Sequence[Any] = result["content"]
+    return content
+
+
+def _has_failed(call: Call) -> bool:
+    return call.outcome is CallOutcome.TOOL_ERROR or call.status is CallStatus.FAILED
+
+
+def build_validation_result(problem: ValidationError) -> dict[str, Any]:
     reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX)
     return build_error_result(
         f"The arguments are invalid: {'; '.join(reasons)}. Nothing was done. Correct them and call the tool again."

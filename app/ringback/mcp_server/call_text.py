@@ -1,6 +1,6 @@
 """A call as models read it: as JSON and as sentences, both with the next step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
@@ -16,22 +16,29 @@ STOP_POLLING: Final = (
     "continues in the background, and end your turn. Come back after a callback, or when the user asks."
 )
 _STEP_RUNNING: Final = (
-    "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, use "
-    "ringback_wait_for_call."
+    "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, call "
+    "ringback_wait_for_call with this call_id."
 )
 _STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. The call waits until then."
 _STEP_CANCELLING: Final = "Cancellation is requested. Get the call again in a moment to see how it ended."
 _STEP_FAILED: Final = "Nothing: the call has ended."
 _STEP_COMPLETED: Final = "Use the result."
+_STEP_TOOL_ERROR: Final = "The tool reports an error. Correct the cause before you call the tool again."
 
 _OUTCOME_TEXTS: Final = {
-    CallOutcome.RESULT: "Status: completed. The result follows.",
-    CallOutcome.TOOL_ERROR: "Status: completed. The tool reports an error; its result follows.",
+    CallOutcome.RESULT: "Status: completed. The tool's result precedes this line.",
+    CallOutcome.TOOL_ERROR: "Status: completed. The tool reports an error, which precedes this line.",
     CallOutcome.UPSTREAM_ERROR: "Status: failed. The tool's server returned an error.",
     CallOutcome.REJECTED: "Status: failed. The call did not reach the tool's server; the tool did not run.",
     CallOutcome.TIMED_OUT: "Status: failed. The deadline passed. The tool may have run in part.",
     CallOutcome.UNKNOWN: "Status: failed. The outcome is unknown and the tool may have run. Check before you repeat the call.",
     CallOutcome.CANCELLED: "Status: cancelled.",
+}
+
+
+_FINAL_STEPS: Final[Mapping[CallOutcome | None, str]] = {
+    CallOutcome.RESULT: _STEP_COMPLETED,
+    CallOutcome.TOOL_ERROR: _STEP_TOOL_ERROR,
 }
 
 
@@ -71,7 +78,7 @@ def serialize_input_requests(call: Call) -> dict[str, Any]:
 
 def get_next_step(call: Call, *, poll_limit_reached: bool) -> str:
     if call.is_final:
-        return _STEP_COMPLETED if call.status is CallStatus.COMPLETED else _STEP_FAILED
+        return _FINAL_STEPS.get(call.outcome, _STEP_FAILED)
     if call.status is CallStatus.INPUT_REQUIRED:
         return _STEP_INPUT_REQUIRED
     if poll_limit_reached:
@@ -122,17 +129,29 @@ def _render_amount(progress: Progress) -> str:
     return f"{progress.progress:g}" if progress.total is None else f"{progress.progress:g} of {progress.total:g}"
 
 
-def render_pending_text(call: Call) -> str:
-    """The text of a pending result."""
-    started = (
-        f"The tool '{call.tool}' of '{call.upstream}' is still running as call {call.id}. Do not call the tool again."
-    )
+def get_labels(call: Call) -> dict[str, str]:
+    """The client's own names for the call, as far as it has them."""
+    labels = {"client_session_id": call.client_session_id, "correlation_id": call.correlation_id}
+    return {name: label for name, label in labels.items() if label is not None}
+
+
+def get_pending_step(call: Call) -> str:
+    """The next step of a pending result, which may be all that a model sees: it names the tool and its argument."""
+    argument = jsontext.dumps({"call_id": call.id}).decode()
     if call.status is CallStatus.INPUT_REQUIRED:
         return (
-            f"{started}\nThe call requests input: read the questions at {call_resource_uri(call)} and answer them with "
-            "ringback_answer_call."
+            f"The tool asks a question: read it with ringback_get_call {argument}, ask the user, and answer with "
+            f"ringback_answer_call. Do not call '{call.tool}' again."
         )
+    return f"Get the result with ringback_wait_for_call {argument}. Do not call '{call.tool}' again: it runs already."
+
+
+def render_pending_text(call: Call) -> str:
+    """The text of a pending result."""
+    ids = ", ".join(f"{name} {value}" for name, value in {"call_id": call.id, **get_labels(call)}.items())
     return (
-        f"{started}\nIts result will be at {call_resource_uri(call)}. Wait for it with ringback_wait_for_call; if a callback "
-        "is registered, you need not wait."
+        f"The tool '{call.tool}' of '{call.upstream}' has not finished. It runs in the background ({ids}).\n"
+        f"{get_pending_step(call)}\n"
+        f"The MCP resource {call_resource_uri(call)} holds the result too, once there is one. You need not wait: the call "
+        "continues if you end your turn, and a callback, if one is registered, reports its end."
     )

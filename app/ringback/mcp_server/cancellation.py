@@ -1,9 +1,17 @@
 """What happens to a call when its client disconnects or cancels while it waits.
 
-    modern   closing the stream ends the request (Streamable HTTP, Cancellation) and cancels the call, unless the request
-             declares tasks or carries a `ringback/` key (the client knows that calls outlive it), or the operator configures
-             `keep`
-    legacy   a lost connection changes nothing; `notifications/cancelled` cancels the call that the request waits for
+    a disconnect    changes nothing. In 2026-07-28, closing the stream ends the request and leaves the call (`on_disconnect:
+                    keep`). With `cancel` it also cancels the call, unless the request declares tasks or carries a `ringback/`
+                    key: such a client knows that a call outlives its stream
+    legacy          `notifications/cancelled` cancels the call that the request waits for
+    modern          over HTTP, the specification has no message for it. A client cancels the call by its key, with
+                    `ringback/cancelRequest` (`domain.cancel_keys`). `ringback mcp` does so for its client's
+                    `notifications/cancelled`
+
+The decision to keep: "Closing the SSE response stream is the cancellation signal. The server MUST treat a client disconnect as
+cancellation of that request" (MCP 2026-07-28, Cancellation, Transport-Specific Cancellation). The request ends at once, as the
+specification says. What it started is a durable call, as with a task, and a closed stream does not show who closed it: clients
+close streams after five seconds of waiting, and networks and laptops do too. A cancelled call cannot be taken back.
 
 After a task or pending result was returned, only an explicit cancellation cancels the call.
 """
@@ -15,11 +23,17 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import anyio
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
+from ringback.domain.call import Call
+from ringback.domain.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
-from ringback.mcp_server import meta
-from ringback.mcp_server.gateway import Gateway
+from ringback.domain.upstreams import DisconnectAction
+from ringback.mcp_server.call_options import mentions_ringback
+from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 
 T = TypeVar("T")
@@ -28,14 +42,19 @@ WAITING_REQUESTS_MAX: Final = 10_000
 """Requests that wait, or were interrupted and may still be cancelled; beyond this the oldest are dropped, and their calls
 continue.
 """
+EARLY_CANCELLATIONS_MAX: Final = 1_000
+"""Cancellations that arrived before their request, which travels on another connection; beyond this the oldest are dropped."""
+
+_RequestKey = tuple[str, str, str]
 
 
-def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext) -> bool:
+def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: Call) -> bool:
+    action = gateway.catalog.get_disconnect_action(call.upstream, call.tool) or gateway.config.on_disconnect
     return (
         context.is_modern
-        and not gateway.config.keeps_call_on_disconnect
+        and action is DisconnectAction.CANCEL
         and not context.declares_extension(TASKS_EXTENSION)
-        and not meta.has_ringback_key(context.meta)
+        and not mentions_ringback(context)
     )
 
 
@@ -49,7 +68,7 @@ class WaitingRequest:
 
 
 class WaitingRequests:
-    """The waiting requests of legacy sessions, by session and request id.
+    """The waiting requests that their client can cancel, by their keys.
 
     The SDK itself cancels the handler of a cancelled request, before or after it calls us. So an entry stays when its handler
     is cancelled, and is removed after a response or a cancellation.
@@ -57,33 +76,60 @@ class WaitingRequests:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._requests: OrderedDict[tuple[str, str], WaitingRequest] = OrderedDict()
+        self._requests: OrderedDict[_RequestKey, WaitingRequest] = OrderedDict()
+        self._early_cancellations: OrderedDict[_RequestKey, None] = OrderedDict()
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
-        waiting, key = WaitingRequest(), _get_request_key(context, context.sdk_context.request_id)
-        if context.is_modern:
-            yield waiting
+        request_id = context.request_id
+        key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, request_id)
+        if key is None:
+            yield WaitingRequest()
             return
-        self._requests[key] = waiting
-        if len(self._requests) > WAITING_REQUESTS_MAX:
-            self._requests.popitem(last=False)
+        self._requests[key] = waiting = WaitingRequest(is_cancelled=self._take_early_cancellation(key))
+        _drop_oldest(self._requests, WAITING_REQUESTS_MAX)
         try:
             yield waiting
         except Exception:  # any exception except cancellation
-            self._requests.pop(key, None)
+            self._remove_request(key, waiting)
             raise
-        self._requests.pop(key, None)
+        self._remove_request(key, waiting)
+
+    def _remove_request(self, key: _RequestKey, waiting: WaitingRequest) -> None:
+        """Remove the entry, unless the client has resumed the request meanwhile."""
+        if self._requests.get(key) is waiting:
+            del self._requests[key]
 
     async def handle_cancelled(self, context: RequestContext) -> None:
-        """Handles `notifications/cancelled`."""
+        """Handles `notifications/cancelled` of a legacy session."""
         request_id = (context.sdk_context.params or {}).get("requestId")
-        waiting = self._requests.pop(_get_request_key(context, request_id), None)
+        if (waiting := self._requests.pop(_get_legacy_key(context, request_id), None)) is not None:
+            await self._cancel_waiting_request(context, waiting)
+
+    async def cancel_request(self, context: RequestContext, params: types.RequestParams) -> Result:  # noqa: ARG002 - a MethodHandler
+        """Handles `ringback/cancelRequest`: cancels the call that the modern request with the same cancel key waits for."""
+        key = _get_modern_key(context)
+        if key is None:
+            raise MCPError(
+                INVALID_PARAMS, "Send the header Ringback-Cancel-Key of the request that is to be cancelled."
+            )
+        waiting = self._requests.pop(key, None)
         if waiting is None:
-            return
+            self._early_cancellations[key] = None
+            _drop_oldest(self._early_cancellations, EARLY_CANCELLATIONS_MAX)
+        else:
+            await self._cancel_waiting_request(context, waiting)
+        return {}
+
+    async def _cancel_waiting_request(self, context: RequestContext, waiting: WaitingRequest) -> None:
         waiting.is_cancelled = True
         if waiting.call_id is not None:
             await cancel_call(self._gateway, context, waiting.call_id)
+
+    def _take_early_cancellation(self, key: _RequestKey) -> bool:
+        is_early = key in self._early_cancellations
+        self._early_cancellations.pop(key, None)
+        return is_early
 
 
 async def shield_from_cancellation(awaitable: Awaitable[T]) -> T:
@@ -105,6 +151,18 @@ async def mark_call_unattended(gateway: Gateway, context: RequestContext, call_i
         await gateway.calls.mark_unattended(context.caller, call_id)
 
 
-def _get_request_key(context: RequestContext, request_id: object) -> tuple[str, str]:
+def _get_legacy_key(context: RequestContext, request_id: object) -> _RequestKey:
     """The key of a request. 7 and "7" are the same id, as for the SDK, which cancels the handlers of both."""
-    return context.mcp_session_id, str(request_id)
+    return "legacy", context.mcp_session_id, str(request_id)
+
+
+def _get_modern_key(context: RequestContext) -> _RequestKey | None:
+    """The client's key for the request, or None. Clients choose their request ids alike, so those identify no request."""
+    request = context.sdk_context.request
+    key = "" if request is None else request.headers.get(CANCEL_KEY_HEADER, "")
+    return ("modern", context.caller.principal, key) if 0 < len(key) <= CANCEL_KEY_LENGTH_MAX else None
+
+
+def _drop_oldest(entries: OrderedDict[_RequestKey, T], entries_max: int) -> None:
+    if len(entries) > entries_max:
+        entries.popitem(last=False)

@@ -18,15 +18,18 @@ from pydantic import BaseModel
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
+from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Caller
 from ringback.domain.signals import Signals
-from ringback.domain.upstreams import CallNotifications, ToolCatalog, UpstreamProxyPort
+from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.calls import Calls
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.mcp_sessions import McpSessions
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.registrations import WebhookRegistrations
 from ringback.services.resume import CallResumption
 from ringback.services.tool_aliases import ToolAliases
 from ringback.services.webhooks import Webhooks
@@ -40,10 +43,12 @@ class GatewayConfig:
     public_url: str
     inline_wait_seconds: float
     """How long a client waits for the plain result before it gets a pending result."""
+    wait_seconds_max: float
+    """The longest time that any response is held."""
     task_grace_seconds: float
     """The same for a client that supports tasks; after that it gets a task."""
-    keeps_call_on_disconnect: bool
-    """Whether a modern call continues after its client closes the stream, whatever the request declares."""
+    on_disconnect: DisconnectAction
+    """What happens to the call of a modern client that closes its stream, unless its upstream or tool is configured."""
     request_bytes_max: int
     authentication_enabled: bool
     """Without authentication all clients share one principal."""
@@ -56,6 +61,7 @@ class Gateway:
     config: GatewayConfig
     calls: Calls
     input_answers: InputAnswers
+    registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
     resume: CallResumption
@@ -65,8 +71,10 @@ class Gateway:
     proxy: UpstreamProxyPort
     call_notifications: CallNotifications
     tool_aliases: ToolAliases
+    sessions: McpSessions
     signals: Signals
     sealer: Sealer
+    ids: IdGenerator
     clock: Clock
     background_tasks: "TaskSpawner"
 

@@ -1,6 +1,6 @@
 """Converts Ringback errors to JSON-RPC errors: a code by kind, the detail, and the problem's slug and extras in `data`.
 
-Or to a tool result, where a model has to read the error.
+Or to a tool result, where a model has to read the error. Details name tools instead of REST paths (`tool_advice`).
 """
 
 from typing import Any, Final
@@ -11,6 +11,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_
 from ringback.domain import errors
 from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.request_context import TASKS_EXTENSION
+from ringback.mcp_server.tool_advice import name_tools
 
 UNAVAILABLE_CODE: Final = -32000
 """In the range of implementation-defined errors; the request can be sent again."""
@@ -35,12 +36,12 @@ def to_mcp_error(error: errors.RingbackError) -> MCPError:
     data = {"problem": error.slug, **error.extra}
     if isinstance(error, errors.QuotaExceeded):
         data["retry_after_seconds"] = error.retry_after_seconds
-    return MCPError(code, error.detail, data)
+    return MCPError(code, name_tools(error.detail), data)
 
 
 def build_error_result(text: str) -> dict[str, Any]:
     """A refusal as a CallToolResult: a model reads it and corrects its arguments; JSON-RPC errors often never reach it."""
-    return {"content": [{"type": "text", "text": text}], "isError": True}
+    return {"content": [{"type": "text", "text": name_tools(text)}], "isError": True}
 
 
 def method_not_found(method: str) -> MCPError:

@@ -19,6 +19,8 @@ Differences from the specification:
     JSON-RPC errors         carry no related-task, because they have no `_meta`
     a cancelled task        has no result; tasks/result returns the error -32603 with `data.outcome: cancelled`
     client-hosted tasks     are not created: an elicitation is a plain request
+    CreateTaskResult        also has the members of an earlier draft, which FastMCP 2.14 reads: `content` and
+                            `_meta['modelcontextprotocol.io/task']`. Other clients ignore them
 """
 
 from typing import Any, Final
@@ -31,6 +33,7 @@ from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
+from ringback.domain.meta import DRAFT_TASK_META_KEY
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import subscribe_call_changes
@@ -85,7 +88,16 @@ class LegacyTasks:
         hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result is available when it ends."
         created = self._serializer.legacy_create_task_result(call, now=self._gateway.clock.now())
         return meta.with_call_meta(
-            {**created, "_meta": {**related_task_meta(call), IMMEDIATE_RESPONSE_META_KEY: hint}}, call
+            {
+                **created,
+                "content": [{"type": "text", "text": hint}],
+                "_meta": {
+                    **related_task_meta(call),
+                    IMMEDIATE_RESPONSE_META_KEY: hint,
+                    DRAFT_TASK_META_KEY: {"taskId": call.id, "status": created["task"]["status"]},
+                },
+            },
+            call,
         )
 
     # -- tasks/… --

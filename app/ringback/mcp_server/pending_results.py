@@ -1,7 +1,9 @@
-"""The pending result, and the resource `ringback://calls/{id}` that it links to.
+"""The pending result, and the resource `ringback://calls/{id}` that it names.
 
-A pending result is for clients that support only tool results, so its text says which call runs and what to do. The resource is
-JSON, can be subscribed to, and contains the result once the call has ended.
+A pending result is for clients that support only tool results. Many show their model one text block, or structuredContent
+instead of all text, and fail on blocks that they do not know. So one text block says which call runs and what to do next,
+structuredContent says the same, and a link to the resource follows only for a client that reads it (`known_clients`). The
+resource is JSON, can be subscribed to, and contains the result once the call has ended.
 """
 
 from typing import Any, Final
@@ -10,7 +12,7 @@ from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, call_resource_uri
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.mcp_server import meta
-from ringback.mcp_server.call_text import describe_call, render_pending_text
+from ringback.mcp_server.call_text import describe_call, get_labels, get_pending_step, render_pending_text
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.tool_export import PENDING_KEY
@@ -28,10 +30,25 @@ def is_ringback_uri(uri: str) -> bool:
     return uri.startswith("ringback://")
 
 
-def build_pending_result(call: Call) -> Result:
-    """A CallToolResult without isError: the tool is running."""
-    pending = {"call_id": call.id, "status": str(call.status), "resource_uri": call_resource_uri(call)}
-    resource_link = {
+def build_pending_result(call: Call, *, has_resource_link: bool, is_error: bool) -> Result:
+    """A CallToolResult that says that the tool is running; `is_error` for a client that would mistake it for the tool's own."""
+    pending = {
+        "call_id": call.id,
+        "status": str(call.status),
+        "resource_uri": call_resource_uri(call),
+        **get_labels(call),
+        "next_step": get_pending_step(call),
+    }
+    content = [{"type": "text", "text": render_pending_text(call)}]
+    if has_resource_link:
+        content.append(_build_resource_link(call))
+    return meta.with_call_meta(
+        {"content": content, "structuredContent": {PENDING_KEY: pending}, "isError": is_error}, call
+    )
+
+
+def _build_resource_link(call: Call) -> dict[str, Any]:
+    return {
         "type": "resource_link",
         "uri": call_resource_uri(call),
         "name": call.id,
@@ -39,10 +56,6 @@ def build_pending_result(call: Call) -> Result:
         "description": "Contains the tool's result once the call has ended.",
         "mimeType": "application/json",
     }
-    content = [{"type": "text", "text": render_pending_text(call)}, resource_link]
-    return meta.with_call_meta(
-        {"content": content, "structuredContent": {PENDING_KEY: pending}, "isError": False}, call
-    )
 
 
 async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str) -> Result:

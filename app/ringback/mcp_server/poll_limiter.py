@@ -11,8 +11,8 @@ from ringback.domain.call import Call
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 
-UNCHANGED_POLLS_MAX: Final = 5
-"""Polls that may find no change. With the longest waits that is four minutes; a call that long rarely ends in the next one."""
+UNCHANGED_POLLS_MAX: Final = 10
+"""Polls that may find no change. With the default wait of 4 s that is most of a minute, in which most slow tools end."""
 TRACKED_CALLS_MAX: Final = 10_000
 """Calls tracked at once, about 3 MB. The one polled longest ago is dropped first, and its count starts again."""
 

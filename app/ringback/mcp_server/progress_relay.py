@@ -6,7 +6,7 @@ in the modern request, or with logging/setLevel in a legacy session.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, cast, get_args
 
 from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
@@ -40,11 +40,16 @@ class SessionLogLevels:
         return level if level in _LEVELS else None
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class ProgressRelay:
     """Relays to one waiting client."""
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, *, on_progress_sent: Callable[[], None] = _do_nothing) -> None:
         self._context = context
+        self._on_progress_sent = on_progress_sent
         self._progress_token = context.meta.get("progress_token")
         self._last_progress: float | None = None
 
@@ -66,3 +71,4 @@ class ProgressRelay:
             return
         self._last_progress = progress
         await send_to_request(self._context, _PROGRESS_METHOD, {**params, "progressToken": self._progress_token})
+        self._on_progress_sent()

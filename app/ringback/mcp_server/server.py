@@ -18,14 +18,23 @@ from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
-from ringback.mcp_server import builtin_tools, legacy_tasks, proxied_methods, subscriptions, tasks, tools
+from ringback.mcp_server import builtin_tools, legacy_tasks, notify_me, proxied_methods, subscriptions, tasks, tools
 from ringback.mcp_server.auth import authenticate_request, authorize_request
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.progress_relay import SessionLogLevels
-from ringback.mcp_server.request_context import REQUEST_CLOSED_KEY, Endpoint
+from ringback.mcp_server.request_context import (
+    ENDPOINT_WAIT_KEY,
+    REQUEST_CLOSED_AT_KEY,
+    REQUEST_CLOSED_KEY,
+    Endpoint,
+)
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
+from ringback.mcp_server.session_recorder import SessionRecorder
+from ringback.mcp_server.session_transport import SessionTransport
+from ringback.mcp_server.wait_windows import WaitWindows, parse_wait_parameter
+from ringback.services.mcp_sessions import IDLE_SECONDS
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 """The caller of the current request. The SDK does not pass the request to its input schema look-up."""
@@ -33,16 +42,17 @@ _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 
 def build_features(gateway: Gateway) -> Sequence[Feature]:
     """Each feature sees the capabilities that earlier ones advertise."""
-    log_levels = SessionLogLevels()
+    log_levels, wait_windows = SessionLogLevels(), WaitWindows(gateway)
     earlier_features = (
         proxied_methods.build_feature(gateway, log_levels=log_levels),
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
-        builtin_tools.build_feature(gateway),
+        builtin_tools.build_feature(gateway, wait_windows=wait_windows),
+        notify_me.build_feature(gateway),
     )
     return (
         *earlier_features,
-        tools.build_feature(gateway, earlier_features, log_levels=log_levels),
+        tools.build_feature(gateway, earlier_features, log_levels=log_levels, wait_windows=wait_windows),
         subscriptions.build_feature(gateway),
     )
 
@@ -97,6 +107,7 @@ class McpServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110 §5.5
         caller = await authenticate_request(scope, self._authenticator)
+        scope["state"][ENDPOINT_WAIT_KEY] = parse_wait_parameter(scope["query_string"])
         endpoint = self._resolve_endpoint(scope["path_params"].get("upstream"), caller)
         _current_caller.set(caller)
         if self._is_closing:
@@ -113,6 +124,7 @@ class McpServer:
                 raise
             await response.end_response()
         finally:
+            scope["state"][REQUEST_CLOSED_AT_KEY] = self._gateway.clock.monotonic()
             request_closed.set()
 
     @asynccontextmanager
@@ -149,12 +161,24 @@ class McpServer:
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
         gateway = self._gateway
         return BoundedSessionManager(
-            self._create_sdk_server(endpoint), request_bytes_max=gateway.config.request_bytes_max, clock=gateway.clock
+            self._create_sdk_server(endpoint),
+            endpoint=endpoint,
+            sessions=gateway.sessions,
+            create_transport=partial(
+                SessionTransport,
+                sealer=gateway.sealer,
+                ids=gateway.ids,
+                clock=gateway.clock,
+                idle_seconds=IDLE_SECONDS,
+            ),
+            request_bytes_max=gateway.config.request_bytes_max,
+            clock=gateway.clock,
         )
 
     def _create_sdk_server(self, endpoint: Endpoint) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)
         server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
+        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions))
         server.middleware.append(CapabilitiesMiddleware(endpoint, self._features, self._gateway))
         server.middleware.append(MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp))
         return server

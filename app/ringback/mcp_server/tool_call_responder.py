@@ -4,7 +4,7 @@
     2  it requests input within the wait        InputRequiredResult, or elicitation/create on the waiting stream
     3  the client supports tasks                a task: after the grace time, at once in 2025-11-25, and at once if the upstream
                                                 itself made a task
-    4  the wait is over                         a pending result
+    4  the wait is over (`wait_windows`)        a pending result
 
 The call continues in every case.
 """
@@ -23,9 +23,11 @@ from ringback.mcp_server import meta
 from ringback.mcp_server.cancellation import mark_call_unattended
 from ringback.mcp_server.elicitation import CallElicitation, can_elicit, is_upstream_task
 from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
+from ringback.mcp_server.known_clients import accepts_resource_link
 from ringback.mcp_server.pending_results import build_pending_result
 from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.wait_windows import WaitWindow
 from ringback.services.response_hooks import on_response_written
 from ringback.waits import run_with_helper
 
@@ -41,12 +43,12 @@ class ToolCallResponder:
         self._log_levels = log_levels
 
     async def respond(
-        self, context: RequestContext, call: Call, task_responder: TaskResponder | None, wait_seconds: float
+        self, context: RequestContext, call: Call, task_responder: TaskResponder | None, window: WaitWindow
     ) -> Result:
-        """With a `task_responder`, `wait_seconds` is its grace time."""
+        """With a `task_responder`, the window is its grace time."""
         if task_responder is not None and task_responder.responds_immediately:
             return await task_responder.create_task_result(context, call)
-        wait = _ResponseWait(self._gateway, context, task_responder, wait_seconds, elicitation=self._elicitation)
+        wait = _ResponseWait(self._gateway, context, task_responder, window, elicitation=self._elicitation)
         log_level = self._log_levels.get_level(context)
         with self._gateway.call_notifications.subscribe_call(call.id, log_level=log_level) as notifications:
             return await run_with_helper(
@@ -73,17 +75,17 @@ class _ResponseWait:
         gateway: Gateway,
         context: RequestContext,
         task_responder: TaskResponder | None,
-        wait_seconds: float,
+        window: WaitWindow,
         *,
         elicitation: CallElicitation,
     ) -> None:
         self._gateway = gateway
         self._context = context
         self._task_responder = task_responder
-        self._wait_seconds = wait_seconds
+        self._window = window
         self._elicitation = elicitation
-        self._deadline = 0.0
-        self.progress_relay = ProgressRelay(context)
+        self._deadline = self._deadline_max = 0.0
+        self.progress_relay = ProgressRelay(context, on_progress_sent=self._extend_deadline)
 
     async def wait_for_response(self, call: Call) -> Result:
         self._reset_deadline()
@@ -105,7 +107,7 @@ class _ResponseWait:
                 break
         if self._task_responder is not None:
             return await self._task_responder.create_task_result(self._context, call)
-        return build_pending_result(call)
+        return self._build_pending_result(call)
 
     async def _request_input(self, call: Call) -> Call | Result | None:
         """The call after its questions are answered, or the response that asks them.
@@ -134,10 +136,25 @@ class _ResponseWait:
         return current, stored_result
 
     def _reset_deadline(self) -> None:
-        self._deadline = self._gateway.clock.monotonic() + self._wait_seconds
+        now = self._gateway.clock.monotonic()
+        self._deadline, self._deadline_max = now + self._window.seconds, now + self._window.seconds_max
+
+    def _extend_deadline(self) -> None:
+        """Begin the window anew, up to its maximum: progress was sent to a client that may wait longer then."""
+        extended = self._gateway.clock.monotonic() + self._window.seconds
+        self._deadline = max(self._deadline, min(extended, self._deadline_max))
 
     def _is_deadline_passed(self) -> bool:
         return self._gateway.lifecycle.shutdown_event.is_set() or self._gateway.clock.monotonic() >= self._deadline
+
+    def _build_pending_result(self, call: Call) -> Result:
+        return build_pending_result(
+            call,
+            has_resource_link=accepts_resource_link(
+                self._context.client_name, self._context.sdk_context.protocol_version
+            ),
+            is_error=self._gateway.catalog.returns_pending_as_error(call.upstream, call.tool),
+        )
 
 
 def build_call_result(call: Call, stored_result: bytes | None) -> Result:

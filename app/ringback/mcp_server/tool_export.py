@@ -31,8 +31,9 @@ PENDING_SCHEMA: Final[Mapping[str, Any]] = {
                 "call_id": {"type": "string"},
                 "status": {"type": "string", "enum": ["working", "input_required"]},
                 "resource_uri": {"type": "string"},
+                "next_step": {"type": "string", "description": "What to do now."},
             },
-            "required": ["call_id", "status", "resource_uri"],
+            "required": ["call_id", "status", "resource_uri", "next_step"],
         }
     },
     "required": [PENDING_KEY],

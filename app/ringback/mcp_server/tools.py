@@ -5,6 +5,7 @@ changes by features; the built-in tools follow. A call is stored first and then 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -13,10 +14,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import Call
+from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.errors import InvalidArguments
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import read_call_options
 from ringback.mcp_server.cancellation import (
     WaitingRequest,
     WaitingRequests,
@@ -27,6 +30,7 @@ from ringback.mcp_server.cancellation import (
 )
 from ringback.mcp_server.elicitation import CallElicitation
 from ringback.mcp_server.gateway import (
+    MODERN_ONLY,
     BuiltinTool,
     Capabilities,
     Era,
@@ -39,22 +43,29 @@ from ringback.mcp_server.gateway import (
 from ringback.mcp_server.jsonrpc_errors import build_error_result, task_required
 from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.resumed_calls import ResumedCalls
 from ringback.mcp_server.tool_call_responder import ToolCallResponder
 from ringback.mcp_server.tool_export import export_tool
 from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
+from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows
 from ringback.services.calls import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000
 """How long a client may cache a list; a subscribed client is notified of changes at once."""
 
 
-def build_feature(gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels) -> Feature:
+def build_feature(
+    gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels, wait_windows: WaitWindows
+) -> Feature:
     """`features` are all other features: they add built-in tools and task responders."""
-    tools = ToolMethods(gateway, features, log_levels=log_levels)
+    tools = ToolMethods(gateway, features, log_levels=log_levels, wait_windows=wait_windows)
     return Feature(
         methods=(
             MethodBinding("tools/list", types.PaginatedRequestParams, tools.list_tools),
             MethodBinding("tools/call", types.CallToolRequestParams, tools.call_tool),
+            MethodBinding(
+                CANCEL_REQUEST_METHOD, types.RequestParams, tools.waiting_requests.cancel_request, eras=MODERN_ONLY
+            ),
         ),
         notification_handlers={"notifications/cancelled": tools.waiting_requests.handle_cancelled},
         advertise_capabilities=_advertise_tools,
@@ -62,8 +73,11 @@ def build_feature(gateway: Gateway, features: Sequence[Feature], *, log_levels: 
 
 
 class ToolMethods:
-    def __init__(self, gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels) -> None:
+    def __init__(
+        self, gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels, wait_windows: WaitWindows
+    ) -> None:
         self._gateway = gateway
+        self._wait_windows = wait_windows
         self._features = features
         self._builtin_tools: Mapping[str, BuiltinTool] = {
             tool.definition["name"]: tool for each in features for tool in each.builtin_tools
@@ -71,6 +85,7 @@ class ToolMethods:
         self._router = UpstreamRouter(gateway)
         self._elicitation = CallElicitation(gateway)
         self._responder = ToolCallResponder(gateway, elicitation=self._elicitation, log_levels=log_levels)
+        self._resumed_calls = ResumedCalls(gateway)
         self.waiting_requests = WaitingRequests(gateway)
 
     # -- tools/list --
@@ -101,37 +116,47 @@ class ToolMethods:
     async def call_tool(self, context: RequestContext, params: types.CallToolRequestParams) -> Result:
         if builtin_tool := self._builtin_tools.get(params.name):
             return await builtin_tool.handler(context, params.arguments or {})
+        if context.is_resumed:
+            return await self._respond_again(context)
         upstream, tool = await self._router.resolve_name(context, Listing.TOOLS, params.name)
-        task_responder, wait_seconds = self._get_response_mode(context, upstream, tool)
+        task_responder, window = self._get_response_mode(context, upstream, tool)
         with self.waiting_requests.track_request(context) as waiting_request:
             try:
                 call = await shield_from_cancellation(
-                    self._start_or_resume_call(context, params, upstream, tool, wait_seconds, waiting_request)
+                    self._start_or_resume_call(context, params, upstream, tool, window, waiting_request)
                 )
             except InvalidArguments as problem:
                 if task_responder is not None and task_responder.responds_immediately:
                     raise  # this client expects a task and cannot read a result
                 return build_error_result(problem.detail)  # SEP-1303
             try:
-                return await self._responder.respond(context, call, task_responder, wait_seconds)
+                with self._wait_windows.observe_wait(context):
+                    return await self._responder.respond(context, call, task_responder, window)
             except anyio.get_cancelled_exc_class():
                 await shield_from_cancellation(self._handle_disconnect(context, call))
                 raise
 
+    async def _respond_again(self, context: RequestContext) -> Result:
+        """Respond to a legacy client that lost the stream of its request; the call goes on, and none is started."""
+        call = await self._resumed_calls.find_call(context)
+        task_responder, window = self._get_response_mode(context, call.upstream, call.tool)
+        with self.waiting_requests.track_request(context) as waiting_request:
+            waiting_request.call_id = call.id
+            return await self._responder.respond(context, call, task_responder, window)
+
     def _get_response_mode(
         self, context: RequestContext, upstream: str, tool: str
-    ) -> tuple[TaskResponder | None, float]:
+    ) -> tuple[TaskResponder | None, WaitWindow]:
         """How long to wait for the plain result, and what creates a task after that if the client supports tasks."""
         for feature in self._features:
             if (
                 feature.task_responder is not None
                 and (grace_seconds := feature.task_responder.get_grace_seconds(context)) is not None
             ):
-                return feature.task_responder, grace_seconds
+                return feature.task_responder, self._wait_windows.choose_grace_window(context, grace_seconds)
         if self._gateway.catalog.is_task_only(upstream, tool):
             raise task_required(is_modern=context.is_modern)
-        configured_seconds = self._gateway.catalog.get_inline_wait_seconds(upstream, tool)
-        return None, self._gateway.config.inline_wait_seconds if configured_seconds is None else configured_seconds
+        return None, self._wait_windows.choose_tool_window(context, upstream, tool)
 
     async def _start_or_resume_call(
         self,
@@ -139,50 +164,52 @@ class ToolMethods:
         params: types.CallToolRequestParams,
         upstream: str,
         tool: str,
-        wait_seconds: float,
+        window: WaitWindow,
         waiting_request: WaitingRequest,
     ) -> Call:
         """The stored call. The caller shields this from cancellation: a disconnect is handled once the call id is known."""
         if params.request_state is not None:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
-            request = _build_start_call(context, params, upstream, tool, wait_seconds)
-            call = (await self._gateway.calls.start_call(context.caller, request)).call
+            with self._resumed_calls.track_start(context) as call_id:
+                request = replace(_build_start_call(context, params, upstream, tool, window.seconds), call_id=call_id)
+                call = (await self._gateway.calls.start_call(context.caller, request)).call
         waiting_request.call_id = call.id
         if waiting_request.is_cancelled:
             await cancel_call(self._gateway, context, call.id)
         return call
 
     async def _handle_disconnect(self, context: RequestContext, call: Call) -> None:
-        """Cancel the call of a modern client, or mark it as unattended.
+        """Cancel the call of a modern client if `on_disconnect` says so, or mark it as unattended.
 
-        For a legacy client the reason of the cancellation is unknown here: `WaitingRequests` cancels the call if the client
-        sent `notifications/cancelled`.
+        Why the request was cancelled is unknown here: `WaitingRequests` cancels the call if the client said so, with
+        `notifications/cancelled` or `ringback/cancelRequest`.
         """
         if self._gateway.lifecycle.shutdown_event.is_set():
             return
-        if is_cancelled_on_disconnect(self._gateway, context):
+        if is_cancelled_on_disconnect(self._gateway, context, call):
             await cancel_call(self._gateway, context, call.id)
-        elif context.is_modern:
+        else:
             await mark_call_unattended(self._gateway, context, call.id)
 
 
 def _build_start_call(
     context: RequestContext, params: types.CallToolRequestParams, upstream: str, tool: str, wait_seconds: float
 ) -> StartCallRequest:
-    callback = meta.parse_callback(context.meta)
+    options = read_call_options(context)
     return StartCallRequest(
         upstream=upstream,
         tool=tool,
         arguments=params.arguments or {},
         meta=meta.select_upstream_meta(context.meta),
-        client_session_id=meta.read_client_session_id(context.meta),
-        correlation_id=meta.read_correlation_id(context.meta),
-        idempotency_key=meta.read_idempotency_key(context.meta),
-        callback=callback,
+        client_session_id=options.client_session_id,
+        correlation_id=options.correlation_id,
+        idempotency_key=options.idempotency_key,
+        callback=options.callback,
+        webhook_id=options.webhook_id,
         wait_seconds=wait_seconds,
         # A callback also reports a question, which can then be answered over REST.
-        accepts_input=callback is not None or context.supports_elicitation(frozenset()),
+        accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
     )
 
 

@@ -66,7 +66,8 @@ class StartCallBody(RequestBody):
     callback: OptionalCallback = None
     wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
         default=0.0,
-        description="How long the response waits for the end of the call, in seconds. The call continues after that.",
+        description="How long the response waits for the end of the call, in seconds; no longer than the service's maximum "
+        "(45 by default). The call continues after that.",
     )
     timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, in seconds from now."
@@ -111,7 +112,9 @@ class CallListQuery(QueryParams):
 
 class WaitQuery(QueryParams):
     wait_seconds: WaitSeconds = Field(
-        default=0.0, description="How long the response waits for a change of the status, in seconds."
+        default=0.0,
+        description="How long the response waits for a change of the status, in seconds; no longer than the service's maximum "
+        "(45 by default).",
     )
 
 
@@ -122,7 +125,9 @@ class JoinCallsBody(RequestBody):
     mode: JoinMode = Field(
         default=JoinMode.ALL, description="Wait until `any` of the calls has ended, or `all` of them."
     )
-    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(default=0.0, description="The longest wait, in seconds.")
+    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
+        default=0.0, description="The longest wait, in seconds; no longer than the service's maximum (45 by default)."
+    )
 
 
 class ProgressView(ResponseBody):

@@ -50,7 +50,9 @@ class EventStreamQuery(QueryParams):
 class EventListQuery(EventStreamQuery):
     limit: PageSize = PAGE_SIZE_DEFAULT
     wait_seconds: WaitSeconds = Field(
-        default=0.0, description="How long the response waits for the first event, in seconds."
+        default=0.0,
+        description="How long the response waits for the first event, in seconds; no longer than the service's maximum (45 by "
+        "default).",
     )
 
 
@@ -69,7 +71,10 @@ class ResumeBody(RequestBody):
 
     resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX)
     wait_seconds: WaitSeconds = Field(
-        default=0.0, strict=True, description="How long the response waits for the end of the call, in seconds."
+        default=0.0,
+        strict=True,
+        description="How long the response waits for the end of the call, in seconds; no longer than the service's maximum "
+        "(45 by default).",
     )
 
 

@@ -22,7 +22,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, CallLeases
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.long_polling import poll_until
+from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
@@ -42,6 +42,8 @@ class StartCallRequest(CallRequest):
     wait_seconds: float = 0.0
     """How long the client keeps its request open for the plain result."""
     accepts_input: bool = False
+    webhook_id: str | None = None
+    """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
 
     def compute_hash(self) -> str:
@@ -63,7 +65,9 @@ class Calls:
         lifecycle: Lifecycle,
         post_commit: CallHandoff,
         admission: AdmissionGate,
+        wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
+        """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
         self._store = store
         self._clock = clock
         self._catalog = catalog
@@ -74,6 +78,7 @@ class Calls:
         self._lifecycle = lifecycle
         self._post_commit = post_commit
         self._admission = admission
+        self._wait_seconds_max = wait_seconds_max
 
     async def start_call(self, caller: Caller, request: StartCallRequest) -> StartedCall:
         """Store the call and return. The call runs from then on, also if the client disconnects.
@@ -81,6 +86,8 @@ class Calls:
         The same idempotency key with the same request returns the same call in its current state.
         """
         request.require_allowed(caller, Scope.CALLS)
+        if request.webhook_id is not None:
+            caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
         if request.idempotency_key is not None:
             existing = await self._store.read(lambda tx: self._find_idempotent_call(tx, caller.principal, request))
@@ -115,6 +122,11 @@ class Calls:
         """Return an existing call for a caller with the scope `calls`, who waits for it again."""
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
+
+    async def find_idempotent(self, caller: Caller, key: str) -> Call | None:
+        """Return the call of this idempotency key, for a caller with the scope `calls`, who waits for it again."""
+        caller.require_scope(Scope.CALLS)
+        return await self._store.read(lambda tx: tx.calls.find_by_idempotency_key(caller.principal, key))
 
     async def mark_unattended(self, caller: Caller, call_id: str) -> None:
         """Record that the client of the open request has disconnected. `detached` webhooks then receive the end of the call."""
@@ -166,7 +178,7 @@ class Calls:
             is_done,
             signals=self._store.signals,
             topics=[call_changed_topic(CallId(call_id)) for call_id in call_ids],
-            wait_seconds=wait_seconds,
+            wait_seconds=min(wait_seconds, self._wait_seconds_max),
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
@@ -249,16 +261,21 @@ class Calls:
         if existing := await self._find_idempotent_call(tx, principal, request):
             return existing
         call = self._build_call(principal, request, now=tx.now())
-        await self._new_calls.insert_callback(tx, call, callback)
+        is_callback_new = await self._new_calls.insert_callback(
+            tx, call, callback, secret_generated=secret is not None, webhook_id=request.webhook_id
+        )
         leased = await leases.lease_new(tx, call) if leases is not None else None
         await tx.calls.insert(leased or call)
         if leased is None and not (
             leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
         ):
             tx.notify(CALL_QUEUED_TOPIC)
-        return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
+        return await self._new_calls.build_started_call(
+            tx, call, created=True, secret=secret if is_callback_new else None
+        )
 
     def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
+        wait_seconds = min(request.wait_seconds, self._wait_seconds_max)
         return self._new_calls.build_call(
             principal,
             request,
@@ -270,7 +287,7 @@ class Calls:
             accepts_input=request.accepts_input,
             rerun_policy=request.rerun_policy,
             rerun_allowed=self._is_rerun_allowed(request),
-            attended_until=now + seconds(request.wait_seconds) if request.wait_seconds > 0 else None,
+            attended_until=now + seconds(wait_seconds) if wait_seconds > 0 else None,
         )
 
     def _is_rerun_allowed(self, request: StartCallRequest) -> bool:
@@ -313,7 +330,7 @@ class Calls:
             is_done,
             signals=self._store.signals,
             topics=[call_changed_topic(previous.id)],
-            wait_seconds=wait_seconds,
+            wait_seconds=min(wait_seconds, self._wait_seconds_max),
             clock=self._clock,
             lifecycle=self._lifecycle,
         )

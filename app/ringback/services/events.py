@@ -13,7 +13,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import log_appended_topic
 from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.long_polling import poll_until
+from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.quotas import QuotaEnforcer
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -44,11 +44,20 @@ class EventPage:
 
 
 class Events:
-    def __init__(self, *, store: Store, clock: Clock, quotas: QuotaEnforcer, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+        wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._quotas = quotas
         self._lifecycle = lifecycle
+        self._wait_seconds_max = wait_seconds_max
 
     async def poll_events(
         self, caller: Caller, event_filter: EventFilter, *, cursor: str | None, limit: int, wait_seconds: float = 0.0
@@ -64,7 +73,7 @@ class Events:
             lambda page: bool(page.events) or page.has_more or page.is_truncated,
             signals=self._store.signals,
             topics=[log_appended_topic(caller.principal)],
-            wait_seconds=wait_seconds,
+            wait_seconds=min(wait_seconds, self._wait_seconds_max),
             clock=self._clock,
             lifecycle=self._lifecycle,
         )

@@ -11,7 +11,9 @@ from ringback.waits import wait_first
 T = TypeVar("T")
 
 LONG_POLL_SECONDS_MAX: Final = 60.0
-"""Proxies close requests that wait longer: 60 s is their common limit."""
+"""The longest wait that a request may ask for. It gets at most the service's own maximum."""
+WAIT_SECONDS_MAX_DEFAULT: Final = 45.0
+"""The default of RINGBACK_WAIT_SECONDS_MAX. Proxies close requests without a response after 50 or 60 s."""
 POLL_INTERVAL_SECONDS: Final = 5.0
 """Signals can be lost between nodes, so the store is also read at this interval."""
 

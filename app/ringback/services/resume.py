@@ -22,7 +22,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.calls import get_own_call
 from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.long_polling import poll_until
+from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
 
 RESUME_EVENTS_MAX = 100
@@ -43,11 +43,20 @@ class ResumedCall:
 
 
 class CallResumption:
-    def __init__(self, *, store: Store, clock: Clock, tokens: CallResumeTokens, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        tokens: CallResumeTokens,
+        lifecycle: Lifecycle,
+        wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._tokens = tokens
         self._lifecycle = lifecycle
+        self._wait_seconds_max = wait_seconds_max
 
     async def resume_call(self, caller: Caller, token: str, *, wait_seconds: float = 0.0) -> ResumedCall:
         """Return the state of the call; with `wait_seconds`, when it has ended or that time has passed."""
@@ -58,7 +67,7 @@ class CallResumption:
             lambda resumed: resumed.call.is_final,
             signals=self._store.signals,
             topics=[call_changed_topic(CallId(claims.call_id))],
-            wait_seconds=wait_seconds,
+            wait_seconds=min(wait_seconds, self._wait_seconds_max),
             clock=self._clock,
             lifecycle=self._lifecycle,
         )

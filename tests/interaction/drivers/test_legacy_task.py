@@ -49,6 +49,19 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
 
 
 @pytest.mark.requirement("R33")
+async def test_a_task_that_fastmcp_2_names_in_an_empty_result_is_followed_to_its_result(engine: Engine) -> None:
+    stage, call = LegacyUpstream(draft=True), make_call_to(engine, "either")
+    await engine.insert_calls(call)
+
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        (await stage.wait_for_task()).end_task()
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.RESULT
+    assert await engine.read_result(call) == b'{"content":[{"type":"text","text":"done"}]}'
+
+
+@pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
     ("status", "result", "error", "outcome"),
     [

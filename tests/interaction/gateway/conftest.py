@@ -1,6 +1,6 @@
 """One Ringback with several upstreams for all tests of a module; clients write raw messages (`tests.support.mcp_wire`)."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,8 +61,10 @@ class GatewayHarness:
             )
         return self.keys[principal]
 
-    async def make_modern_client(self, upstream: str | None = "paint", *, principal: str = "alice") -> ModernClient:
-        return ModernClient(self.http, self._path(upstream), await self.get_api_key(principal))
+    async def make_modern_client(
+        self, upstream: str | None = "paint", *, principal: str = "alice", name: str | None = None, query: str = ""
+    ) -> ModernClient:
+        return ModernClient(self.http, self._path(upstream) + query, await self.get_api_key(principal), name)
 
     @asynccontextmanager
     async def open_legacy_session(
@@ -72,10 +74,12 @@ class GatewayHarness:
         principal: str = "alice",
         version: str = LEGACY,
         capabilities: Json | None = None,
+        name: str = "test",
+        query: str = "",
     ) -> AsyncGenerator[LegacyClientSession]:
-        key = await self.get_api_key(principal)
+        key, url = await self.get_api_key(principal), self._path(upstream) + query
         async with legacy_session(
-            self.http, self._path(upstream), key=key, version=version, capabilities=capabilities
+            self.http, url, key=key, version=version, capabilities=capabilities, client_name=name
         ) as session:
             yield session
 
@@ -104,7 +108,10 @@ class GatewayHarness:
 
 
 @asynccontextmanager
-async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[GatewayHarness]:
+async def running_gateway(
+    folder: Path, *, upstreams: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+) -> AsyncGenerator[GatewayHarness]:
+    """`upstreams` are further fields of the upstreams' configurations, by name."""
     paint, plain, library, tasks, old = (
         InteropUpstream(),
         ControlledUpstream(),
@@ -126,8 +133,11 @@ async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[Gatew
         configs = [
             replace(
                 make_http_config((await stack.enter_async_context(serving(app))).url, name=name),
-                tool_inline_wait_seconds={"hold": INLINE_WAIT_SECONDS},
-                inline_wait_seconds=0.0 if name.startswith("slow") else None,
+                **{
+                    "tool_inline_wait_seconds": {"hold": INLINE_WAIT_SECONDS},
+                    "inline_wait_seconds": 0.0 if name.startswith("slow") else None,
+                    **(upstreams or {}).get(name, {}),
+                },
             )
             for name, app in stages
         ]
@@ -152,6 +162,7 @@ async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerato
 def gate(shared_gate: GatewayHarness) -> GatewayHarness:
     shared_gate.interop.reset()
     shared_gate.interop.seen_meta.clear()
+    shared_gate.interop.seen_requests.clear()
     shared_gate.plain.release.clear()
     shared_gate.plain.cancelled.clear()
     return shared_gate

@@ -1,15 +1,18 @@
-"""A disconnect of the client cancels its call, or does not."""
+"""A disconnect of the client leaves its call, unless the operator decides otherwise; a cancellation cancels it."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from ringback.domain.upstreams import DisconnectAction
+from ringback.mcp_server import cancellation
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
 from tests.support.application import SECRET
 from tests.support.engine import wait_until
-from tests.support.mcp_wire import TASKS_DECLARED, Json, ModernClient
+from tests.support.mcp_wire import TASKS_DECLARED, Json, JsonRpcErrorResponse, ModernClient
 from tests.support.upstreams import WAIT_SECONDS
 
 pytestmark = pytest.mark.requirement("R13")
@@ -24,9 +27,10 @@ async def disconnect_during_call(
     *,
     declare: Json = NO_CAPABILITIES,
     meta: Json | None = None,
+    tool: str = "wait",
 ) -> None:
     """Call `wait`, and disconnect while it is held."""
-    params: Json = {"name": "wait", "arguments": {}, "_meta": {"client_session_id": session_id, **(meta or {})}}
+    params: Json = {"name": tool, "arguments": {}, "_meta": {"client_session_id": session_id, **(meta or {})}}
     waiting = asyncio.create_task(client.request("tools/call", params, declare=declare))
     await gate.interop.wait_until_held()
     waiting.cancel()
@@ -38,28 +42,168 @@ async def wait_for_end(gate: GatewayHarness, session_id: str) -> Json:
     return await gate.wait_until_ended(call["id"])
 
 
-async def test_closing_a_modern_stream_cancels_the_call(gate: GatewayHarness, modern: ModernClient) -> None:
-    await disconnect_during_call(gate, modern, "closed")
+async def wait_until_kept(gate: GatewayHarness, session_id: str) -> None:
+    """Wait until the disconnect is noticed, and then for the tool's own result."""
+    await wait_until_disconnect_noticed(gate, session_id)
+    gate.interop.release.set()
+    assert (await wait_for_end(gate, session_id))["outcome"] == "result"
+
+
+async def wait_until_cancelled(gate: GatewayHarness, session_id: str) -> None:
+    """Wait until the upstream's tool is cancelled, and then for the end of the call."""
     await asyncio.wait_for(gate.interop.let_go.wait(), WAIT_SECONDS)
-    assert (await wait_for_end(gate, "closed"))["status"] == "cancelled"
+    assert (await wait_for_end(gate, session_id))["status"] == "cancelled"
+
+
+@pytest.mark.must("C01")
+async def test_closing_a_modern_stream_ends_the_request_and_leaves_the_call(
+    gate: GatewayHarness, modern: ModernClient
+) -> None:
+    await disconnect_during_call(gate, modern, "closed")
+    await wait_until_kept(gate, "closed")
+
+
+@pytest.fixture(scope="module")
+async def shared_cancelling_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+    """A gateway where a disconnect cancels the call, except for the calls of `slow-paint` to `wait`."""
+    upstreams: Json = {
+        "slow-paint": {"tool_on_disconnect": {"wait": DisconnectAction.KEEP}, "inline_wait_seconds": None},
+    }
+    async with running_gateway(
+        tmp_path_factory.mktemp("gate"), on_disconnect=DisconnectAction.CANCEL, upstreams=upstreams
+    ) as gate:
+        yield gate
+
+
+@pytest.fixture
+def cancelling_gate(shared_cancelling_gate: GatewayHarness) -> GatewayHarness:
+    shared_cancelling_gate.interop.reset()
+    return shared_cancelling_gate
+
+
+@pytest.mark.must("C01")
+async def test_the_operator_can_have_a_disconnect_cancel_the_call(cancelling_gate: GatewayHarness) -> None:
+    await disconnect_during_call(cancelling_gate, await cancelling_gate.make_modern_client(), "closed")
+    await wait_until_cancelled(cancelling_gate, "closed")
 
 
 @pytest.mark.parametrize(
     ("name", "declare", "meta"), [("tasks", TASKS_DECLARED, {}), ("ours", NO_CAPABILITIES, OWN_LOGGER_PREFIX)]
 )
-async def test_a_disconnect_of_a_client_with_tasks_or_ringback_keys_cancels_nothing(
-    gate: GatewayHarness, modern: ModernClient, name: str, declare: Json, meta: Json
+async def test_not_even_then_the_call_of_a_client_with_tasks_or_ringback_keys(
+    cancelling_gate: GatewayHarness, name: str, declare: Json, meta: Json
 ) -> None:
-    await disconnect_during_call(gate, modern, name, declare=declare, meta=meta)
+    client = await cancelling_gate.make_modern_client()
+    await disconnect_during_call(cancelling_gate, client, name, declare=declare, meta=meta)
+    await wait_until_kept(cancelling_gate, name)
+
+
+async def test_a_tool_overrides_its_upstream_and_the_service(cancelling_gate: GatewayHarness) -> None:
+    await disconnect_during_call(cancelling_gate, await cancelling_gate.make_modern_client("slow-paint"), "tool")
+    await wait_until_kept(cancelling_gate, "tool")
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [
+        {"on_disconnect": DisconnectAction.CANCEL},
+        {"on_disconnect": DisconnectAction.KEEP, "tool_on_disconnect": {"wait": DisconnectAction.CANCEL}},
+    ],
+    ids=["upstream", "tool"],
+)
+async def test_an_upstream_and_a_tool_can_have_a_disconnect_cancel_their_calls(
+    tmp_path: Path, configured: Json
+) -> None:
+    async with running_gateway(tmp_path, upstreams={"paint": configured}) as gate:
+        await disconnect_during_call(gate, await gate.make_modern_client(None), "joined", tool="paint__wait")
+        await wait_until_cancelled(gate, "joined")
+
+
+# -- an explicit cancellation of a modern request -----------------------------------------------------------------------------
+
+
+async def cancel_by_key(client: ModernClient, key: str) -> Json:
+    return await client.request("ringback/cancelRequest", {}, headers={"Ringback-Cancel-Key": key})
+
+
+def call_with_key(client: ModernClient, session_id: str, key: str) -> "asyncio.Task[Json]":
+    params: Json = {"name": "wait", "arguments": {}, "_meta": {"client_session_id": session_id}}
+    return asyncio.create_task(
+        client.request("tools/call", params, declare=NO_CAPABILITIES, headers={"Ringback-Cancel-Key": key})
+    )
+
+
+async def test_a_modern_client_cancels_a_waiting_request_by_its_key(gate: GatewayHarness, modern: ModernClient) -> None:
+    waiting = call_with_key(modern, "by-key", "key-1")
+    await gate.interop.wait_until_held()
+    assert (await cancel_by_key(modern, "key-1"))["resultType"] == "complete"
+    with pytest.raises(JsonRpcErrorResponse, match="cancelled"):
+        await waiting
+    await wait_until_cancelled(gate, "by-key")
+
+
+async def test_a_request_whose_client_has_left_can_still_be_cancelled(
+    gate: GatewayHarness, modern: ModernClient
+) -> None:
+    waiting = call_with_key(modern, "left-by-key", "key-2")
+    await gate.interop.wait_until_held()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await wait_until_disconnect_noticed(gate, "left-by-key")
+    await cancel_by_key(modern, "key-2")
+    await wait_until_cancelled(gate, "left-by-key")
+
+
+async def test_a_cancellation_that_overtakes_its_request_cancels_the_call(
+    gate: GatewayHarness, modern: ModernClient
+) -> None:
+    await cancel_by_key(modern, "key-3")
+    with pytest.raises(JsonRpcErrorResponse, match="cancelled"):
+        await call_with_key(modern, "overtaken", "key-3")
+    assert (await wait_for_end(gate, "overtaken"))["status"] == "cancelled"
+
+
+async def test_a_limited_number_of_cancellations_waits_for_its_requests(
+    gate: GatewayHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "EARLY_CANCELLATIONS_MAX", 1)
+    await cancel_by_key(modern, "dropped")
+    await cancel_by_key(modern, "kept")
+    waiting = call_with_key(modern, "dropped", "dropped")
+    await gate.interop.wait_until_held()
     gate.interop.release.set()
-    assert (await wait_for_end(gate, name))["outcome"] == "result"
+    assert (await waiting)["content"][0]["text"] == "held"
+    with pytest.raises(JsonRpcErrorResponse, match="cancelled"):
+        await call_with_key(modern, "kept", "kept")
 
 
-async def test_the_operator_can_keep_every_call_on_disconnect(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path, disconnect="keep") as gate:
-        await disconnect_during_call(gate, await gate.make_modern_client(), "kept")
-        gate.interop.release.set()
-        assert (await wait_for_end(gate, "kept"))["outcome"] == "result"
+@pytest.mark.requirement("R25")
+async def test_another_principals_and_another_requests_key_cancel_nothing(
+    gate: GatewayHarness, modern: ModernClient
+) -> None:
+    waiting = call_with_key(modern, "held-by-key", "key-4")
+    await gate.interop.wait_until_held()
+    await cancel_by_key(await gate.make_modern_client(principal="bob"), "key-4")
+    await cancel_by_key(modern, "key-5")
+    gate.interop.release.set()
+    assert (await waiting)["content"][0]["text"] == "held"
+
+
+async def test_a_cancellation_without_a_usable_key_is_refused(modern: ModernClient) -> None:
+    for headers in ({}, {"Ringback-Cancel-Key": "k" * 65}):
+        with pytest.raises(JsonRpcErrorResponse, match="Ringback-Cancel-Key") as refused:
+            await modern.request("ringback/cancelRequest", {}, headers=headers)
+        assert refused.value.code == -32602
+
+
+async def test_a_legacy_session_cancels_with_its_notification_only(gate: GatewayHarness) -> None:
+    async with gate.open_legacy_session() as session:
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await session.request("ringback/cancelRequest", {})
+    assert refused.value.code == -32601
+
+
+# -- disconnects of both eras -------------------------------------------------------------------------------------------------
 
 
 async def test_a_disconnected_client_counts_as_not_answered_inline(gate: GatewayHarness, modern: ModernClient) -> None:

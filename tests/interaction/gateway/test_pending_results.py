@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ringback.mcp_server.tool_export import PENDING_KEY
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 
@@ -17,7 +18,7 @@ async def start_held_call(client: ModernClient | LegacyClientSession) -> str:
     """The URI of a running call."""
     declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, ModernClient) else {}
     pending = await client.request("tools/call", {"name": "hold", "arguments": {}}, **declare)
-    uri: str = pending["content"][1]["uri"]
+    uri: str = pending["structuredContent"][PENDING_KEY]["resource_uri"]
     return uri
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ringback.mcp_server.tool_export import PENDING_KEY
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.application import SECRET
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
@@ -32,7 +33,10 @@ async def test_the_labels_are_returned_on_results_pending_results_and_their_reso
         assert NAMES.items() <= result["_meta"].items()
         pending = await call_with_meta(client, "hold", NAMES)
         assert NAMES.items() <= pending["_meta"].items()
-        read = await client.request("resources/read", {"uri": pending["content"][1]["uri"]})
+        shown = pending["structuredContent"][PENDING_KEY]
+        assert (shown["client_session_id"], shown["correlation_id"]) == ("session-7", "report-1")
+        assert "client_session_id session-7, correlation_id report-1" in pending["content"][0]["text"]
+        read = await client.request("resources/read", {"uri": shown["resource_uri"]})
         assert NAMES.items() <= read["contents"][0]["_meta"].items()
     gate.interop.release.set()
 

@@ -69,13 +69,21 @@ async def test_a_longer_call_gets_a_pending_result(
     for client in (modern, session):
         pending = await asyncio.wait_for(open_call(client, "hold"), WAIT_SECONDS)
         call_id = pending["_meta"]["ringback/callId"]
-        text, link = pending["content"]
+        (text,) = pending["content"]
         assert not pending["isError"]
-        assert call_id in text["text"]
-        assert "hold" in text["text"]
-        assert (link["type"], link["uri"]) == ("resource_link", f"ringback://calls/{call_id}")
+        next_step = (
+            f'Get the result with ringback_wait_for_call {{"call_id":"{call_id}"}}. Do not call \'hold\' again: it runs '
+            "already."
+        )
+        for part in (f"call_id {call_id}", next_step, f"MCP resource ringback://calls/{call_id}"):
+            assert part in text["text"]
         assert pending["structuredContent"] == {
-            PENDING_KEY: {"call_id": call_id, "status": "working", "resource_uri": f"ringback://calls/{call_id}"}
+            PENDING_KEY: {
+                "call_id": call_id,
+                "status": "working",
+                "resource_uri": f"ringback://calls/{call_id}",
+                "next_step": next_step,
+            }
         }
         gate.interop.release.set()
         assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
@@ -85,7 +93,14 @@ async def test_a_longer_call_gets_a_pending_result(
 async def test_an_exported_output_schema_accepts_the_result_and_the_pending_result(modern: ModernClient) -> None:
     listed = await modern.request("tools/list", {}, declare=NO_CAPABILITIES)
     schema = next(tool["outputSchema"] for tool in listed["tools"] if tool["name"] == "count")
-    pending = {PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
+    pending = {
+        PENDING_KEY: {
+            "call_id": "call_1",
+            "status": "working",
+            "resource_uri": "ringback://calls/call_1",
+            "next_step": "Wait.",
+        }
+    }
 
     validator: Any = Draft202012Validator(schema)
     accepts = validator.is_valid

@@ -1,7 +1,8 @@
-"""Every MUST and MUST NOT for servers in the two specifications of tasks, with its section.
+"""Every MUST and MUST NOT for servers in the two specifications of tasks, with its section, and the one of a disconnect.
 
     M…   ext-tasks, specification/2026-07-28/tasks.md
     L…   MCP 2025-11-25, basic/utilities/tasks
+    C…   MCP 2026-07-28, basic/patterns/cancellation
 
 Requirements for clients are not listed: the drivers of the runner implement that side. A test that shows a requirement has the
 marker `@pytest.mark.must("M01")`. `tasks` and `legacy_tasks` list the differences from what is no MUST.
@@ -16,6 +17,8 @@ class TaskRequirement:
     id: str
     section: str
     sentence: str
+    decision: str = ""
+    """How Ringback understands a sentence that can be understood in more than one way, and why."""
 
 
 MODERN_REQUIREMENTS: Final = (
@@ -130,4 +133,16 @@ LEGACY_REQUIREMENTS: Final = (
     TaskRequirement("L34", "Task Isolation and Access Control", "tasks/list lists nobody else's tasks."),
 )
 
-TASK_REQUIREMENTS: Final = (*MODERN_REQUIREMENTS, *LEGACY_REQUIREMENTS)
+CANCELLATION_REQUIREMENTS: Final = (
+    TaskRequirement(
+        "C01",
+        "Transport-Specific Cancellation",
+        "The server MUST treat a client disconnect as cancellation of that request.",
+        decision="The request ends: its handler is cancelled, nothing more is sent, and no client counts as waiting. The call "
+        "that it started goes on (`on_disconnect: keep`), as a task does: a closed stream does not show whether a user pressed "
+        "Esc, a client waited five seconds, or a laptop was closed, and a cancelled call cannot be taken back. `on_disconnect: "
+        "cancel`, for all, an upstream or a tool, cancels the call too.",
+    ),
+)
+
+TASK_REQUIREMENTS: Final = (*MODERN_REQUIREMENTS, *LEGACY_REQUIREMENTS, *CANCELLATION_REQUIREMENTS)

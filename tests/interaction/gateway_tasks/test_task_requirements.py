@@ -24,7 +24,7 @@ def test_every_must_is_listed_once() -> None:
 def _tested_ids() -> set[str]:
     return {
         str(argument.value)
-        for folder in ("interaction/gateway_tasks", "unit/mcp_server")
+        for folder in ("interaction/gateway", "interaction/gateway_tasks", "unit/mcp_server")
         for path in (TESTS / folder).glob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "must"

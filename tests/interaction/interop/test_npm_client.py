@@ -6,6 +6,7 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from tests.interaction.interop.conftest import GatewayChain
@@ -45,12 +46,23 @@ async def test_a_session_gets_the_same_as_without_ringback(street: GatewayChain,
     assert direct["ask"]["content"][0]["text"] == "painted blue"
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_esc_while_the_npm_client_waits_ends_the_call_upstream(street: GatewayChain, mode: str) -> None:
+async def give_up_call(street: GatewayChain, mode: str) -> None:
     process = await run_npm_client(street.gateway_url, mode, "wait")
     await asyncio.wait_for(street.upstream.wait_until_held(), WAIT_SECONDS)
+    assert (await parse_output(process, b"inside\n"))["given"] == "given up"
 
-    observed = await parse_output(process, b"inside\n")
 
-    assert observed["given"] == "given up"
+async def test_esc_while_the_legacy_npm_client_waits_ends_the_call_upstream(street: GatewayChain) -> None:
+    await give_up_call(street, "legacy")
     await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)
+
+
+@pytest.mark.requirement("R13")
+async def test_a_call_that_the_modern_npm_client_gives_up_goes_on(street: GatewayChain) -> None:
+    await give_up_call(street, "2026-07-28")
+    assert not street.upstream.let_go.is_set()
+    street.upstream.release.set()
+    async with httpx.AsyncClient(base_url=street.gateway_url.removesuffix("/mcp/stage"), timeout=WAIT_SECONDS) as rest:
+        (call, *_) = (await rest.get("/v1/calls")).json()["calls"]
+        waited = await rest.post("/v1/calls/wait", json={"call_ids": [call["id"]], "wait_seconds": 60})
+    assert waited.json()["calls"][0]["outcome"] == "result"

@@ -53,6 +53,13 @@ async def _outcome(client: Client, name: str) -> Any:
     return {**result, "_meta": meta}
 
 
+def get_pending(result: types.CallToolResult) -> dict[str, Any]:
+    """The `ringback_pending` of a pending result."""
+    assert result.structured_content is not None
+    pending: dict[str, Any] = result.structured_content["ringback_pending"]
+    return pending
+
+
 def comparable_json(model: Any) -> dict[str, Any]:
     returned: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return returned
@@ -78,9 +85,8 @@ async def test_a_chain_of_two_ringbacks_shows_the_builtin_tools_of_the_nearer_on
     async with open_client(street.second_gateway_url, "auto") as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         pending = await client.call_tool("hold", {})
-        link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
         street.upstream.release.set()
-        ended = await client.call_tool("ringback_wait_for_call", {"call_id": link.uri.rpartition("/")[2]})
+        ended = await client.call_tool("ringback_wait_for_call", {"call_id": get_pending(pending)["call_id"]})
 
     assert len(names) == len(set(names))
     assert ended.structured_content is not None
@@ -96,13 +102,13 @@ async def test_a_call_longer_than_the_inline_wait_gets_a_pending_result_and_then
 ) -> None:
     async with open_client(street.gateway_url, mode) as client:
         pending = await client.call_tool("hold", {})
-        link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
         street.upstream.release.set()
-        call_id = link.uri.rpartition("/")[2]
-        ended = await client.call_tool("ringback_wait_for_call", {"call_id": call_id})
-        (read,) = (await client.read_resource(link.uri)).contents
+        ended = await client.call_tool("ringback_wait_for_call", {"call_id": get_pending(pending)["call_id"]})
+        (read,) = (await client.read_resource(get_pending(pending)["resource_uri"])).contents
 
     assert not pending.is_error
+    assert [type(block) for block in pending.content] == [types.TextContent]
+    assert ended.content[0] == types.TextContent(type="text", text="held")
     assert ended.structured_content is not None
     assert ended.structured_content["result"]["content"][0]["text"] == "held"
     assert isinstance(read, types.TextResourceContents)
@@ -110,14 +116,37 @@ async def test_a_call_longer_than_the_inline_wait_gets_a_pending_result_and_then
     assert "held" in read.text
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_esc_while_the_client_waits_ends_the_call_upstream(street: GatewayChain, mode: str) -> None:
+@asynccontextmanager
+async def given_up_call(street: GatewayChain, mode: str) -> AsyncGenerator[Client]:
+    """A client that gave up a call of `wait` while the tool ran."""
     async with open_client(street.gateway_url, mode) as client:
         waiting = asyncio.create_task(client.call_tool("wait", {}))
         await street.upstream.wait_until_held()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
+        yield client
+
+
+async def test_esc_while_a_legacy_client_waits_ends_the_call_upstream(street: GatewayChain) -> None:
+    async with given_up_call(street, "legacy"):
         await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("mode", ["auto", "2026-07-28"])
+async def test_a_modern_client_that_gives_up_closes_its_stream_and_finds_the_call_again(
+    street: GatewayChain, mode: str
+) -> None:
+    """Over HTTP its SDK does the same for Esc and for a time-out: it closes the stream."""
+    async with given_up_call(street, mode) as client:
+        street.upstream.release.set()
+        listed = await client.call_tool("ringback_list_calls", {})
+        assert listed.structured_content is not None
+        call_id = listed.structured_content["calls"][0]["call_id"]
+        ended = await client.call_tool("ringback_wait_for_call", {"call_id": call_id})
+
+    assert ended.structured_content is not None
+    assert ended.structured_content["result"]["content"][0]["text"] == "held"
 
 
 @pytest.mark.requirement("R19")

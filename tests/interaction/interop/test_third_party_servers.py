@@ -87,6 +87,6 @@ async def test_the_reference_server_has_a_task_only_tool_that_requests_input(tmp
 
 async def resume_result(client: Client) -> types.CallToolResult:
     pending = await client.call_tool(RESEARCH_TOOL, {"topic": "python"})
-    link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
-    call_id = link.uri.rpartition("/")[2]
+    assert pending.structured_content is not None
+    call_id = pending.structured_content["ringback_pending"]["call_id"]
     return await client.call_tool("ringback_wait_for_call", {"call_id": call_id, "wait_seconds": 50})

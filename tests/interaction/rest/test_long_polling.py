@@ -10,7 +10,7 @@ from tests.support.service import CALL_BODY, RESULT, ServiceUnderTest
 
 pytestmark = pytest.mark.usefixtures("only_rings")
 
-PROMPT_SECONDS = 50.0
+PROMPT_SECONDS = 40.0
 """Shorter than a wait without a signal, so a faster response was woken by one."""
 LONG = 60
 

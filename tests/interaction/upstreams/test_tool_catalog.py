@@ -12,7 +12,7 @@ from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, U
 from ringback.domain.upstreams import ToolCatalog
 from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
-from ringback.upstreams.config import ConfigError
+from ringback.upstreams.config import ConfigError, PendingForm
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -262,6 +262,15 @@ async def test_inline_waits_are_reported_as_configured() -> None:
         assert [catalog.get_inline_wait_seconds("away", tool) for tool in ("slow", "any")] == [0.5, 5.0]
         assert catalog.get_inline_wait_seconds("stage", "any") is None
         assert catalog.get_inline_wait_seconds("nobody", "any") is None
+
+
+async def test_the_form_of_pending_results_is_reported_as_configured() -> None:
+    configured = replace(UNREACHABLE_CONFIG, tool_pending={"typed": PendingForm.ERROR})
+    async with open_upstreams(configured) as upstreams:
+        catalog = upstreams.tool_catalog
+
+        assert [catalog.returns_pending_as_error("away", tool) for tool in ("typed", "any")] == [True, False]
+        assert not catalog.returns_pending_as_error("nobody", "typed")
 
 
 def test_two_upstreams_of_one_name_are_refused() -> None:

@@ -9,6 +9,8 @@ import pytest
 from typer.testing import Result
 
 from ringback.bootstrap import open_shared_store
+from ringback.domain.clock import SystemClock
+from ringback.domain.upstream_rows import CatalogPart
 from ringback.settings import load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.secrets import is_well_formed_api_key
@@ -34,6 +36,48 @@ def test_a_key_has_the_scopes_and_upstreams_it_was_given(run: Run) -> None:
 
     assert (alice["name"], alice["scopes"], alice["upstreams"]) == ("ci", ["read"], ["git", "time"])
     assert (bob["name"], bob["scopes"], bob["upstreams"]) == ("", ["calls", "read", "webhooks"], None)
+
+
+def test_a_misspelt_upstream_is_reported_and_the_key_is_made_all_the_same(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {
+        "mcpServers": {"git": {"command": "uvx", "env": {"TOKEN": "${NOT_SET_HERE}"}}, "time": {"command": "uvx"}}
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps(config))
+    monkeypatch.setenv("RINGBACK_CONFIG", str(tmp_path / "mcp.json"))
+
+    created = run("keys", "create", "alice", "--upstream", "gti", "--upstream", "time")
+
+    assert created.exit_code == 0
+    assert is_well_formed_api_key(created.stdout.removesuffix("\n"))
+    (warning,) = [line for line in created.stderr.splitlines() if line.startswith("Warning:")]
+    assert "no upstream is named 'gti'. Did you mean 'git'? There is git, time." in warning
+
+
+def test_an_upstream_that_the_service_has_reached_is_known(run: Run) -> None:
+    async def save() -> None:
+        async with open_shared_store(load_settings()) as store:
+            part = CatalogPart(upstream="web", part="tools", body=[], fetched_at=SystemClock().now())
+            await store.write(lambda tx: tx.catalog.save_part(part))
+
+    asyncio.run(save())
+
+    assert "Warning" not in run("keys", "create", "alice", "--upstream", "web").stderr
+    assert "There is web." in run("keys", "create", "alice", "--upstream", "wbe").stderr
+
+
+def test_where_no_upstream_is_known_the_name_is_said_to_be_unchecked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unchecked = run("keys", "create", "alice", "--upstream", "git", "--json")
+    monkeypatch.setenv("RINGBACK_CONFIG", str(tmp_path / "missing.json"))
+    unreadable = run("keys", "create", "alice", "--upstream", "git")
+
+    assert json.loads(unchecked.stdout)["upstreams"] == ["git"]
+    assert "'git' was not checked. Set RINGBACK_CONFIG" in unchecked.stderr
+    assert unreadable.exit_code == 0
+    assert "missing.json: cannot be read" in unreadable.stderr
 
 
 def test_a_list_names_keys_and_does_not_show_them(run: Run) -> None:

@@ -75,6 +75,25 @@ def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, serve
     assert "ringback call demo count_primes --wait" in told.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ((), "--wait\n"),
+        (("--port", "8090"), "--wait\n"),
+        (("--port", "9123"), "--wait --url http://127.0.0.1:9123\n"),
+        (("--port", "9123", "--host", "::1"), "--wait --url http://[::1]:9123\n"),
+        (("--port", "0"), "--wait --url URL, with the url that is logged below\n"),
+    ],
+)
+def test_the_hint_of_development_mode_names_the_port(
+    run: Run, served: RecordingServer, options: tuple[str, ...], command: str
+) -> None:
+    told = run("serve", "--dev", *options)
+
+    assert served.names == ["demo"]
+    assert told.stderr.endswith(f"ringback call demo count_primes {command}")
+
+
 def test_development_mode_keeps_other_settings(
     run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +123,18 @@ def test_an_invalid_setting_is_reported_before_anything_runs(
 
     assert refused.exit_code == 2
     assert words in refused.stderr
+    assert served.upstreams == ()
+
+
+def test_the_old_name_of_a_setting_refuses_the_start(
+    run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGBACK_DISCONNECT", "keep")
+
+    refused = run("serve", "--upstream", "web=http://127.0.0.1:9/mcp")
+
+    assert refused.exit_code == 2
+    assert "RINGBACK_ON_DISCONNECT" in refused.stderr
     assert served.upstreams == ()
 
 

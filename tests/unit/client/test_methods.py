@@ -195,7 +195,7 @@ async def test_several_calls_are_waited_for_in_one_request_after_the_other(
     assert [call.final for call in every] == [True, True]
     assert [call.status for call in some] == ["working"]
     assert [parse_body(request) for request in list_requests(route)] == [
-        *[{"call_ids": ["call_1", "call_2"], "mode": "all", "wait_seconds": 60.0}] * 2,
+        *[{"call_ids": ["call_1", "call_2"], "mode": "all", "wait_seconds": 45.0}] * 2,
         {"call_ids": ["call_1"], "mode": "any", "wait_seconds": 0.5},
         {"call_ids": ["call_1"], "mode": "any", "wait_seconds": 0.0},
     ]
@@ -312,7 +312,7 @@ async def test_followed_events_go_on_without_a_hot_loop(
 
     assert names == ["evt_1", "evt_2"]
     assert clock.monotonic() - began >= 1
-    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["60.0"] * 3
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["45.0"] * 3
 
 
 async def test_deliveries_are_listed_and_read_with_their_attempts(

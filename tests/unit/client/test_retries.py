@@ -118,8 +118,23 @@ async def test_waiting_polls_until_the_call_has_ended(
     call = await client.wait("call_1")
 
     assert call.final
-    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["60.0"] * 3
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["45.0"] * 3
     assert clock.monotonic() == 2  # an immediate response does not cause an immediate next poll
+
+
+async def test_waiting_repeats_the_longest_wait_of_the_service_until_the_time_is_over(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    def hold_response(request: httpx.Request) -> httpx.Response:
+        clock.advance(min(45.0, float(parse_query(request)["wait_seconds"])))
+        return httpx.Response(200, json=examples.WORKING_CALL)
+
+    route = service.get("/v1/calls/call_1").mock(side_effect=hold_response)
+
+    await client.wait("call_1", timeout_seconds=100)
+
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["45.0", "45.0", "10.0"]
+    assert clock.monotonic() == 100
 
 
 async def test_waiting_gives_the_call_as_it_is_when_the_time_is_over(

@@ -22,6 +22,8 @@ from tests.support.service import ServiceUnderTest, running_service
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
 MALLORY = Caller(principal=Principal("mallory"), scopes=DEFAULT_SCOPES)
 UNKNOWN = "call_01JZZZZZZZZZZZZZZZZZZZZZZZ"
+REFUSAL = b'{"content":[{"type":"text","text":"No paint left."}],"isError":true}'
+COUNT = b'{"content":[],"structuredContent":{"count":3}}'
 PICTURE = b'{"content":[{"type":"image","data":"aGk=","mimeType":"image/png"}],"isError":false}'
 
 
@@ -39,7 +41,7 @@ class BuiltinToolsHarness:
     async def call_tool(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
         """The tool's result, always validated against its outputSchema."""
         tool = BuiltinToolName(name)
-        result = await self.tools.call_tool(caller, tool, arguments)
+        result = await self.tools.call_tool(caller, tool, arguments, choose_wait=lambda seconds: seconds or 0.0)
         if not result["isError"]:
             jsonschema.validate(result["structuredContent"], TOOL_DEFINITIONS[tool]["outputSchema"])
         return result
@@ -111,9 +113,39 @@ async def test_an_ended_call_returns_the_tools_own_content_unchanged(harness: Bu
 
     observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
-    assert observed["content"][1:] == json.loads(PICTURE)["content"]
+    assert observed["content"][:-1] == json.loads(PICTURE)["content"]
+    assert "Status: completed" in observed["content"][-1]["text"]
     assert observed["structuredContent"]["result"] == json.loads(PICTURE)
     assert observed["structuredContent"]["outcome"] == "result"
+    assert observed["isError"] is False
+
+
+@pytest.mark.parametrize("tool", ["ringback_get_call", "ringback_wait_for_call"])
+async def test_an_error_of_the_tool_is_an_error_and_precedes_our_words(harness: BuiltinToolsHarness, tool: str) -> None:
+    call_id = await harness.start()
+    await harness.service.finish_call(call_id, completion_from_result(REFUSAL, is_error=True))
+
+    observed = await harness.call_tool(tool, call_id=call_id)
+
+    assert observed["isError"]
+    assert observed["content"][0] == {"type": "text", "text": "No paint left."}
+    assert "reports an error" in observed["content"][1]["text"]
+
+
+async def test_a_result_without_content_is_shown_by_its_structured_content(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start()
+    await harness.service.finish_call(call_id, completion_from_result(COUNT, is_error=False))
+
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
+
+    assert observed["content"][0] == {"type": "text", "text": '{"count":3}'}
+
+
+async def test_cancelling_a_call_that_has_failed_is_no_error(harness: BuiltinToolsHarness) -> None:
+    call_id = await harness.start()
+    await harness.service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
+
+    assert (await harness.call_tool("ringback_cancel_call", call_id=call_id))["isError"] is False
 
 
 async def test_a_call_that_may_have_run_says_so(harness: BuiltinToolsHarness) -> None:
@@ -122,6 +154,7 @@ async def test_a_call_that_may_have_run_says_so(harness: BuiltinToolsHarness) ->
 
     observed = await harness.call_tool("ringback_get_call", call_id=call_id)
 
+    assert observed["isError"]
     assert "may have run" in text(observed)
     assert observed["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
 
@@ -262,7 +295,7 @@ async def test_a_token_from_a_callback_returns_the_result_the_events_and_a_new_t
     returned = await harness.call_tool("ringback_resume", resume_token=started.resume_token)
     again = await harness.call_tool("ringback_resume", resume_token=returned["structuredContent"]["resume_token"])
 
-    assert returned["content"][1]["text"] == "done"
+    assert returned["content"][0]["text"] == "done"
     assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.finished"]
     assert again["structuredContent"]["events"] == []
 
@@ -305,7 +338,7 @@ async def test_calls_are_found_by_the_clients_labels_page_by_page(harness: Built
         ("ringback_get_call", {}, "call_id"),
         ("ringback_get_call", {"call_id": "x" * 65}, "call_id"),
         ("ringback_get_call", {"call_id": UNKNOWN, "verbose": True}, "verbose"),
-        ("ringback_wait_for_call", {"call_id": UNKNOWN, "wait_seconds": 51}, "wait_seconds"),
+        ("ringback_wait_for_call", {"call_id": UNKNOWN, "wait_seconds": 61}, "wait_seconds"),
         ("ringback_wait_for_call", {"call_id": UNKNOWN, "wait_seconds": "long"}, "wait_seconds"),
         ("ringback_answer_call", {"call_id": UNKNOWN, "responses": {}}, "responses"),
         ("ringback_resume", {"resume_token": "x" * 1025}, "resume_token"),

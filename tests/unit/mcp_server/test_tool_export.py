@@ -55,7 +55,12 @@ SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
     ),
 ]
 PENDING_RESULT: Final = {
-    PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}
+    PENDING_KEY: {
+        "call_id": "call_1",
+        "status": "working",
+        "resource_uri": "ringback://calls/call_1",
+        "next_step": "Wait.",
+    }
 }
 
 

@@ -94,6 +94,27 @@ def test_windows_are_read_for_an_upstream_and_for_single_tools() -> None:
     assert parse_one({"command": "uvx"}).get_inline_wait_seconds("any") is None
 
 
+def test_what_a_disconnect_does_is_read_for_an_upstream_and_for_single_tools() -> None:
+    config = parse_one(
+        {
+            "command": "uvx",
+            "ringback": {"on_disconnect": "cancel", "tools": {"slow": {"on_disconnect": "keep"}, "x": {}}},
+        }
+    )
+    single = parse_one({"command": "uvx", "ringback": {"tools": {"probe": {"on_disconnect": "cancel"}}}})
+
+    assert [config.get_disconnect_action(tool) for tool in ("slow", "x", "any")] == ["keep", "cancel", "cancel"]
+    assert [single.get_disconnect_action(tool) for tool in ("probe", "any")] == ["cancel", None]
+
+
+def test_the_form_of_pending_results_is_read_for_an_upstream_and_for_single_tools() -> None:
+    settings = {"pending": "error", "tools": {"plain": {"pending": "result"}, "x": {}}}
+    config = parse_one({"command": "uvx", "ringback": settings})
+
+    assert [config.returns_pending_as_error(tool) for tool in ("plain", "x", "any")] == [False, True, True]
+    assert not parse_one({"command": "uvx"}).returns_pending_as_error("any")
+
+
 def test_tools_that_are_called_as_tasks_only_are_read() -> None:
     config = parse_one({"command": "uvx", "ringback": {"tools": {"slow": {"task_only": True}, "x": {}}}})
 
@@ -214,13 +235,20 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "ringback": {"max_concurrent": 0}}, "from 1 to"),
         ({"command": "x", "ringback": {"isolation": "process"}}, "one of shared, principal, call"),
         ({"command": "x", "ringback": {"isolation": []}}, "one of shared, principal, call"),
+        (
+            {"command": "x", "ringback": {"on_disconnect": "stop"}},
+            "'ringback.on_disconnect' must be one of keep, cancel",
+        ),
+        ({"command": "x", "ringback": {"tools": {"t": {"on_disconnect": True}}}}, "must be one of keep, cancel"),
         ({"command": "x", "ringback": {"max_concurrent": True}}, "from 1 to"),
         (
             {"command": "x", "ringback": {"trust_annotations": "yes"}},
             "'ringback.trust_annotations' must be true or false",
         ),
-        ({"command": "x", "ringback": {"inline_wait_seconds": 51}}, "from 0 to 50"),
-        ({"command": "x", "ringback": {"inline_wait_seconds": True}}, "from 0 to 50"),
+        ({"command": "x", "ringback": {"inline_wait_seconds": 61}}, "from 0 to 60"),
+        ({"command": "x", "ringback": {"inline_wait_seconds": True}}, "from 0 to 60"),
+        ({"command": "x", "ringback": {"pending": "null"}}, "'ringback.pending' must be one of result, error"),
+        ({"command": "x", "ringback": {"tools": {"t": {"pending": 1}}}}, "tools.t.pending' must be one of result"),
         ({"command": "x", "ringback": {"tools": {"t": 1}}}, "'ringback.tools.t' must be an object"),
         ({"command": "x", "ringback": {"tools": {"t": {"wait": 1}}}}, "'ringback.tools.t' has no setting 'wait'"),
         ({"command": "x", "ringback": {"tools": {"t": {"inline_wait_seconds": -1}}}}, "tools.t.inline_wait_seconds'"),

@@ -6,6 +6,8 @@
 `tasks/result` blocks until the task ends, and while the task is `input_required` its stream carries the questions. A task
 belongs to the authorized principal or, in servers without authorization, to the session. So the driver polls in the session of
 the handle first, and in a new session once that one is gone. If the new session does not know the task, the call is `unknown`.
+
+A server on FastMCP 2.14 names the task in the `_meta` of an empty CallToolResult (`DRAFT_TASK_META_KEY`).
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
+from ringback.domain import meta
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, Handle, failed_completion
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import (
@@ -98,11 +101,13 @@ class LegacyTaskDriver:
         except RequestFailed as failure:
             return failure_to_completion(failure)
         match result:
-            case {"task": {"taskId": str() as task_id}} if 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
+            case {"task": {"taskId": str() as task_id}} | {
+                "_meta": {meta.DRAFT_TASK_META_KEY: {"taskId": str() as task_id}}
+            } if 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
                 handle = make_legacy_task_handle(task_id, session.legacy_session.session_id)
                 await context.save_handle(handle)
                 return handle
-            case {"task": _}:
+            case {"task": _} | {"_meta": {meta.DRAFT_TASK_META_KEY: _}}:
                 return failed_completion(
                     CallOutcome.UPSTREAM_ERROR, "The upstream created a task without a usable taskId."
                 )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from ringback.domain.errors import InvalidArguments, InvalidRequest, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import DisconnectAction, ToolInfo, UpstreamInfo
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 
 LIST_AGE_SECONDS_MAX: Final = 300.0
@@ -36,6 +36,14 @@ class CatalogConnection(Protocol):
 
     def get_inline_wait_seconds(self, tool: str) -> float | None:
         """The configured value for this tool, or else for all tools."""
+        ...
+
+    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
+        """The configured value for this tool, or else for all tools."""
+        ...
+
+    def returns_pending_as_error(self, tool: str) -> bool:
+        """The configured form for this tool, or else for all tools."""
         ...
 
     def is_task_only(self, tool: str) -> bool:
@@ -147,6 +155,14 @@ class UpstreamToolCatalog:
     def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
         connection = self._connections.get(upstream)
         return None if connection is None else connection.get_inline_wait_seconds(tool)
+
+    def get_disconnect_action(self, upstream: str, tool: str) -> DisconnectAction | None:
+        connection = self._connections.get(upstream)
+        return None if connection is None else connection.get_disconnect_action(tool)
+
+    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
+        connection = self._connections.get(upstream)
+        return connection is not None and connection.returns_pending_as_error(tool)
 
     def is_task_only(self, upstream: str, tool: str) -> bool:
         connection = self._connections.get(upstream)

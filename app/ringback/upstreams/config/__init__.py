@@ -17,6 +17,7 @@ from ringback.upstreams.config.models import (
     ClientCredentials,
     ConfigError,
     Isolation,
+    PendingForm,
     UpstreamConfig,
     UpstreamTransport,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "ClientCredentials",
     "ConfigError",
     "Isolation",
+    "PendingForm",
     "UpstreamConfig",
     "UpstreamTransport",
     "load_upstreams",

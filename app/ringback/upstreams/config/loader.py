@@ -17,8 +17,11 @@ UPSTREAMS_MAX: Final = 200
 _SERVER_KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
 
 
-def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
-    """Read an mcpServers file; raises `ConfigError`, also for a file that cannot be read."""
+def load_upstreams(path: Path, environment: Mapping[str, str] | None) -> tuple[UpstreamConfig, ...]:
+    """Read an mcpServers file; raises `ConfigError`, also for a file that cannot be read.
+
+    Without an environment, placeholders are not expanded: that is enough for the names.
+    """
     try:
         with path.open("rb") as file:
             text = file.read(CONFIG_BYTES_MAX + 1)
@@ -29,7 +32,9 @@ def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[Upstream
     return parse_upstreams(text, source=str(path), environment=environment)
 
 
-def parse_upstreams(text: bytes | str, *, source: str, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
+def parse_upstreams(
+    text: bytes | str, *, source: str, environment: Mapping[str, str] | None
+) -> tuple[UpstreamConfig, ...]:
     """The upstreams of an `mcpServers` (or VS Code `servers`) document in its order, without disabled ones."""
     entries = [(name, _check_entry(source, name, entry)) for name, entry in _parse_servers(text, source).items()]
     return tuple(

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.upstreams import DisconnectAction
+
 MAX_CONCURRENT_STDIO: Final = 16
 """A child has one process and one pipe; more concurrent calls only wait inside it."""
 MAX_CONCURRENT_HTTP: Final = 256
 """Each waiting call holds a connection; 256 of them stay below the usual limit of 1024 open files."""
 CONCURRENT_CALLS_MAX: Final = 10_000
 """The number of waiting calls that one process is designed for."""
-INLINE_WAIT_SECONDS_MAX: Final = 50.0
-"""Many hosts abandon a tool call after 60 s, and the response needs time to arrive."""
+INLINE_WAIT_SECONDS_MAX: Final = 60.0
+"""The longest wait that can be configured, as everywhere; RINGBACK_WAIT_SECONDS_MAX bounds it."""
 META_WILDCARD: Final = "*"
 """Ends a key prefix in `UpstreamConfig.forwarded_meta_keys`."""
 
@@ -28,6 +30,15 @@ class Isolation(StrEnum):
     SHARED = "shared"
     PRINCIPAL = "principal"
     CALL = "call"
+
+
+class PendingForm(StrEnum):
+    """What a client without tasks gets for a call that outlives its wait."""
+
+    RESULT = "result"
+    ERROR = "error"
+    """A result with `isError`, for clients that make typed objects of structuredContent: they ignore the fields of a pending
+    result and return an object of nulls."""
 
 
 class AuthMethod(StrEnum):
@@ -81,6 +92,13 @@ class UpstreamConfig:
     """How long an MCP client's tools/call waits for the plain result; None selects the setting of the service."""
     tool_inline_wait_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     """The same for single tools, by name; it overrides `inline_wait_seconds`."""
+    on_disconnect: DisconnectAction | None = None
+    """Whether a disconnect of a 2026-07-28 client cancels its call; None selects the setting of the service."""
+    tool_on_disconnect: Mapping[str, DisconnectAction] = field(default_factory=dict[str, DisconnectAction])
+    """The same for single tools, by name; it overrides `on_disconnect`."""
+    pending: PendingForm = PendingForm.RESULT
+    tool_pending: Mapping[str, PendingForm] = field(default_factory=dict[str, PendingForm])
+    """The same for single tools, by name; it overrides `pending`."""
     task_only_tools: frozenset[str] = frozenset()
     """Tools that MCP clients may only call as tasks. A client without tasks gets an error instead of a pending result."""
     forwarded_meta_keys: tuple[str, ...] = (META_WILDCARD,)
@@ -89,6 +107,12 @@ class UpstreamConfig:
 
     def get_inline_wait_seconds(self, tool: str) -> float | None:
         return self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds)
+
+    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
+        return self.tool_on_disconnect.get(tool, self.on_disconnect)
+
+    def returns_pending_as_error(self, tool: str) -> bool:
+        return self.tool_pending.get(tool, self.pending) is PendingForm.ERROR
 
     def forwards_meta_key(self, key: str) -> bool:
         """Whether the upstream receives this key of a client's `_meta`. Reserved keys (`domain.meta`) are removed elsewhere."""

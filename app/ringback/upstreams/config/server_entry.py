@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from ringback.domain import meta
-from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
+from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN, DisconnectAction
 from ringback.domain.validation import is_loopback
 from ringback.upstreams.config.expansion import (
     FIELD_ERROR,
@@ -41,6 +41,7 @@ from ringback.upstreams.config.models import (
     ClientCredentials,
     ConfigError,
     Isolation,
+    PendingForm,
     UpstreamConfig,
     UpstreamTransport,
 )
@@ -174,6 +175,11 @@ _Seconds = Annotated[
     _must_be(f"a number of seconds from 0 to {INLINE_WAIT_SECONDS_MAX:g}"),
 ]
 
+_DisconnectAction = Annotated[DisconnectAction | None, _must_be(f"one of {', '.join(DisconnectAction)}")]
+
+
+_PendingForm = Annotated[PendingForm, _must_be(f"one of {', '.join(PendingForm)}")]
+
 
 class _OwnSettings(BaseModel):
     """An object under `ringback`."""
@@ -193,6 +199,8 @@ class _OwnSettings(BaseModel):
 
 class _ToolSettings(_OwnSettings):
     inline_wait_seconds: _Seconds = None
+    on_disconnect: _DisconnectAction = None
+    pending: _PendingForm | None = None
     task_only: _Bool = False
 
 
@@ -232,6 +240,8 @@ class _RingbackSettings(_OwnSettings):
     trust_annotations: _Bool = False
     isolation: Annotated[Isolation, _must_be(f"one of {', '.join(Isolation)}")] = Isolation.SHARED
     inline_wait_seconds: _Seconds = None
+    on_disconnect: _DisconnectAction = None
+    pending: _PendingForm = PendingForm.RESULT
     tools: Annotated[dict[str, _ToolSettings], _must_be("an object")] = Field(default_factory=dict[str, _ToolSettings])
     pass_meta: Annotated[_Texts, AfterValidator(_check_meta_keys)] = (META_WILDCARD,)
     oauth: Annotated[_OAuthSettings | None, BeforeValidator(_check_object)] = None
@@ -258,6 +268,14 @@ class _ServerEntry(BaseModel):
                 for tool, settings in own.tools.items()
                 if settings.inline_wait_seconds is not None
             },
+            on_disconnect=own.on_disconnect,
+            tool_on_disconnect={
+                tool: settings.on_disconnect
+                for tool, settings in own.tools.items()
+                if settings.on_disconnect is not None
+            },
+            pending=own.pending,
+            tool_pending={tool: each.pending for tool, each in own.tools.items() if each.pending is not None},
             task_only_tools=frozenset(tool for tool, settings in own.tools.items() if settings.task_only),
             forwarded_meta_keys=own.pass_meta,
             **self._transport_fields(),

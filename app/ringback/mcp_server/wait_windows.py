@@ -1,0 +1,138 @@
+"""How long the response to a tool call is held.
+
+For a tool of an upstream, the first of these that is set:
+
+    ?wait=SECONDS            in the URL of the endpoint: only the client knows how long it waits
+    inline_wait_seconds      of the tool, and then of the upstream, in the configuration
+    RINGBACK_INLINE_WAIT_SECONDS
+
+`ringback_wait_for_call` waits as long as its caller asks, or else as `?wait=` says, or the setting. A client that supports
+tasks gets its task after the grace time. Then each window is shortened to
+
+    RINGBACK_WAIT_SECONDS_MAX, which bounds every held response, and
+    less than the shortest wait that this client gave up (`client_patience`)
+
+Progress that was sent to a client which then waits longer (`known_clients`) begins its window anew, up to
+RINGBACK_WAIT_SECONDS_MAX; but not for a client that gave up before.
+"""
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl
+
+import anyio
+
+from ringback.domain.errors import InvalidRequest
+from ringback.mcp_server.call_options import read_client_session_id
+from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN, ClientKey, ClientPatience, shorten_window
+from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.known_clients import get_known_client
+from ringback.mcp_server.request_context import RequestContext
+from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
+
+WAIT_PARAMETER: Final = "wait"
+_WAIT_VALUE: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,3})?")
+_CLIENT_NAME_LENGTH_MAX: Final = 128
+"""Longer than the name and the version of every client; a client may send any text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitWindow:
+    seconds: float
+    seconds_max: float
+    """The longest time that progress extends the window to; the same as `seconds` if it does not."""
+
+
+def parse_wait_parameter(query_string: bytes) -> float | None:
+    """The `?wait=` of an endpoint's URL in seconds, None without one; raises `InvalidRequest` if it is no valid wait."""
+    if not query_string:
+        return None
+    parameters = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
+    values = [value for name, value in parameters if name == WAIT_PARAMETER]
+    if not values:
+        return None
+    if len(values) > 1 or not _WAIT_VALUE.fullmatch(values[0]) or float(values[0]) > LONG_POLL_SECONDS_MAX:
+        raise InvalidRequest(
+            f"The query parameter 'wait' of the URL must be one number of seconds from 0 to {LONG_POLL_SECONDS_MAX:g}, for "
+            "example ?wait=20. It says how long a tool call waits for its result."
+        )
+    return float(values[0])
+
+
+class WaitWindows:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._config = gateway.config
+        self._patience = ClientPatience()
+
+    def choose_tool_window(self, context: RequestContext, upstream: str, tool: str) -> WaitWindow:
+        """The window of a call to an upstream's tool."""
+        configured_seconds = self._gateway.catalog.get_inline_wait_seconds(upstream, tool)
+        seconds = self._config.inline_wait_seconds if configured_seconds is None else configured_seconds
+        if context.endpoint_wait_seconds is not None:
+            seconds = context.endpoint_wait_seconds
+        limited_seconds = self._limit_window(context, seconds)
+        seconds_max = self._config.wait_seconds_max if self._waits_for_progress(context) else limited_seconds
+        return WaitWindow(seconds=limited_seconds, seconds_max=seconds_max)
+
+    def choose_grace_window(self, context: RequestContext, grace_seconds: float) -> WaitWindow:
+        """The window of a client that gets a task after it."""
+        seconds = self._limit_window(context, grace_seconds)
+        return WaitWindow(seconds=seconds, seconds_max=seconds)
+
+    def choose_poll_seconds(self, context: RequestContext, requested_seconds: float | None) -> float:
+        """The wait of a built-in tool; None if its caller asks for none in particular."""
+        seconds = requested_seconds
+        if seconds is None:
+            endpoint_seconds = context.endpoint_wait_seconds
+            seconds = self._config.inline_wait_seconds if endpoint_seconds is None else endpoint_seconds
+            seconds = max(seconds, WINDOW_SECONDS_MIN)  # a tool that waits is no poll, even if tool calls do not wait
+        return self._limit_window(context, seconds)
+
+    @contextmanager
+    def observe_wait(self, context: RequestContext) -> Generator[None]:
+        """Remember it if the client disconnects or cancels its request in this context."""
+        client, started_at = _get_client_key(context), self._gateway.clock.monotonic()
+        ended_at: float | None = None
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            ended_at = self._gateway.clock.monotonic()
+            raise
+        finally:
+            if context.request_closed_at is not None:
+                ended_at = context.request_closed_at
+            if ended_at is not None and not self._gateway.lifecycle.shutdown_event.is_set():
+                self._patience.record_give_up(client, after_seconds=ended_at - started_at)
+
+    def _limit_window(self, context: RequestContext, seconds: float) -> float:
+        shortest_wait = self._patience.get_shortest_wait(_get_client_key(context))
+        return shorten_window(min(seconds, self._config.wait_seconds_max), shortest_wait)
+
+    def _waits_for_progress(self, context: RequestContext) -> bool:
+        return (
+            context.meta.get("progress_token") is not None
+            and get_known_client(context.client_name).progress_restarts_timeout
+            and self._patience.get_shortest_wait(_get_client_key(context)) is None
+        )
+
+
+def _get_client_key(context: RequestContext) -> ClientKey:
+    """A legacy session; or the modern requests of one principal, client and client session."""
+    if not context.is_modern:
+        return (context.mcp_session_id,)
+    return (
+        context.caller.principal,
+        _read_client_session_id(context),
+        context.client_name[:_CLIENT_NAME_LENGTH_MAX],
+        context.client_version[:_CLIENT_NAME_LENGTH_MAX],
+    )
+
+
+def _read_client_session_id(context: RequestContext) -> str:
+    with suppress(InvalidRequest):  # starting the call reports an invalid label
+        return read_client_session_id(context) or ""
+    return ""

@@ -1,0 +1,54 @@
+"""A client that gave up a wait gets its next answers sooner, in bounded memory."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN, ClientPatience, shorten_window
+
+SECONDS = st.floats(min_value=0, max_value=3600)
+CLIENTS = st.tuples(st.sampled_from("abcd"))
+
+
+@given(window=SECONDS)
+def test_a_client_that_never_gave_up_keeps_its_window(window: float) -> None:
+    assert shorten_window(window, None) == window
+
+
+@given(window=SECONDS, gave_up_after=SECONDS)
+def test_a_window_becomes_shorter_than_the_time_after_which_the_client_gave_up_or_a_second(
+    window: float, gave_up_after: float
+) -> None:
+    shortened = shorten_window(window, gave_up_after)
+
+    assert shortened <= window
+    assert shortened <= max(WINDOW_SECONDS_MIN, 0.7 * gave_up_after)
+    assert shortened >= min(window, WINDOW_SECONDS_MIN)
+
+
+@given(window=SECONDS, shorter=SECONDS, longer=SECONDS)
+def test_an_earlier_give_up_never_makes_a_window_longer(window: float, shorter: float, longer: float) -> None:
+    shorter, longer = sorted((shorter, longer))
+
+    assert shorten_window(window, shorter) <= shorten_window(window, longer)
+
+
+@given(records=st.lists(st.tuples(CLIENTS, SECONDS)))
+def test_the_shortest_wait_of_each_client_is_remembered(records: list[tuple[tuple[str], float]]) -> None:
+    patience = ClientPatience()
+    for client, seconds in records:
+        patience.record_give_up(client, after_seconds=seconds)
+
+    for client in ({client for client, _ in records}) | {("unseen",)}:
+        waits = [seconds for name, seconds in records if name == client]
+        assert patience.get_shortest_wait(client) == (min(waits) if waits else None)
+
+
+def test_the_client_unused_the_longest_is_forgotten_first() -> None:
+    patience = ClientPatience(tracked_clients_max=2)
+    for name in ("first", "second"):
+        patience.record_give_up((name,), after_seconds=5)
+    patience.get_shortest_wait(("first",))
+
+    patience.record_give_up(("third",), after_seconds=5)
+
+    assert [patience.get_shortest_wait((name,)) for name in ("first", "second", "third")] == [5, None, 5]

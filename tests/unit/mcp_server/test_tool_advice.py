@@ -1,0 +1,70 @@
+"""Errors that a model reads name tools, and never a request that it cannot send."""
+
+import re
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.errors import NotFound
+from ringback.mcp_server.jsonrpc_errors import build_error_result, to_mcp_error
+from ringback.mcp_server.tool_advice import name_tools
+
+REQUEST: Final = re.compile(r"\b(GET|POST|PATCH|PUT|DELETE) /")
+DETAILS: Final = [
+    (
+        "No call of yours has this id. List yours: GET /v1/calls",
+        "No call of yours has this id. List yours with ringback_list_calls.",
+    ),
+    (
+        "The call is still working. Wait for it: GET /v1/calls/call_1?wait_seconds=60",
+        "The call is still working. Wait for it with ringback_wait_for_call.",
+    ),
+    (
+        "The call ended as failed (unknown) and has no result. Its error is in GET /v1/calls/call_1",
+        "The call ended as failed (unknown) and has no result. Get its error with ringback_get_call.",
+    ),
+    (
+        "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? List them: GET /v1/upstreams/git/tools",
+        "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? Choose one from the list of tools.",
+    ),
+    (
+        "The arguments do not match the inputSchema of 'a': #/b: is missing. See it: GET /v1/upstreams/git/tools",
+        "The arguments do not match the inputSchema of 'a': #/b: is missing. The list of tools has it.",
+    ),
+    (
+        "Upstream 'git' does not respond now. See its state: GET /v1/upstreams",
+        "Upstream 'git' does not respond now. Try again in a moment; if that fails, tell the user.",
+    ),
+    (
+        "Remove webhooks: DELETE /v1/webhooks/{id}. Nothing was done.",
+        "Remove webhooks: the user can, with Ringback's REST API. Nothing was done.",
+    ),
+    (
+        'Activate it: PATCH /v1/webhooks/wh_1 {"state": "active"}',
+        "Activate it: the user can, with Ringback's REST API",
+    ),
+    ("The upstream said: 404 on GET /v2/things", "The upstream said: 404 on GET /v2/things"),
+]
+
+
+@pytest.mark.parametrize(("detail", "expected"), DETAILS)
+def test_a_request_becomes_the_tool_that_does_the_same(detail: str, expected: str) -> None:
+    assert name_tools(detail) == expected
+
+
+@given(
+    parts=st.lists(st.one_of(st.sampled_from(["GET /v1/", "DELETE /v1/webhooks", " ", ".", "List them: "]), st.text())),
+)
+def test_no_detail_keeps_a_request_of_our_rest_api(parts: list[str]) -> None:
+    assert not re.search(r"(GET|POST|PATCH|PUT|DELETE) /v1/", name_tools("".join(parts)))
+
+
+def test_json_rpc_errors_and_error_results_name_tools() -> None:
+    detail = "No call of yours has this id. List yours: GET /v1/calls"
+
+    shown = [to_mcp_error(NotFound(detail)).error.message, build_error_result(detail)["content"][0]["text"]]
+
+    assert [REQUEST.search(text) for text in shown] == [None, None]
+    assert all("ringback_list_calls" in text for text in shown)
