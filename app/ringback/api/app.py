@@ -102,7 +102,8 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
     """
     app = create_documented_app()
     if mcp is not None:
-        app.router.routes.extend(Route(path, endpoint=mcp) for path in MCP_PATHS)
+        # Before the operations, because routes are tried in their order.
+        app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
     app.state.services = services
     app.state.config = config

@@ -61,6 +61,8 @@ class ToolCatalog(Protocol):
 
     def list_upstreams(self) -> Sequence[UpstreamInfo]: ...
 
+    def has_upstream(self, upstream: str) -> bool: ...
+
     async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
         """The tools that the upstream lists for clients that can elicit.
 

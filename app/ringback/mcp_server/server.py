@@ -148,10 +148,10 @@ class McpServer:
         return frozenset(info.name for info in self._gateway.catalog.list_upstreams())
 
     def _resolve_endpoint(self, upstream: str | None, caller: Caller) -> Endpoint:
-        if upstream is not None:
-            names = {info.name for info in self._gateway.catalog.list_upstreams() if caller.may_use_upstream(info.name)}
-            if upstream not in names:
-                raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
+        if upstream is not None and not (
+            caller.may_use_upstream(upstream) and self._gateway.catalog.has_upstream(upstream)
+        ):
+            raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
         return Endpoint(upstream=upstream)
 
     def _count_stream(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:

@@ -94,7 +94,8 @@ class _ResponseWait:
             if self._task_responder is not None and is_upstream_task(call):
                 break
             if call.is_final:
-                on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
+                if self._gateway.calls.needs_acknowledgement(call):
+                    on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
                 return build_call_result(call, stored_result)
             if call.status is CallStatus.INPUT_REQUIRED:
                 response = await self._request_input(call)

@@ -210,6 +210,7 @@ def _build_start_call(
         wait_seconds=wait_seconds,
         # A callback also reports a question, which can then be answered over REST.
         accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
+        wants_receipt=False,
     )
 
 

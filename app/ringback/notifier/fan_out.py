@@ -115,8 +115,8 @@ class FanOut:
         self._payloads = payloads
         self._post_commit = post_commit
 
-    async def deliver_new_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> None:
-        """Insert deliveries of new events of one principal, in the order of the log.
+    async def deliver_new_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> Collection[CallId]:
+        """Insert deliveries of new events of one principal, in the order of the log. Return the calls that have one.
 
         A delivery that gets a lease through `post_commit` is sent right after the commit; the others wait for the dispatcher.
         """
@@ -126,9 +126,12 @@ class FanOut:
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
+        delivered: set[CallId] = set()
         for context, webhooks in zip(contexts, candidates, strict=True):
-            await self._deliver_event(tx, context, webhooks, new)
+            if await self._deliver_event(tx, context, webhooks, new) and context.event.call_id is not None:
+                delivered.add(context.event.call_id)
         await new.insert(tx)
+        return delivered
 
     async def deliver_catch_up(
         self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int
@@ -167,7 +170,8 @@ class FanOut:
 
     async def _deliver_event(
         self, tx: Transaction, context: EventContext, webhooks: Sequence[Webhook], new: _NewDeliveries
-    ) -> None:
+    ) -> bool:
+        """Whether any webhook matches the event."""
         matching = [webhook for webhook in webhooks if matches_event(webhook, context.event, now=tx.now())]
         await new.load_lowest_open_seqs(tx, matching)
         for webhook in matching:
@@ -177,6 +181,7 @@ class FanOut:
                 if len(new.deliveries) >= DELIVERIES_AT_ONCE:
                     await new.insert(tx)
                     await tx.pause()
+        return bool(matching)
 
     async def _can_hold(self, tx: Transaction, event: Event, webhook: Webhook, new: _NewDeliveries) -> bool:
         """Whether the event may be held: never progress, and no more than `HELD_DELIVERIES_MAX`; later events become a gap."""

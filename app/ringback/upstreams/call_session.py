@@ -42,6 +42,10 @@ class CallLogMessages:
         self._call_id = call_id
         self._notification_hub = notification_hub
 
+    @property
+    def are_wanted(self) -> bool:
+        return self._notification_hub.get_log_level(self._call_id) is not None
+
     @asynccontextmanager
     async def receive_during(
         self, session: UpstreamSession, *, is_dedicated: bool
@@ -132,7 +136,7 @@ class CallSession:
 
     async def _send_once(self, method: str, params: Mapping[str, Any], options: "_RequestOptions") -> dict[str, Any]:
         with own_requests(self._owner):
-            if self.log_messages is None or method != "tools/call":
+            if self.log_messages is None or not self.log_messages.are_wanted or method != "tools/call":
                 return await self._session.send_request(method, params, **options)
             async with self.log_messages.receive_during(self._session, is_dedicated=self._is_dedicated) as meta:
                 return await self._session.send_request(method, params, meta=meta, **options)

@@ -161,6 +161,11 @@ class UpstreamConnection:
 
     # -- sessions for calls --
 
+    def has_open_session(self, call: Call) -> bool:
+        """Whether `open_call_session` would return a session for the call without waiting."""
+        is_shared = self.config.isolation is Isolation.SHARED or call.handle is not None
+        return is_shared and not self.replaced.is_set() and self._get_open_session() is not None
+
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
         """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`."""
@@ -256,6 +261,8 @@ class UpstreamConnection:
 
         With `started_here=False` it raises `ConnectionReplaced` for a replaced connection: the request can use the newer one.
         """
+        if (session := self._get_open_session()) is not None:
+            return session
         effective_timeout_seconds = self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds
         with anyio.move_on_after(effective_timeout_seconds):
             while (session := self._shared_session) is None or session.closed.is_set():

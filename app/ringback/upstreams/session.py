@@ -47,6 +47,7 @@ RELISTEN_SECONDS: Final = 30.0
 CANCELLED_REQUESTS_MAX: Final = 64
 """Cancelled requests that may stay open on one legacy HTTP session before it is replaced."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
+_CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
 _TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 _NAME_HEADER_PARAMS: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
@@ -271,7 +272,7 @@ class UpstreamSession:
             return {**rest, "_meta": meta} if meta else rest, {"headers": headers}
         envelope = {
             mcp_types.PROTOCOL_VERSION_META_KEY: version,
-            mcp_types.CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
+            mcp_types.CLIENT_INFO_META_KEY: _CLIENT_INFO_META,
             mcp_types.CLIENT_CAPABILITIES_META_KEY: dict(client_capabilities),
         }
         headers[MCP_METHOD_HEADER] = method

@@ -87,6 +87,9 @@ class UpstreamToolCatalog:
         infos = [connection.get_info() for connection in self._connections.values()]
         return [replace(info, calls_in_flight=info.calls_in_flight + draining_calls[info.name]) for info in infos]
 
+    def has_upstream(self, upstream: str) -> bool:
+        return upstream in self._connections
+
     async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
         connection = self._get_connection(upstream, visible_upstreams=None)
         tools = await self._get_tools_with_wait(connection, LIST_TOOLS_TIMEOUT_SECONDS, can_elicit=True)
