@@ -5,6 +5,7 @@ changes by features; the built-in tools follow. A call is stored first and then 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -158,6 +159,8 @@ class ToolMethods:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
             request = _build_start_call(context, params, upstream, tool, window.seconds)
+            if waiting_request.is_cancelled:
+                request = replace(request, is_cancelled=True)
             call = (await self._gateway.calls.start_call(context.caller, request)).call
         waiting_request.call_id = call.id
         if waiting_request.is_cancelled:

@@ -44,6 +44,8 @@ class StartCallRequest(CallRequest):
     """How long the client keeps its request open for the plain result."""
     accepts_input: bool = False
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    is_cancelled: bool = False
+    """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
     wants_receipt: bool = True
     """Whether the client is shown a resume token and the webhooks of the call. Without, `StartedCall` has neither."""
 
@@ -260,8 +262,8 @@ class Calls:
             return existing
         call = self._build_call(principal, request, now=tx.now())
         await self._new_calls.insert_callback(tx, call, callback)
-        # Until the wait is over, the client knows of no call that could be lost or queued again.
-        may_dispatch = request.wait_seconds > 0
+        # Until the wait is over, the client has been told of no call, which would have to be queued again after a crash.
+        may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
         leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
         await tx.calls.insert(leased or call)
         if leased is not None and request.wait_seconds > 0:
