@@ -114,6 +114,7 @@ class Janitor:
             self._remove_expired_webhooks,
             self._remove_tombstones,
             self._remove_proofs,
+            self._remove_expired_sessions,
             self._save_scheduling_time,
         )
 
@@ -300,6 +301,9 @@ class Janitor:
             cutoff=tx.now() - seconds(CHALLENGE_WINDOW_SECONDS), limit=self._config.batch_size
         )
         return self._is_full_batch(max(proofs, sent))
+
+    async def _remove_expired_sessions(self, tx: Transaction) -> bool:
+        return self._is_full_batch(await tx.mcp_sessions.remove_expired(now=tx.now(), limit=self._config.batch_size))
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Save it once a minute: an idle service writes nothing else."""

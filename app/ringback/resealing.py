@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-from ringback.domain.encryption import ResealStep, SealedColumn, SealedCountStep
+from ringback.domain.encryption import DURABLE_COLUMNS, ResealStep, SealedColumn, SealedCountStep
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.waits import wait_first
@@ -66,9 +66,12 @@ class Resealer:
 
 
 async def count_sealed_by_key(store: Store) -> Mapping[str, int]:
-    """The number of values that each key sealed, by key id. Counted in steps, so that no writer waits for the whole count."""
+    """The number of durable values that each key sealed, by key id.
+
+    Counted in steps, so that no writer waits for the whole count.
+    """
     counts = Counter[str]()
-    for column in SealedColumn:
+    for column in DURABLE_COLUMNS:
         after: str | None = ""
         while after is not None:
             step = await store.scan(None, partial(_count_step, column=column, after=after))

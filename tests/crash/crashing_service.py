@@ -50,12 +50,13 @@ class CrashingStore(StoreWrapper):
 def main(spec: dict[str, str | bool | float]) -> None:
     settings = load_settings(
         database_url=f"sqlite:///{Path(str(spec['folder'])) / 'ringback.db'}",
-        port=0,
+        port=int(spec.get("port", 0)),
         auth="off",
         callback_private_cidrs=("127.0.0.0/8",),
         callback_http=True,
         drain_seconds=1.0,
         verify_callbacks=spec.get("verify"),
+        inline_wait_seconds=spec.get("inline_wait_seconds"),
     )
     clock = OffsetClock()
     clock.advance(float(spec.get("ahead_seconds", 0.0)))

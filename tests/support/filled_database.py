@@ -17,14 +17,14 @@ PAST: Final = 500_000
 NOW: Final = 1_000_000
 FUTURE: Final = 9_000_000_000_000
 """Milliseconds since 1970, as every instant of the store."""
-LARGE_TABLES: Final = {"calls", "events", "deliveries"}
+LARGE_TABLES: Final = {"calls", "events", "deliveries", "mcp_sessions"}
 """Tables with all filler rows. The others have a fifth."""
 
 _SQL: Final = parse_statements(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 
 
 def fill_database(path: Path, *, rows: int) -> sqlite3.Connection:
-    """A database with this number of calls, events and deliveries, and a fifth of it of everything else."""
+    """A database with this number of calls, events, deliveries and sessions, and a fifth of it of everything else."""
     connection = connect(path, lock_wait_seconds=0)
     enable_wal(connection)
     apply_migrations(connection, load_migrations(), now=datetime.fromtimestamp(0, UTC))

@@ -195,5 +195,19 @@ INSERT INTO webhook_matches SELECT * FROM webhook_match_keys;
 -- name: around: catch_ups
 INSERT INTO catch_ups SELECT id, principal, 0, 0 FROM webhooks WHERE id < 'wh_a';
 
+-- name: around: call_webhooks
+INSERT INTO call_webhooks SELECT id, 'wh_crowd' FROM calls;
+
 -- name: around: sealing_keys
 INSERT INTO sealing_keys VALUES ('k', NULL);
+
+-- name: mcp_sessions
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
+SELECT printf('session-%09d', n), iif(n % 10, 'alice', 'bob'), NULL, iif(n % 2, '/mcp', '/mcp/busy'), x'0101', :past, :future
+FROM numbers;
+
+-- name: few mcp_sessions
+INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
+VALUES ('session-rare', 'alice', NULL, '/mcp/rare', x'0101', :past, :future),
+    ('session-over', 'alice', NULL, '/mcp/rare', x'0101', :past, :past);

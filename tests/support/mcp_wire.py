@@ -14,6 +14,7 @@ async with legacy_session(http, url) as session:           2025-11-25, or what `
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -218,6 +219,11 @@ async def legacy_session(
         yield session
     finally:
         await http.delete(url, headers=session.headers)
+
+
+def without_event_ids(text: str) -> str:
+    """A stream's text without the ids of its events, which are sealed and so differ each time."""
+    return re.sub(r"^id: .*\r?\n", "", text, flags=re.MULTILINE)
 
 
 def _authorization_header(key: str | None) -> dict[str, str]:

@@ -45,6 +45,8 @@ _ALLOWED_HEADERS: Final = (
     *("authorization", "content-type", "idempotency-key"),
     *("if-none-match", "if-range", "range", "last-event-id"),
     *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
+    *("ringback-client-session-id", "ringback-correlation-id", "ringback-idempotency-key", "ringback-callback-url"),
+    *("ringback-callback-secret", "ringback-cancel-key", "traceparent"),
 )
 _EXPOSED_HEADERS: Final = (
     *("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges"),

@@ -15,6 +15,7 @@ from ringback.keyring import load_signing_keys
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.services.mcp_sessions import McpSessions
 from ringback.services.tool_aliases import ToolAliases
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor
@@ -49,6 +50,7 @@ async def open_mcp_server(
         config=build_gateway_config(settings),
         calls=services.calls,
         input_answers=services.input_answers,
+        registrations=services.registrations,
         webhooks=services.webhooks,
         events=services.events,
         resume=services.call_resumption,
@@ -58,8 +60,10 @@ async def open_mcp_server(
         proxy=components.upstreams.proxy,
         call_notifications=components.upstreams.notification_hub,
         tool_aliases=ToolAliases(components.store),
+        sessions=McpSessions(components.store, ids=components.ids),
         signals=components.store.signals,
         sealer=components.sealer,
+        ids=components.ids,
         clock=components.environment.clock,
         background_tasks=workers,
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class SealedColumn(StrEnum):
@@ -12,6 +12,12 @@ class SealedColumn(StrEnum):
 
     SECRETS = "webhooks.secrets"
     BODIES = "bodies.body"
+    SESSIONS = "mcp_sessions.state"
+
+
+DURABLE_COLUMNS: Final = (SealedColumn.SECRETS, SealedColumn.BODIES)
+"""The columns whose loss an operator must know of. A session that cannot be unsealed is refused as an unknown one, and its
+client begins a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,13 @@ from ringback.domain.delivery_rows import (
 )
 from ringback.domain.encryption import SealedRows, SealingKeyRows
 from ringback.domain.event_rows import EventLogRows, EventRows
+from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
-from ringback.domain.webhook_rows import OriginBreakerRows, WebhookRows
+from ringback.domain.webhook_rows import CallWebhookRows, OriginBreakerRows, WebhookRows
 
 # Readiness and `ringback doctor` probe whether the store accepts writes, before a call fails.
 
@@ -82,6 +83,8 @@ class Transaction(Protocol):
     @property
     def webhooks(self) -> WebhookRows: ...
     @property
+    def call_webhooks(self) -> CallWebhookRows: ...
+    @property
     def catch_ups(self) -> CatchUpRows: ...
     @property
     def deliveries(self) -> DeliveryRows: ...
@@ -115,6 +118,8 @@ class Transaction(Protocol):
     def change_subscriptions(self) -> ChangeSubscriptionRows: ...
     @property
     def tool_aliases(self) -> ToolAliasRows: ...
+    @property
+    def mcp_sessions(self) -> McpSessionRows: ...
 
     @property
     def scheduling_time(self) -> SchedulingTimeRow: ...

@@ -13,7 +13,7 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
     capabilities ▸ method_dispatcher ─ middlewares of the SDK's server: the handshake, then the handler of the method
          │
          ├── tools ── upstream_router   resolves a name to an upstream and its tool
-         │     │      meta              reads the call's labels and its callback
+         │     │      call_options      reads the call's labels and its callback, in `_meta`, headers and the URL
          │     ▼
          │   services.calls.start_call ─ stores the call; from here on it runs even if the client leaves
          │     │
@@ -27,7 +27,7 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── proxied_methods            lists, resources, prompts and completions, through `UpstreamProxyPort`
          ├── tasks, legacy_tasks        tasks/… of both eras
          ├── subscriptions ── change_publisher   notifications of changes
-         └── builtin_tools              ringback_…, for clients without tasks and webhooks
+         └── builtin_tools, notify_me   ringback_…, for clients without tasks and webhooks
 
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.
@@ -46,6 +46,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
     waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time
                              that a user takes to answer a question; their streams send a ping every 15 s
     log messages             reach a client only while it waits for its own call
+    headers and the URL      of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
+                             `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
     pages                    every list is one page; a cursor is refused
     cacheScope               is `private` whatever an upstream says: Ringback decides who may see an entry
     unreachable upstreams    keep their last known lists; at `/mcp` an upstream that was never reached is left out

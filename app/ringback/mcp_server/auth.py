@@ -56,13 +56,18 @@ def _build_session_owner(caller: Caller) -> AccessToken:
     return AccessToken(token="", client_id=caller.principal, subject=upstreams, scopes=[])
 
 
+def get_request_caller(scope: Scope) -> Caller:
+    """The caller that `authenticate_request` stored in this ASGI scope."""
+    caller: Caller = scope["state"][_CALLER_KEY]
+    return caller
+
+
 def get_caller(sdk_context: ServerRequestContext[Any, Any]) -> Caller:
     """The caller that `authenticate_request` stored for this request."""
     request = sdk_context.request
     if request is None:
         raise MCPError(METHOD_NOT_FOUND, "This server is reached over HTTP only.")
-    caller: Caller = request.scope["state"][_CALLER_KEY]
-    return caller
+    return get_request_caller(request.scope)
 
 
 async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> Receive:

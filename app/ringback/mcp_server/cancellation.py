@@ -32,7 +32,7 @@ from ringback.domain.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import DisconnectAction
-from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import mentions_ringback
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 
@@ -54,7 +54,7 @@ def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: 
         context.is_modern
         and action is DisconnectAction.CANCEL
         and not context.declares_extension(TASKS_EXTENSION)
-        and not meta.has_ringback_key(context.meta)
+        and not mentions_ringback(context)
     )
 
 
@@ -81,7 +81,7 @@ class WaitingRequests:
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
-        request_id = context.sdk_context.request_id
+        request_id = context.request_id
         key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, request_id)
         if key is None:
             yield WaitingRequest()
@@ -91,9 +91,14 @@ class WaitingRequests:
         try:
             yield waiting
         except Exception:  # any exception except cancellation
-            self._requests.pop(key, None)
+            self._remove_request(key, waiting)
             raise
-        self._requests.pop(key, None)
+        self._remove_request(key, waiting)
+
+    def _remove_request(self, key: _RequestKey, waiting: WaitingRequest) -> None:
+        """Remove the entry, unless the client has resumed the request meanwhile."""
+        if self._requests.get(key) is waiting:
+            del self._requests[key]
 
     async def handle_cancelled(self, context: RequestContext) -> None:
         """Handles `notifications/cancelled` of a legacy session."""

@@ -110,8 +110,13 @@ class ChangePublisher:
     async def publish_list_changes(
         self, context: RequestContext, flags: Collection[str], send: SendNotification
     ) -> None:
-        """Send the notifications of these flags when their lists change, until cancelled."""
+        """Send the notifications of these flags when their lists change, until cancelled.
+
+        A client whose session continues in this process gets them once at the start: the lists may have changed meanwhile.
+        """
         with self._gateway.proxy.subscribe_changes(context.endpoint.upstream) as changes:
+            for flag in flags if context.is_replayed else ():
+                await send(LIST_CHANGED_METHODS[flag], {})
             async for change in changes:
                 flag = None if change.listing is None else _LIST_CHANGED_FLAGS[change.listing]
                 if flag is not None and flag in flags and context.caller.may_use_upstream(change.upstream):
@@ -124,6 +129,7 @@ class ChangePublisher:
             await self._gateway.calls.get_call(context.caller, call_id)
             await call_changes.next_change()  # the first change is the current state, which the client reads itself
             acceptance.set_result(None)
+            await _announce_replayed(context, uri, send)
             while await call_changes.next_change():
                 await send(RESOURCE_UPDATED_METHOD, {"uri": uri})
 
@@ -134,9 +140,16 @@ class ChangePublisher:
         with proxy.subscribe_changes(upstream) as changes:
             async with proxy.subscribe_resource(upstream, uri):
                 acceptance.set_result(None)
+                await _announce_replayed(context, uri, send)
                 async for change in changes:
                     if change.uri == uri:
                         await send(RESOURCE_UPDATED_METHOD, {"uri": uri})
+
+
+async def _announce_replayed(context: RequestContext, uri: str, send: SendNotification) -> None:
+    """Report a change to a client whose session continues in this process: the resource may have changed meanwhile."""
+    if context.is_replayed:
+        await send(RESOURCE_UPDATED_METHOD, {"uri": uri})
 
 
 def _reject_subscription(acceptance: Acceptance, error: Exception) -> None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
+from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Caller
 from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
@@ -26,7 +27,9 @@ from ringback.services.calls import Calls
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.mcp_sessions import McpSessions
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.registrations import WebhookRegistrations
 from ringback.services.resume import CallResumption
 from ringback.services.tool_aliases import ToolAliases
 from ringback.services.webhooks import Webhooks
@@ -58,6 +61,7 @@ class Gateway:
     config: GatewayConfig
     calls: Calls
     input_answers: InputAnswers
+    registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
     resume: CallResumption
@@ -67,8 +71,10 @@ class Gateway:
     proxy: UpstreamProxyPort
     call_notifications: CallNotifications
     tool_aliases: ToolAliases
+    sessions: McpSessions
     signals: Signals
     sealer: Sealer
+    ids: IdGenerator
     clock: Clock
     background_tasks: "TaskSpawner"
 

@@ -22,6 +22,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.tools import LIST_TTL_MILLISECONDS, reject_cursor
 from ringback.mcp_server.upstream_router import UpstreamRouter
+from ringback.services.mcp_sessions import with_log_level
 
 INPUT_REQUIRED_RESULT: Final = "input_required"
 _LIST_CACHE_HINTS: Final = {"ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
@@ -92,6 +93,13 @@ class ProxiedMethods:
 
     async def set_log_level(self, context: RequestContext, params: types.SetLevelRequestParams) -> Result:
         self._log_levels.set_level(context.mcp_session_id, params.level)
+        if not context.is_replayed:
+            await self._gateway.sessions.change_state(
+                context.caller,
+                context.mcp_session_id,
+                context.endpoint.path,
+                lambda state: with_log_level(state, params.level),
+            )
         return {}
 
     async def _list_entries(

@@ -1,7 +1,7 @@
 """One MCP request as handlers see it: its caller, endpoint, era, and the client's capabilities."""
 
 import asyncio
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -12,6 +12,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from ringback.domain.principal import Caller
+from ringback.mcp_server.event_ids import StreamRequest
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The modern tasks extension; clients declare it with every request."""
@@ -21,6 +22,14 @@ REQUEST_CLOSED_AT_KEY: Final = "ringback.request_closed_at"
 """The key of `RequestContext.request_closed_at` in the ASGI scope's state."""
 ENDPOINT_WAIT_KEY: Final = "ringback.endpoint_wait"
 """The key of `RequestContext.endpoint_wait_seconds` in the ASGI scope's state."""
+MCP_SESSION_ID_KEY: Final = "ringback.mcp_session_id"
+"""The key of `RequestContext.mcp_session_id`."""
+IS_REPLAYED_KEY: Final = "ringback.is_replayed"
+"""The key of `RequestContext.is_replayed`."""
+STREAM_REQUEST_KEY: Final = "ringback.stream_request"
+"""The key of `RequestContext.stream_request`."""
+IS_RESUMED_KEY: Final = "ringback.is_resumed"
+"""The key of `RequestContext.is_resumed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +82,42 @@ class RequestContext:
         return state
 
     @property
+    def http_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """The headers of the HTTP request that carries this MCP request, with names in lower case."""
+        return [] if self.sdk_context.request is None else self.sdk_context.request.scope.get("headers", [])
+
+    @property
+    def query_string(self) -> bytes:
+        """The query of the HTTP request's URL, as it was sent."""
+        return b"" if self.sdk_context.request is None else self.sdk_context.request.scope.get("query_string", b"")
+
+    @property
     def mcp_session_id(self) -> str:
-        """The session id of a legacy client; empty for a modern one."""
-        request = self.sdk_context.request
-        return "" if request is None else request.headers.get("mcp-session-id", "")
+        """The session id of a legacy client, also for the `initialize` that opens the session; empty for a modern one."""
+        session_id: str = self.asgi_state.get(MCP_SESSION_ID_KEY, "")
+        return session_id
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether a stored session repeats this message in this process. Its client waits for no response to it."""
+        return IS_REPLAYED_KEY in self.asgi_state
+
+    @property
+    def stream_request(self) -> StreamRequest | None:
+        """A legacy request as the ids of its events describe it; None for a modern request, and for an odd request id."""
+        return self.asgi_state.get(STREAM_REQUEST_KEY)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the client sent this request earlier, lost its stream, and now waits for the response again."""
+        return IS_RESUMED_KEY in self.asgi_state
+
+    @property
+    def request_id(self) -> int | str | None:
+        """The id of the request as the client knows it."""
+        if self.is_resumed and self.stream_request is not None:
+            return self.stream_request.request_id
+        return self.sdk_context.request_id
 
     @property
     def client_name(self) -> str:

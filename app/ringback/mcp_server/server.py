@@ -18,7 +18,7 @@ from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
-from ringback.mcp_server import builtin_tools, legacy_tasks, proxied_methods, subscriptions, tasks, tools
+from ringback.mcp_server import builtin_tools, legacy_tasks, notify_me, proxied_methods, subscriptions, tasks, tools
 from ringback.mcp_server.auth import authenticate_request, authorize_request
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
@@ -31,7 +31,10 @@ from ringback.mcp_server.request_context import (
     Endpoint,
 )
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
+from ringback.mcp_server.session_recorder import SessionRecorder
+from ringback.mcp_server.session_transport import SessionTransport
 from ringback.mcp_server.wait_windows import WaitWindows, parse_wait_parameter
+from ringback.services.mcp_sessions import IDLE_SECONDS
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 """The caller of the current request. The SDK does not pass the request to its input schema look-up."""
@@ -45,6 +48,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
         builtin_tools.build_feature(gateway, wait_windows=wait_windows),
+        notify_me.build_feature(gateway),
     )
     return (
         *earlier_features,
@@ -157,12 +161,24 @@ class McpServer:
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
         gateway = self._gateway
         return BoundedSessionManager(
-            self._create_sdk_server(endpoint), request_bytes_max=gateway.config.request_bytes_max, clock=gateway.clock
+            self._create_sdk_server(endpoint),
+            endpoint=endpoint,
+            sessions=gateway.sessions,
+            create_transport=partial(
+                SessionTransport,
+                sealer=gateway.sealer,
+                ids=gateway.ids,
+                clock=gateway.clock,
+                idle_seconds=IDLE_SECONDS,
+            ),
+            request_bytes_max=gateway.config.request_bytes_max,
+            clock=gateway.clock,
         )
 
     def _create_sdk_server(self, endpoint: Endpoint) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)
         server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
+        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions))
         server.middleware.append(CapabilitiesMiddleware(endpoint, self._features, self._gateway))
         server.middleware.append(MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp))
         return server

@@ -3,73 +3,114 @@
 Each runs in its own task, starts with its first request, and restarts after a failure. An SDK session manager must be entered
 and left in one task, and the first uncaught error of one of its sessions ends it. Then all its current requests end, later ones
 are refused until it runs again, and other endpoints are not affected.
+
+A legacy session is stored (`services.mcp_sessions`), and a manager's memory is only a cache of it:
+
+    initialize      SessionRecorder stores what was agreed on; then the client gets the response
+    unknown id      the manager looks for a stored session of this caller. It replays `initialize`, `notifications/initialized`,
+                    the log level and the subscriptions into a new transport of the same id, and then handles the request
+    DELETE          the stored session is deleted; then the client gets the response
+    idle            the manager drops a session that was idle for 30 minutes. The stored one expires at most 5 minutes later
+
+Every 5 minutes one commit moves the expiry of the sessions that were used meanwhile, so a request writes nothing by itself.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext, authorization_context
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, StreamableHTTPSessionManager
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
-from ringback.domain.errors import EndpointUnavailable, QuotaExceeded
+from ringback.domain.errors import EndpointUnavailable, StoreUnavailable, Unavailable
+from ringback.domain.mcp_sessions import SessionState
+from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.request_context import Endpoint
+from ringback.mcp_server.session_transport import SessionTransport, build_replay
 from ringback.mcp_server.single_responses import (
     asks_for_notifications,
     is_modern_tool_call,
     make_body_receive,
     send_single_response,
 )
-from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.services import mcp_sessions
+from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS, McpSessions
 from ringback.waits import run_with_helper, wait_first
 
 log = logging.getLogger(__name__)
 
 SESSIONS_MAX: Final = 10_000
 """Sessions of one endpoint; as many idle streams as one process is built for."""
-SESSIONS_PER_PRINCIPAL_MAX: Final = SESSIONS_MAX // 10
-"""Sessions of one principal: it takes ten principals that never end a session before others are refused."""
-RETRY_AFTER_SECONDS: Final = 30
-"""The end of a session cannot be predicted; 30 s is soon enough for the client and rare enough for the service."""
 START_TIMEOUT_SECONDS: Final = 30.0
 """How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
+_REPLAY_ID: Final = "ringback-replay"
+"""The request id of replayed messages, which no client uses."""
 RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 """The pause before a failed endpoint restarts. It is reset after a run as long as the longest pause."""
 
 
 class BoundedSessionManager(StreamableHTTPSessionManager):
-    """Limits the number of legacy sessions at one endpoint, and how long a session's own stream stays open.
+    """Continues stored sessions, and limits the number of sessions.
 
-    The SDK's manager knows the live sessions and their owners, so they are counted here: a separate count would have to follow
-    every way in which a session ends. Private names of the SDK are used only here, because no public ones exist:
-    `_admit_session`, which decides about a new session, `_handle_request`, `_lifespan_state`, `_server_instances` and
-    `_session_owners`.
+    The SDK's manager knows the live sessions and their owners. Private names of the SDK are used only here, because no public
+    ones exist: `_handle_request`, which dispatches by era, `_lifespan_state`, `_admit_session`, which decides about a new
+    session, `_serve_opening_request`, which starts it, `_discard_session`, `_server_instances` and `_session_owners`.
     """
 
-    def __init__(self, server: Server[Any], *, request_bytes_max: int, clock: Clock) -> None:
-        super().__init__(server, max_request_body_size=request_bytes_max, max_sessions=SESSIONS_MAX)
+    def __init__(
+        self,
+        server: Server[Any],
+        *,
+        endpoint: Endpoint,
+        sessions: McpSessions,
+        create_transport: Callable[[str], SessionTransport],
+        request_bytes_max: int,
+        clock: Clock,
+    ) -> None:
+        super().__init__(
+            server,
+            session_idle_timeout=IDLE_SECONDS,
+            max_request_body_size=request_bytes_max,
+            max_sessions=SESSIONS_MAX,
+        )
+        self._endpoint = endpoint
+        self._sessions = sessions
+        self._create_transport = create_transport
         self._clock = clock
+        self._adoption_lock = anyio.Lock()
+        self._open_requests = Counter[str]()
+        self._used_sessions = set[str]()
+        self._background_tasks = set[asyncio.Task[None]]()
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; raises `QuotaExceeded` instead of opening a session over the principal's quota."""
-        response = super().handle_request(scope, receive, send)
-        if scope["method"] == "GET":
-            await run_with_helper(
-                response, self._close_stream_after_limit(Headers(scope=scope).get(MCP_SESSION_ID_HEADER, ""))
-            )
+        headers = Headers(scope=scope)
+        version, session_id = headers.get(MCP_PROTOCOL_VERSION_HEADER), headers.get(MCP_SESSION_ID_HEADER)
+        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            await super().handle_request(scope, receive, send)
+        elif session_id is None:
+            await self._sessions.require_quota(get_request_caller(scope), self._endpoint.path)
+            await super().handle_request(scope, receive, send)
+        elif scope["method"] == "DELETE":
+            await self._end_session(session_id, scope, receive, send)
         else:
-            await response
+            await self._handle_in_session(session_id, scope, receive, send)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Override the SDK's dispatch by era."""
@@ -81,30 +122,102 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
                 return
         await super()._handle_request(scope, receive, send)
 
-    async def _close_stream_after_limit(self, session_id: str) -> None:
-        """Close the session's stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""
-        await self._clock.sleep(FOLLOW_SECONDS_MAX)
-        if transport := self._server_instances.get(session_id):
-            transport.close_standalone_sse_stream()
+    async def _handle_in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if session_id not in self._server_instances:
+            await self._adopt_session(session_id, scope)
+        self._open_requests[session_id] += 1
+        try:
+            await super().handle_request(scope, receive, send)
+        finally:
+            self._open_requests[session_id] -= 1
+            if not self._open_requests[session_id]:
+                del self._open_requests[session_id]
+            if session_id in self._server_instances:
+                self._used_sessions.add(session_id)
 
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+    async def _end_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """End a session for good: it is no longer stored when the client gets the response."""
+        async with self._adoption_lock:  # a session that ends is not continued at the same time
+            has_ended = await self._sessions.end_session(get_request_caller(scope), session_id, self._endpoint.path)
+        if has_ended and session_id not in self._server_instances:
+            await Response(status_code=HTTPStatus.OK)(scope, receive, send)
+        else:
+            await super().handle_request(scope, receive, send)
+
+    # -- sessions of other processes --
+
+    async def _adopt_session(self, session_id: str, scope: Scope) -> None:
+        """Continue a stored session of this caller in this process; nothing happens if there is none."""
+        caller, path = get_request_caller(scope), self._endpoint.path
+        if await self._sessions.find_session(caller, session_id, path) is None:
+            return
+        async with self._adoption_lock:
+            if session_id in self._server_instances:
+                return
+            if len(self._server_instances) >= SESSIONS_MAX:
+                raise Unavailable("Too many sessions are open at this endpoint. Your session goes on; try again later.")
+            if (session := await self._sessions.find_session(caller, session_id, path)) is not None:
+                await self._replay_session(session_id, session.state, scope)
+
+    async def _replay_session(self, session_id: str, state: SessionState, scope: Scope) -> None:
+        transport = self._register_session(session_id, authorization_context(scope["user"]))
+        initialize = {"id": _REPLAY_ID, "method": "initialize", "params": state.initialize}
+        await self._serve_opening_request(transport, *build_replay(scope, session_id, initialize))
+        await transport.replay_message(scope, {"method": "notifications/initialized"})
+        if state.log_level is not None:
+            params = {"level": state.log_level}
+            await transport.replay_message(scope, {"id": _REPLAY_ID, "method": "logging/setLevel", "params": params})
+        # In the background, because an upstream that is away would delay the session.
+        task = asyncio.create_task(self._replay_subscriptions(transport, state, scope))
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
+        log.info("session.continued", extra={"endpoint": self._endpoint.path})
+
+    async def _replay_subscriptions(self, transport: SessionTransport, state: SessionState, scope: Scope) -> None:
+        for uri in state.subscriptions:
+            message = {"id": _REPLAY_ID, "method": "resources/subscribe", "params": {"uri": uri}}
+            await transport.replay_message(scope, message)
+
+    # -- sessions of this process --
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> SessionTransport | None:
         """Override the SDK's check, which runs without an await between counting sessions and adding the new one."""
         if requestor is not None:
             self._require_session_quota(requestor["client_id"])
-        return super()._admit_session(requestor)
+        if len(self._server_instances) >= SESSIONS_MAX:
+            return None
+        return self._register_session(self._sessions.new_session_id(), requestor)
+
+    def _register_session(self, session_id: str, requestor: AuthorizationContext | None) -> SessionTransport:
+        transport = self._create_transport(session_id)
+        if requestor is not None:
+            self._session_owners[session_id] = requestor
+        self._server_instances[session_id] = transport
+        return transport
 
     def _require_session_quota(self, principal: str) -> None:
-        """Count the principal's sessions: 0.4 ms when there are ten thousand (measured)."""
+        """Count the principal's sessions in memory, also those without `initialize`: 0.4 ms for ten thousand (measured)."""
         open_sessions = sum(owner["client_id"] == principal for owner in self._session_owners.values())
-        if open_sessions >= SESSIONS_PER_PRINCIPAL_MAX:
-            raise QuotaExceeded(
-                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. No session was "
-                "opened. End sessions that you no longer need: DELETE with their Mcp-Session-Id. A session also ends after it "
-                f"was idle for {DEFAULT_SESSION_IDLE_TIMEOUT // 60} minutes.",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-                quota="sessions",
-                limit=SESSIONS_PER_PRINCIPAL_MAX,
-            )
+        if open_sessions >= mcp_sessions.SESSIONS_PER_PRINCIPAL_MAX:
+            raise mcp_sessions.sessions_exceeded()
+
+    async def extend_used_sessions(self) -> None:
+        """Record every `EXTEND_SECONDS` which sessions were used."""
+        while True:
+            await self._clock.sleep(EXTEND_SECONDS)
+            try:
+                await self.record_used_sessions()
+            except StoreUnavailable:
+                log.warning("session.store_unavailable")
+
+    async def record_used_sessions(self) -> None:
+        """Move the expiry of the sessions that were used since the last record, and drop those that ended elsewhere."""
+        used = (self._used_sessions | self._open_requests.keys()) & self._server_instances.keys()
+        ended = await self._sessions.extend_sessions(used)
+        self._used_sessions -= used
+        for session_id in ended:
+            if transport := self._server_instances.get(session_id):
+                await self._discard_session(session_id, transport)
 
 
 @dataclass(slots=True, eq=False)
@@ -123,8 +236,8 @@ class _EndpointState:
     def unavailable_error(self) -> EndpointUnavailable:
         return EndpointUnavailable(
             f"The MCP endpoint {self.name} has failed and is restarting; the log has the reason. Send the request again in "
-            "a few seconds, with its ringback/idempotencyKey if it has one. Sessions at this endpoint must begin again with "
-            "initialize. Other endpoints are not affected."
+            "a few seconds, with its ringback/idempotencyKey if it has one. Sessions continue, and other endpoints are not "
+            "affected."
         )
 
 
@@ -208,7 +321,7 @@ class EndpointSupervisor:
         async with manager.run():
             state.manager, state.is_down = manager, False
             state.start_finished.set()
-            await state.stop_requested.wait()
+            await run_with_helper(state.stop_requested.wait(), manager.extend_used_sessions())
 
     def _cancel_requests(self, state: _EndpointState) -> None:
         state.manager = None

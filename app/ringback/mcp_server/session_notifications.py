@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 import mcp_types as types
 from mcp.server.connection import Connection
 
+from ringback.domain.mcp_sessions import SUBSCRIPTIONS_MAX
 from ringback.mcp_server.gateway import Gateway, TaskSpawner
 from ringback.mcp_server.request_context import RequestContext
 
@@ -20,8 +21,8 @@ log = logging.getLogger(__name__)
 SendNotification = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Sends a notification: its method and its params."""
 Publisher = Callable[[], Coroutine[Any, Any, None]]
-SESSION_PUBLISHERS_MAX: Final = 256
-"""Calls and resources that one session is subscribed to. Each takes 6 KB (measured); a client with more has a bug."""
+SESSION_PUBLISHERS_MAX: Final = SUBSCRIPTIONS_MAX
+"""Tasks and subscriptions of one session. Each takes 6 KB (measured)."""
 
 _STATE_KEY: Final = "ringback.session_notifications"
 

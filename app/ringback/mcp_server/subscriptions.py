@@ -12,7 +12,7 @@ reads slowly: it gets the latest state when it reads.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
@@ -22,8 +22,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import INVALID_PARAMS
 
-from ringback.domain.errors import Gone, NotFound, QuotaExceeded
+from ringback.domain.errors import Gone, NotFound, QuotaExceeded, RingbackError
 from ringback.domain.ids import CallId
+from ringback.domain.mcp_sessions import SessionState
 from ringback.mcp_server.change_publisher import (
     LIST_CHANGED_METHODS,
     Acceptance,
@@ -44,6 +45,7 @@ from ringback.mcp_server.meta import with_meta
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import (
     SESSION_PUBLISHERS_MAX,
+    SessionNotifications,
     get_session_notifications,
     send_to_request,
     send_to_session,
@@ -51,6 +53,7 @@ from ringback.mcp_server.session_notifications import (
 from ringback.mcp_server.task_serializer import TaskSerializer
 from ringback.mcp_server.tasks import build_detailed_task, require_tasks_extension
 from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.services.mcp_sessions import with_subscription, without_subscription
 from ringback.waits import wait_first
 
 ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
@@ -200,11 +203,25 @@ class LegacySubscriptions:
             _publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted)
         )
         await asyncio.shield(accepted)  # a cancelled request does not cancel the subscription
+        if not context.is_replayed:
+            await self._store_subscription(context, uri, notifications)
         return {}
 
     async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
-        get_session_notifications(self._gateway, context).stop_publisher(_publisher_key(str(params.uri)))
+        uri = str(params.uri)
+        get_session_notifications(self._gateway, context).stop_publisher(_publisher_key(uri))
+        await self._change_session(context, lambda state: without_subscription(state, uri))
         return {}
+
+    async def _store_subscription(self, context: RequestContext, uri: str, notifications: SessionNotifications) -> None:
+        try:
+            await self._change_session(context, lambda state: with_subscription(state, uri))
+        except RingbackError:
+            notifications.stop_publisher(_publisher_key(uri))
+            raise
+
+    async def _change_session(self, context: RequestContext, change: Callable[[SessionState], SessionState]) -> None:
+        await self._gateway.sessions.change_state(context.caller, context.mcp_session_id, context.endpoint.path, change)
 
     async def handle_initialized(self, context: RequestContext) -> None:
         """Start the notifications of changed lists."""

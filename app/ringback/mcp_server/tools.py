@@ -19,6 +19,7 @@ from ringback.domain.errors import InvalidArguments
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import read_call_options
 from ringback.mcp_server.cancellation import (
     WaitingRequest,
     WaitingRequests,
@@ -42,6 +43,7 @@ from ringback.mcp_server.gateway import (
 from ringback.mcp_server.jsonrpc_errors import build_error_result, task_required
 from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.resumed_calls import ResumedCalls
 from ringback.mcp_server.tool_call_responder import ToolCallResponder
 from ringback.mcp_server.tool_export import export_tool
 from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
@@ -83,6 +85,7 @@ class ToolMethods:
         self._router = UpstreamRouter(gateway)
         self._elicitation = CallElicitation(gateway)
         self._responder = ToolCallResponder(gateway, elicitation=self._elicitation, log_levels=log_levels)
+        self._resumed_calls = ResumedCalls(gateway)
         self.waiting_requests = WaitingRequests(gateway)
 
     # -- tools/list --
@@ -113,6 +116,8 @@ class ToolMethods:
     async def call_tool(self, context: RequestContext, params: types.CallToolRequestParams) -> Result:
         if builtin_tool := self._builtin_tools.get(params.name):
             return await builtin_tool.handler(context, params.arguments or {})
+        if context.is_resumed:
+            return await self._respond_again(context)
         upstream, tool = await self._router.resolve_name(context, Listing.TOOLS, params.name)
         task_responder, window = self._get_response_mode(context, upstream, tool)
         with self.waiting_requests.track_request(context) as waiting_request:
@@ -130,6 +135,14 @@ class ToolMethods:
             except anyio.get_cancelled_exc_class():
                 await shield_from_cancellation(self._handle_disconnect(context, call))
                 raise
+
+    async def _respond_again(self, context: RequestContext) -> Result:
+        """Respond to a legacy client that lost the stream of its request; the call goes on, and none is started."""
+        call = await self._resumed_calls.find_call(context)
+        task_responder, window = self._get_response_mode(context, call.upstream, call.tool)
+        with self.waiting_requests.track_request(context) as waiting_request:
+            waiting_request.call_id = call.id
+            return await self._responder.respond(context, call, task_responder, window)
 
     def _get_response_mode(
         self, context: RequestContext, upstream: str, tool: str
@@ -158,10 +171,13 @@ class ToolMethods:
         if params.request_state is not None:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
-            request = _build_start_call(context, params, upstream, tool, window.seconds)
-            if waiting_request.is_cancelled:
-                request = replace(request, is_cancelled=True)
-            call = (await self._gateway.calls.start_call(context.caller, request)).call
+            with self._resumed_calls.track_start(context) as call_id:
+                request = replace(
+                    _build_start_call(context, params, upstream, tool, window.seconds),
+                    call_id=call_id,
+                    is_cancelled=waiting_request.is_cancelled,
+                )
+                call = (await self._gateway.calls.start_call(context.caller, request)).call
         waiting_request.call_id = call.id
         if waiting_request.is_cancelled:
             await cancel_call(self._gateway, context, call.id)
@@ -184,19 +200,20 @@ class ToolMethods:
 def _build_start_call(
     context: RequestContext, params: types.CallToolRequestParams, upstream: str, tool: str, wait_seconds: float
 ) -> StartCallRequest:
-    callback = meta.parse_callback(context.meta)
+    options = read_call_options(context)
     return StartCallRequest(
         upstream=upstream,
         tool=tool,
         arguments=params.arguments or {},
         meta=meta.select_upstream_meta(context.meta),
-        client_session_id=meta.read_client_session_id(context.meta),
-        correlation_id=meta.read_correlation_id(context.meta),
-        idempotency_key=meta.read_idempotency_key(context.meta),
-        callback=callback,
+        client_session_id=options.client_session_id,
+        correlation_id=options.correlation_id,
+        idempotency_key=options.idempotency_key,
+        callback=options.callback,
+        webhook_id=options.webhook_id,
         wait_seconds=wait_seconds,
         # A callback also reports a question, which can then be answered over REST.
-        accepts_input=callback is not None or context.supports_elicitation(frozenset()),
+        accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
         wants_receipt=False,
     )
 

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl
 import anyio
 
 from ringback.domain.errors import InvalidRequest
-from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import read_client_session_id
 from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN, ClientKey, ClientPatience, shorten_window
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.known_clients import get_known_client
@@ -134,5 +134,5 @@ def _get_client_key(context: RequestContext) -> ClientKey:
 
 def _read_client_session_id(context: RequestContext) -> str:
     with suppress(InvalidRequest):  # starting the call reports an invalid label
-        return meta.read_client_session_id(context.meta) or ""
+        return read_client_session_id(context) or ""
     return ""

@@ -14,7 +14,7 @@ from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
-from ringback.domain.webhook import Webhook, delivery_due_at, matches_event
+from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder, new_delivery
@@ -138,12 +138,15 @@ class FanOut:
     ) -> CatchUpStep:
         """Insert deliveries of past events for one webhook, all of them pending or held."""
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
+        naming_calls = await tx.call_webhooks.select_calls(
+            webhook.id, {each.call_id for each in events if each.call_id}
+        )
         events_visited = body_bytes = 0
         limit_reached_at: int | None = None
         for event in events:
             if body_bytes >= STEP_BODY_BYTES_MAX:
                 break
-            if matches_event(webhook, event, now=tx.now()):
+            if matches_event(_apply_to_event(webhook, event, naming_calls), event, now=tx.now()):
                 if len(new.deliveries) >= deliveries_max:
                     limit_reached_at = event.seq
                     break
@@ -221,6 +224,13 @@ class FanOut:
         if lease is not None:
             lease.hand_off(delivery)
         return delivery
+
+
+def _apply_to_event(webhook: Webhook, event: Event, naming_calls: Collection[CallId]) -> Webhook:
+    """The webhook with the filters that count for this event: none, if the event's call names the webhook."""
+    if event.call_id is None or event.call_id not in naming_calls:
+        return webhook
+    return webhook_for_call(webhook, event.call_id)
 
 
 async def _result_to_inline(tx: Transaction, context: EventContext, webhook: Webhook) -> bytes | None:

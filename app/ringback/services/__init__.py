@@ -9,6 +9,7 @@ and then does everything or nothing.
     reports         record calls that run elsewhere, as their servers report them
     input_answers   answer the questions of a call
     registrations   register webhooks and callbacks
+    shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
     webhook_checks  ownership, secrets and subscription limits of webhooks
     verification    which webhooks must prove that their URL accepts callbacks
@@ -18,6 +19,7 @@ and then does everything or nothing.
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
     quotas          limits for each principal
     api_keys        create, list, revoke and authenticate API keys
+    mcp_sessions    keep legacy MCP sessions
     tool_aliases    names of tools when several upstreams share one endpoint
     insights        read models: upstreams, tools, status and readiness
     administration  reload the configuration of upstreams

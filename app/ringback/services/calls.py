@@ -43,6 +43,8 @@ class StartCallRequest(CallRequest):
     wait_seconds: float = 0.0
     """How long the client keeps its request open for the plain result."""
     accepts_input: bool = False
+    webhook_id: str | None = None
+    """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
     is_cancelled: bool = False
     """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
@@ -90,6 +92,8 @@ class Calls:
         The same idempotency key with the same request returns the same call in its current state.
         """
         request.require_allowed(caller, Scope.CALLS)
+        if request.webhook_id is not None:
+            caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
         if request.idempotency_key is not None:
             existing = await self._store.read(lambda tx: self._find_idempotent_call(tx, caller.principal, request))
@@ -120,6 +124,11 @@ class Calls:
         """Return an existing call for a caller with the scope `calls`, who waits for it again."""
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
+
+    async def find_idempotent(self, caller: Caller, key: str) -> Call | None:
+        """Return the call of this idempotency key, for a caller with the scope `calls`, who waits for it again."""
+        caller.require_scope(Scope.CALLS)
+        return await self._store.read(lambda tx: tx.calls.find_by_idempotency_key(caller.principal, key))
 
     async def mark_unattended(self, caller: Caller, call_id: str) -> None:
         """Record that the client of the open request has disconnected. `detached` webhooks then receive the end of the call."""
@@ -261,8 +270,10 @@ class Calls:
         if existing := await self._find_idempotent_call(tx, principal, request):
             return existing
         call = self._build_call(principal, request, now=tx.now())
-        await self._new_calls.insert_callback(tx, call, callback)
-        # Until the wait is over, the client has been told of no call, which would have to be queued again after a crash.
+        is_callback_new = await self._new_calls.insert_callback(
+            tx, call, callback, secret_generated=secret is not None, webhook_id=request.webhook_id
+        )
+        # Until the wait is over, no response has told the client of the call, which a crash would have to queue again.
         may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
         leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
         await tx.calls.insert(leased or call)
@@ -274,7 +285,9 @@ class Calls:
             tx.notify(CALL_QUEUED_TOPIC)
         if not request.wants_receipt:
             return StartedCall(call=call, resume_token="", webhooks=(), is_new=True)
-        return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
+        return await self._new_calls.build_started_call(
+            tx, call, created=True, secret=secret if is_callback_new else None
+        )
 
     def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
         wait_seconds = min(request.wait_seconds, self._wait_seconds_max)

@@ -12,6 +12,7 @@ from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.event import Event, progress_data
+from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias
 from ringback.domain.verification import Challenge
@@ -20,7 +21,7 @@ from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
 
 
 class Records:
-    """Codecs by record. A body and secrets are sealed: their columns hold what a `Sealer` makes of the encoded value."""
+    """Codecs by record. Bodies, secrets and states are sealed: their columns hold what a `Sealer` makes of the value."""
 
     def __init__(self, types: ColumnTypes) -> None:
         json = types.json
@@ -55,6 +56,12 @@ class Records:
         self.api_key = RowCodec(ApiKey, types)
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
+        self.mcp_session = RowCodec(
+            McpSession,
+            types,
+            columns={"state": ColumnType(encode=_encode_session_state, decode=_decode_session_state)},
+            sealed=("state",),
+        )
 
     def by_name(self) -> Mapping[str, RowCodec[Any]]:
         """The codecs under the names that statements use."""
@@ -83,3 +90,13 @@ def _decode_secrets(text: bytes) -> tuple[WebhookSecret, ...]:
         WebhookSecret(value=value, ends_at=None if ends_at is None else from_epoch_milliseconds(ends_at))
         for value, ends_at in jsontext.loads(text)
     )
+
+
+def _encode_session_state(state: SessionState) -> bytes:
+    """The text that is sealed."""
+    return jsontext.dumps([state.initialize, state.log_level, state.subscriptions])
+
+
+def _decode_session_state(text: bytes) -> SessionState:
+    initialize, log_level, subscriptions = jsontext.loads(text)
+    return SessionState(initialize=initialize, log_level=log_level, subscriptions=tuple(subscriptions))

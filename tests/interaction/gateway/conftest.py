@@ -164,6 +164,7 @@ async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerato
 def gate(shared_gate: GatewayHarness) -> GatewayHarness:
     shared_gate.interop.reset()
     shared_gate.interop.seen_meta.clear()
+    shared_gate.interop.seen_requests.clear()
     shared_gate.plain.release.clear()
     shared_gate.plain.cancelled.clear()
     return shared_gate

@@ -3,6 +3,7 @@
 import gc
 import json
 import logging
+import math
 import sqlite3
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import closing, contextmanager
@@ -14,6 +15,9 @@ import httpx
 import pytest
 
 import ringback
+from ringback.domain.clock import seconds
+from ringback.mcp_server.request_context import Endpoint
+from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS
 from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
 from tests.support.mcp_wire import ACCEPT, MODERN, NAME_HEADER_PARAMS, TASKS_DECLARED, Json, LegacyClientSession
 
@@ -106,6 +110,20 @@ class HostileClient:
         return await self.post(
             encode_request(method, params, **changed), path=path, headers=routing_headers(method, params)
         )
+
+
+async def let_sessions_become_idle(gate: GatewayHarness, upstream: str = "paint") -> int:
+    """Half an hour passes for the sessions at this endpoint, in memory and in the store. Returns how many were in memory."""
+    endpoints = gate.ringback.app.mcp._endpoints  # pyright: ignore[reportPrivateUsage]
+    async with endpoints.acquire_manager(Endpoint(upstream=upstream)) as manager:
+        transports = list(manager._server_instances.values())  # pyright: ignore[reportPrivateUsage]
+    for transport in transports:
+        assert transport.idle_scope is not None
+        assert transport.idle_scope.deadline < math.inf
+        transport.idle_scope.deadline = -math.inf
+    passed = seconds(IDLE_SECONDS + EXTEND_SECONDS)
+    await gate.ringback.app.store.write(lambda tx: tx.mcp_sessions.remove_expired(now=tx.now() + passed, limit=10_000))
+    return len(transports)
 
 
 @pytest.fixture

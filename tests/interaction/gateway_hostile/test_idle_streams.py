@@ -1,20 +1,16 @@
 """Idle clients use bounded memory, and all of it is released."""
 
 import asyncio
-import math
 import random
 import resource
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from mcp.server import streamable_http_manager
-from mcp.server.streamable_http import StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT
 
 from tests.interaction.gateway.conftest import GatewayHarness
-from tests.interaction.gateway_hostile.conftest import encode_request
+from tests.interaction.gateway_hostile.conftest import encode_request, let_sessions_become_idle
 from tests.interaction.gateway_hostile.connections import (
     count_open_streams,
     idle_clients,
@@ -172,24 +168,12 @@ async def test_clients_that_disconnect_at_any_time_leave_nothing_behind(gate: Ga
     await wait_until_released(gate, tasks)
 
 
-async def test_idle_sessions_end_without_a_client(gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_sessions_end_without_a_client(gate: GatewayHarness) -> None:
     """Sessions end half an hour after their last request; here as soon as the test ends that time."""
     tasks, key = await wait_until_settled(gate), await gate.get_api_key("forgetful")
-    transports: list[StreamableHTTPServerTransport] = []
-
-    class Seen(StreamableHTTPServerTransport):
-        def __init__(self, **options: Any) -> None:
-            assert options["idle_timeout"] == DEFAULT_SESSION_IDLE_TIMEOUT
-            super().__init__(**options)
-            transports.append(self)
-
-    monkeypatch.setattr(streamable_http_manager, "StreamableHTTPServerTransport", Seen)
     sessions = [await initialize_session(gate, key) for _ in range(IDLE)]
     assert len(asyncio.all_tasks()) >= tasks + IDLE
-    for transport in transports:
-        assert transport.idle_scope is not None
-        assert transport.idle_scope.deadline < math.inf
-        transport.idle_scope.deadline = -math.inf
+    assert await let_sessions_become_idle(gate) == IDLE
     await wait_until_released(gate, tasks)
     for headers in sessions:
         assert (await gate.http.post(f"{gate.url}/mcp/paint", json=PING, headers=headers)).status_code == 404

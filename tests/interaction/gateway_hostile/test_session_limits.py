@@ -1,15 +1,13 @@
 """The legacy sessions of one principal are limited, so that others can open theirs."""
 
-import math
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import pytest
-from mcp.server import streamable_http_manager
-from mcp.server.streamable_http import StreamableHTTPServerTransport
 
-from ringback.mcp_server import session_manager
+from ringback.services import mcp_sessions
 from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import let_sessions_become_idle
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT, LEGACY, Json
 
@@ -25,7 +23,7 @@ INITIALIZE_PARAMS: Final[Json] = {
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_manager, "SESSIONS_PER_PRINCIPAL_MAX", SESSIONS_MAX)
+    monkeypatch.setattr(mcp_sessions, "SESSIONS_PER_PRINCIPAL_MAX", SESSIONS_MAX)
 
 
 async def initialize_session(
@@ -83,23 +81,11 @@ async def test_requests_that_open_no_session_are_not_counted(gate: GatewayHarnes
     assert await end_session(gate, "clumsy", opened) == 200
 
 
-async def test_sessions_that_were_idle_for_too_long_are_not_counted(
-    gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    transports: list[StreamableHTTPServerTransport] = []
-
-    class Seen(StreamableHTTPServerTransport):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            transports.append(self)
-
-    monkeypatch.setattr(streamable_http_manager, "StreamableHTTPServerTransport", Seen)
+async def test_sessions_that_were_idle_for_too_long_are_not_counted(gate: GatewayHarness) -> None:
     for _ in range(SESSIONS_MAX):
         await initialize_session(gate, "forgetful")
     assert (await initialize_session(gate, "forgetful")).status_code == 429
-    for transport in transports:
-        assert transport.idle_scope is not None
-        transport.idle_scope.deadline = -math.inf
+    await let_sessions_become_idle(gate)
 
     async def room_again() -> bool:
         answer = await initialize_session(gate, "forgetful")

@@ -38,7 +38,9 @@ async def test_a_removed_upstream_is_refused_with_the_usual_error(method: str, m
         Endpoint(upstream="git"), (), cast("Gateway", SimpleNamespace(proxy=RemovedUpstreamProxy()))
     )
     with pytest.raises(MCPError) as error_info:
-        await middleware(cast("Any", SimpleNamespace(method=method)), call_next)
+        await middleware(
+            cast("Any", SimpleNamespace(method=method, request=SimpleNamespace(scope={"state": {}}))), call_next
+        )
 
     assert error_info.value.error.code == INVALID_PARAMS
     assert error_info.value.error.data == {"problem": "unknown-upstream", "upstream": "git"}

@@ -56,6 +56,8 @@ def make_context(
             client_version="1",
             endpoint_wait_seconds=endpoint_wait,
             request_closed_at=None,
+            http_headers=(),
+            query_string=b"",
         ),
     )
 

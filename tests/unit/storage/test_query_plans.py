@@ -20,6 +20,7 @@ NOUNS = [
     "api_keys",
     "call_deliveries",
     "call_queue",
+    "call_webhooks",
     "calls",
     "catalog",
     "catch_ups",
@@ -30,6 +31,7 @@ NOUNS = [
     "delivery_queue",
     "event_log",
     "events",
+    "mcp_sessions",
     "origin_breakers",
     "scheduling_time",
     "sealed_values",
@@ -104,6 +106,8 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("events", "after_of_call", "events_of_call"),
         ("catch_ups", "next", "catch_ups_of_principal"),
         ("webhooks", "of_calls", "webhooks_of_call"),
+        ("call_webhooks", "same_target", "webhooks_of_target"),
+        ("call_webhooks", "any_call", "call_webhooks_of_webhook"),
         ("calls", "page_of_status", "calls_of_status"),
         ("call_queue", "take_turns", "turns_last"),
         ("call_queue", "take_turn", "turns_last"),
@@ -143,6 +147,8 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("call_deliveries", "cancel_detached", "deliveries_waiting_of_call"),
         ("call_deliveries", "has_unsent", "deliveries_waiting_of_call"),
         ("delivery_queue", "next_due", "deliveries_due"),
+        ("mcp_sessions", "count", "mcp_sessions_of_principal"),
+        ("mcp_sessions", "remove_expired", "mcp_sessions_expiring"),
     ],
 )
 def test_a_hot_statement_uses_the_index_made_for_it(

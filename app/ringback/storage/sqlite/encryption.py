@@ -9,12 +9,14 @@ from ringback.domain.encryption import ResealStep, SealedColumn, SealedCountStep
 from ringback.signing.sealing import UnsealError, sealed_value_header
 from ringback.storage.sqlite.columns import column_to_instant, instant_to_column
 from ringback.storage.sqlite.deliveries import body_associated_data
+from ringback.storage.sqlite.mcp_sessions import state_associated_data
 from ringback.storage.sqlite.unit_of_work import SqliteRows
 from ringback.storage.sqlite.webhooks import secrets_associated_data
 
 _ASSOCIATED_DATA_BY_COLUMN: Final[dict[SealedColumn, Callable[[str], str]]] = {
     SealedColumn.SECRETS: secrets_associated_data,
     SealedColumn.BODIES: body_associated_data,
+    SealedColumn.SESSIONS: state_associated_data,
 }
 
 

@@ -11,12 +11,14 @@ from ringback.storage.sqlite.deliveries import SqliteCallDeliveries, SqliteDeliv
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryMaintenance, SqliteDeliveryQueue
 from ringback.storage.sqlite.encryption import SqliteSealedValues, SqliteSealingKeys
 from ringback.storage.sqlite.events import SqliteEventLog, SqliteEvents
+from ringback.storage.sqlite.mcp_sessions import SqliteMcpSessions
 from ringback.storage.sqlite.operations import SqliteSchedulingTime, SqliteUsage, SqliteWriteProbe
 from ringback.storage.sqlite.unit_of_work import Pause, UnitContext
 from ringback.storage.sqlite.upstreams import SqliteToolAliases, SqliteUpstreamCatalog
 from ringback.storage.sqlite.verification import SqliteChallenges, SqliteProofs
 from ringback.storage.sqlite.webhooks import (
     CachingWebhookReader,
+    SqliteCallWebhooks,
     SqliteCatchUps,
     SqliteChangeSubscriptions,
     SqliteOriginBreakers,
@@ -57,6 +59,10 @@ class SqliteTransaction:
     @property
     def webhooks(self) -> SqliteWebhooks:
         return SqliteWebhooks(self._unit, reader=self._webhook_reader)
+
+    @property
+    def call_webhooks(self) -> SqliteCallWebhooks:
+        return SqliteCallWebhooks(self._unit, reader=self._webhook_reader)
 
     @property
     def catch_ups(self) -> SqliteCatchUps:
@@ -125,6 +131,10 @@ class SqliteTransaction:
     @property
     def tool_aliases(self) -> SqliteToolAliases:
         return SqliteToolAliases(self._unit)
+
+    @property
+    def mcp_sessions(self) -> SqliteMcpSessions:
+        return SqliteMcpSessions(self._unit)
 
     @property
     def scheduling_time(self) -> SqliteSchedulingTime:

@@ -1,0 +1,58 @@
+"""Finds the call that an earlier sending of the same request started, for a legacy client that lost its stream.
+
+The id of the call is chosen before the request is handled, and it is part of the ids of the stream's events. So the call is
+found in any process, and a request whose call was never stored starts nothing when it is resumed.
+"""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from mcp.shared.exceptions import MCPError
+
+from ringback.domain.call import Call
+from ringback.domain.errors import NotFound
+from ringback.domain.ids import CallId
+from ringback.mcp_server.call_options import read_call_options
+from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.jsonrpc_errors import UNAVAILABLE_CODE
+from ringback.mcp_server.request_context import RequestContext
+
+
+class ResumedCalls:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._starting: dict[CallId, asyncio.Event] = {}
+
+    @contextmanager
+    def track_start(self, context: RequestContext) -> Generator[CallId | None]:
+        """The id for the call that this request starts; None leaves the choice to the service."""
+        if context.stream_request is None:
+            yield None
+            return
+        call_id = context.stream_request.call_id
+        self._starting[call_id] = is_settled = asyncio.Event()
+        try:
+            yield call_id
+        finally:
+            del self._starting[call_id]
+            is_settled.set()
+
+    async def find_call(self, context: RequestContext) -> Call:
+        """The call that the resumed request started. Raises -32000 if it started none; then nothing runs."""
+        request = context.stream_request
+        if request is not None:
+            if is_settled := self._starting.get(request.call_id):
+                await is_settled.wait()
+            if call := await self._read_call(context, request.call_id):
+                return call
+        raise MCPError(
+            UNAVAILABLE_CODE, "The connection was lost before a call started, so no tool runs. Send the request again."
+        )
+
+    async def _read_call(self, context: RequestContext, call_id: CallId) -> Call | None:
+        calls, key = self._gateway.calls, read_call_options(context).idempotency_key
+        try:
+            return await calls.get_for_waiting(context.caller, call_id)
+        except NotFound:  # the idempotency key may have named an earlier call
+            return None if key is None else await calls.find_idempotent(context.caller, key)

@@ -1,0 +1,49 @@
+"""Stores what a legacy session agreed on, before its client gets the response to `initialize`.
+
+This is a middleware because only the SDK's server knows whether the handshake has succeeded, and which version it negotiated.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+from ringback.domain.errors import RingbackError
+from ringback.mcp_server.auth import get_caller
+from ringback.mcp_server.jsonrpc_errors import to_mcp_error
+from ringback.mcp_server.request_context import Endpoint, RequestContext
+from ringback.services.mcp_sessions import McpSessions
+
+_CLIENT_INFO_KEYS = ("name", "title", "version")
+"""What identifies a client. Its icons can be large, and nothing here shows them."""
+
+
+class SessionRecorder:
+    def __init__(self, endpoint: Endpoint, sessions: McpSessions) -> None:
+        self._endpoint = endpoint
+        self._sessions = sessions
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method == "initialize" and ctx.request_id is not None and isinstance(result, dict):
+            context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
+            if not context.is_replayed:
+                await self._store_session(context, result["protocolVersion"])
+        return result
+
+    async def _store_session(self, context: RequestContext, version: str) -> None:
+        agreed = _select_params(context.sdk_context.params or {}, version)
+        try:
+            await self._sessions.open_session(context.caller, context.mcp_session_id, self._endpoint.path, agreed)
+        except RingbackError as error:
+            raise to_mcp_error(error) from None
+
+
+def _select_params(params: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """The params with which `initialize` is repeated in another process, so that it agrees on the same."""
+    client_info: Mapping[str, Any] = params["clientInfo"]
+    return {
+        "protocolVersion": version,
+        "capabilities": params["capabilities"],
+        "clientInfo": {key: client_info[key] for key in _CLIENT_INFO_KEYS if key in client_info},
+    }

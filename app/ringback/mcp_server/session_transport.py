@@ -1,0 +1,247 @@
+"""The transport of one legacy session: it repeats requests that were lost with their stream, or received in another process.
+
+    POST                     the handler learns the session's id, and the id of the call that it may start
+    GET, Last-Event-ID       of a request's stream: the request again, as `event_ids` describes it. tools/call finds the call
+                             that the request started, and starts none; any other request is handled again
+                             of the session's own stream: the notifications after that event, and further ones
+    GET                      the notifications that no stream has carried, and further ones
+
+A repeated request has an internal id within the SDK, because the first handler may still run and respond, too. Its response has
+the client's id again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.streamable_http import (
+    GET_STREAM_KEY,
+    LAST_EVENT_ID_HEADER,
+    MCP_SESSION_ID_HEADER,
+    EventMessage,
+    SSEEvent,
+    StreamableHTTPServerTransport,
+)
+from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from ringback.domain import jsontext
+from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
+from ringback.domain.ids import IdGenerator
+from ringback.mcp_server.event_ids import (
+    EventIds,
+    EventPosition,
+    OwnStream,
+    StreamRequest,
+    describe_request,
+    unknown_event_id,
+)
+from ringback.mcp_server.request_context import (
+    IS_REPLAYED_KEY,
+    IS_RESUMED_KEY,
+    MCP_SESSION_ID_KEY,
+    REQUEST_CLOSED_KEY,
+    STREAM_REQUEST_KEY,
+)
+from ringback.mcp_server.session_events import SessionEventStore
+from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.waits import run_with_helper
+
+RETRY_MILLISECONDS: Final = 3_000
+"""When a client reconnects. Common clients try twice, so they find a service that took up to 6 s to restart."""
+_POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
+_RANDOM_BYTES: Final = 16
+
+
+_StreamEnds = tuple[MemoryObjectSendStream[EventMessage], MemoryObjectReceiveStream[EventMessage]]
+
+
+class _CancellableResponse:
+    """A response that another request can end."""
+
+    def __init__(self) -> None:
+        self._scope = anyio.CancelScope()
+        self._ended = asyncio.Event()
+
+    async def run(self, response: Coroutine[Any, Any, None]) -> None:
+        try:
+            with self._scope:
+                await response
+        finally:
+            self._ended.set()
+
+    async def cancel(self) -> None:
+        """Returns when the response has ended."""
+        self._scope.cancel()
+        await self._ended.wait()
+
+
+class _ObservedStreams(dict[RequestId, _StreamEnds]):
+    """The open streams, as the SDK's transport keeps them: nothing else says from when on a stream carries events."""
+
+    def __init__(self, on_own_stream_opened: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_own_stream_opened = on_own_stream_opened
+
+    def __setitem__(self, key: RequestId, value: _StreamEnds) -> None:
+        super().__setitem__(key, value)
+        if key == GET_STREAM_KEY:
+            self._on_own_stream_opened()
+
+
+class SessionTransport(StreamableHTTPServerTransport):
+    """Repeats requests, and keeps what the session's own stream could not carry.
+
+    Uses two private names of the SDK, because no public ones exist: `_create_event_data`, which serializes a message, and
+    `_request_streams`, the open streams.
+    """
+
+    def __init__(self, session_id: str, *, sealer: Sealer, ids: IdGenerator, clock: Clock, idle_seconds: float) -> None:
+        self.session_id = session_id
+        self._clock = clock
+        self._ids = ids
+        self._event_ids = EventIds(sealer, session_id)
+        self.events = SessionEventStore(
+            self._event_ids,
+            log_id=ids.random_bytes(_RANDOM_BYTES).hex(),
+            is_own_stream_open=lambda: GET_STREAM_KEY in self._request_streams,
+        )
+        self._client_request_ids: dict[str, int | str] = {}
+        self._own_response: _CancellableResponse | None = None
+        self._sending: asyncio.Task[None] | None = None
+        super().__init__(
+            session_id, event_store=self.events, retry_interval=RETRY_MILLISECONDS, idle_timeout=idle_seconds
+        )
+        self._request_streams = _ObservedStreams(self._start_sending_unsent)
+
+    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; raises `InvalidCursor` for an unknown Last-Event-ID."""
+        scope["state"][MCP_SESSION_ID_KEY] = self.session_id
+        if scope["method"] == "POST":
+            await self._handle_post(scope, receive, send)
+        elif scope["method"] == "GET":
+            await self._handle_get(scope, receive, send)
+        else:
+            await super().handle_request(scope, receive, send)
+
+    async def replay_message(self, scope: Scope, message: Mapping[str, Any]) -> None:
+        """Handle a message of another process again, with the caller of this request. Its response is dropped."""
+        await self.handle_request(*build_replay(scope, self.session_id, message))
+
+    async def _handle_post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await Request(scope, receive).body()
+        receive = _create_receive(body, receive)
+        request = describe_request(_parse(body), self._ids.new_call_id())
+        if request is None:
+            await super().handle_request(scope, receive, send)
+            return
+        scope["state"][STREAM_REQUEST_KEY] = request
+        with self.events.open_stream(str(request.request_id), request):
+            await super().handle_request(scope, receive, send)
+
+    async def _handle_get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        event_id = Headers(scope=scope).get(LAST_EVENT_ID_HEADER)
+        position = self._event_ids.parse(event_id) if event_id else None
+        match position:
+            case EventPosition(StreamRequest() as request):
+                await self._repeat_request(request, scope, receive, send)
+                return
+            case EventPosition(OwnStream() as stream, number):
+                if self._own_response is not None:
+                    await self._own_response.cancel()  # its client has come back before the loss was noticed here
+                self.events.send_again_after(stream, number)
+            case _:
+                pass
+        without_id = {**scope, "headers": _remove_headers(scope, LAST_EVENT_ID_HEADER.encode())}
+        await self._serve_own_stream(super().handle_request(without_id, receive, send))
+
+    async def _serve_own_stream(self, response: Coroutine[Any, Any, None]) -> None:
+        if self._own_response is not None:
+            await response  # refused: a session has one stream
+            return
+        self._own_response = _CancellableResponse()
+        try:
+            await run_with_helper(self._own_response.run(response), self._close_own_stream_after_limit())
+        finally:
+            self._own_response = None
+
+    async def _close_own_stream_after_limit(self) -> None:
+        """Close the stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""
+        await self._clock.sleep(FOLLOW_SECONDS_MAX)
+        self.close_standalone_sse_stream()
+
+    def _start_sending_unsent(self) -> None:
+        self._sending = asyncio.create_task(self._send_unsent(self._request_streams[GET_STREAM_KEY][0]))
+
+    async def _send_unsent(self, stream: MemoryObjectSendStream[EventMessage]) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the stream was lost again
+            for entry in self.events.list_unsent():
+                await stream.send(entry.event)
+                entry.is_sent = True
+
+    async def _repeat_request(self, request: StreamRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.params is None:
+            raise unknown_event_id()
+        internal_id = f"resumed-{self._ids.random_bytes(_RANDOM_BYTES).hex()}"
+        message = {"jsonrpc": "2.0", "id": internal_id, "method": request.method, "params": request.params}
+        scope["state"] |= {STREAM_REQUEST_KEY: request, IS_RESUMED_KEY: True}
+        kept = _remove_headers(scope, LAST_EVENT_ID_HEADER.encode(), *(name for name, _ in _POST_HEADERS))
+        posted = {**scope, "method": "POST", "headers": [*kept, *_POST_HEADERS]}
+        self._client_request_ids[internal_id] = request.request_id
+        try:
+            with self.events.open_stream(internal_id, request):
+                await super().handle_request(posted, _create_receive(jsontext.dumps(message), receive), send)
+        finally:
+            del self._client_request_ids[internal_id]
+
+    def _create_event_data(self, event_message: EventMessage) -> SSEEvent:
+        message = event_message.message
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._client_request_ids:
+            message = message.model_copy(update={"id": self._client_request_ids[str(message.id)]})
+            event_message = EventMessage(message, event_message.event_id)
+        return super()._create_event_data(event_message)
+
+
+def build_replay(scope: Scope, session_id: str, message: Mapping[str, Any]) -> tuple[Scope, Receive, Send]:
+    """A request in the session that posts this message, as the SDK's transport handles it."""
+    headers = [*_POST_HEADERS, (MCP_SESSION_ID_HEADER.encode(), session_id.encode())]
+    state = {**scope["state"], IS_REPLAYED_KEY: True, REQUEST_CLOSED_KEY: asyncio.Event()}
+    replayed = {**scope, "method": "POST", "headers": headers, "state": state}
+    body = jsontext.dumps({"jsonrpc": "2.0", **message})
+    return replayed, _create_receive(body, _never_receive), _drop_message
+
+
+def _remove_headers(scope: Scope, *names: bytes) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in scope["headers"] if name not in names]
+
+
+def _create_receive(body: bytes, receive: Receive) -> Receive:
+    """Receives the body, and then what `receive` does."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_body_first() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_body_first
+
+
+async def _never_receive() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def _drop_message(_message: Message) -> None:
+    pass
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return jsontext.loads(body)
+    except ValueError:
+        return None  # the SDK reports what is wrong with it

@@ -1,0 +1,167 @@
+"""Keep legacy MCP sessions, so that they outlive the process that began them.
+
+    initialize ──▶ open_session       stored before the client gets the session's id
+    any request ──▶ find_session      in a process that does not know the id
+    every few minutes ──▶ extend      the sessions used meanwhile, in one commit
+    DELETE ──▶ end_session            before the client gets the response
+
+A session belongs to its principal, its endpoint and the caller's restriction of upstreams. For any other caller it is unknown.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ringback.domain import jsontext
+from ringback.domain.call import CALL_RESOURCE_URI_PREFIX
+from ringback.domain.clock import seconds
+from ringback.domain.errors import InvalidRequest, QuotaExceeded
+from ringback.domain.ids import IdGenerator
+from ringback.domain.mcp_sessions import STATE_BYTES_MAX, SUBSCRIPTIONS_MAX, McpSession, McpSessionId, SessionState
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller
+
+SESSIONS_PER_PRINCIPAL_MAX: Final = 1_000
+"""Sessions of one principal at one endpoint. A process is built for ten times as many at an endpoint."""
+SESSION_ID_BYTES: Final = 16
+"""Random bytes of an id: 128 bits cannot be guessed."""
+IDLE_SECONDS: Final = 30 * 60
+"""A session without any request for this long has ended. The SDK's default."""
+EXTEND_SECONDS: Final = 5 * 60.0
+"""The pause between two commits that record which sessions were used. A stored session lives this much longer than an idle one,
+so that no session ends early."""
+EXTEND_BATCH_SIZE: Final = 200
+"""Sessions in one commit: a few milliseconds of the one writer's time."""
+RETRY_AFTER_SECONDS: Final = 30
+"""The end of a session cannot be predicted; 30 s is soon enough for the client and rare enough for the service."""
+
+_SESSION_ID_PATTERN: Final = re.compile(rf"[0-9a-f]{{{2 * SESSION_ID_BYTES}}}")
+"""What could not be an id of ours is never looked up."""
+
+
+class McpSessions:
+    def __init__(self, store: Store, *, ids: IdGenerator) -> None:
+        self._store = store
+        self._ids = ids
+
+    def new_session_id(self) -> str:
+        return self._ids.random_bytes(SESSION_ID_BYTES).hex()
+
+    async def require_quota(self, caller: Caller, endpoint: str) -> None:
+        """Raise `QuotaExceeded` if the caller's principal has `SESSIONS_PER_PRINCIPAL_MAX` sessions at this endpoint."""
+        await self._store.read(lambda tx: _require_quota(tx, caller, endpoint))
+
+    async def open_session(self, caller: Caller, session_id: str, endpoint: str, initialize: Mapping[str, Any]) -> None:
+        """Store a session whose `initialize` succeeded. `initialize` has the protocol version that was negotiated."""
+        state = SessionState(initialize=initialize)
+        _require_size(state, "The params of initialize are")
+
+        async def insert(tx: Transaction) -> None:
+            if await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now()) is None:
+                await _require_quota(tx, caller, endpoint)
+            await tx.mcp_sessions.save(
+                McpSession(
+                    id=McpSessionId(session_id),
+                    principal=caller.principal,
+                    upstreams=caller.upstreams,
+                    endpoint=endpoint,
+                    state=state,
+                    created_at=tx.now(),
+                    expires_at=tx.now() + seconds(IDLE_SECONDS + EXTEND_SECONDS),
+                )
+            )
+
+        await self._store.write(insert)
+
+    async def find_session(self, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
+        """The session; None if it is unknown, has ended, or belongs to another caller or endpoint."""
+        if not _SESSION_ID_PATTERN.fullmatch(session_id):
+            return None
+        return await self._store.read(lambda tx: _find_own_session(tx, caller, session_id, endpoint))
+
+    async def end_session(self, caller: Caller, session_id: str, endpoint: str) -> bool:
+        """End the session for good; False if it is none of the caller's."""
+        if await self.find_session(caller, session_id, endpoint) is None:
+            return False
+        return await self._store.write(lambda tx: tx.mcp_sessions.delete(McpSessionId(session_id)))
+
+    async def change_state(
+        self, caller: Caller, session_id: str, endpoint: str, change: Callable[[SessionState], SessionState]
+    ) -> None:
+        """Store a changed state. `change` has no effects: it may run again. A session that has ended stays ended."""
+
+        async def update(tx: Transaction) -> None:
+            if (session := await _find_own_session(tx, caller, session_id, endpoint)) is None:
+                return
+            state = change(session.state)
+            _require_size(state, "The session's subscriptions are")
+            await tx.mcp_sessions.save_state(replace(session, state=state))
+
+        await self._store.write(update)
+
+    async def extend_sessions(self, session_ids: Collection[str]) -> Collection[str]:
+        """Record that these sessions are in use. Return those that have ended elsewhere, or were never stored."""
+        ids, known = [McpSessionId(each) for each in session_ids], set[str]()
+        for start in range(0, len(ids), EXTEND_BATCH_SIZE):
+            known |= await self._extend_batch(ids[start : start + EXTEND_BATCH_SIZE])
+        return set(session_ids) - known
+
+    async def _extend_batch(self, ids: Collection[McpSessionId]) -> set[str]:
+        async def extend(tx: Transaction) -> set[str]:
+            expires_at = tx.now() + seconds(IDLE_SECONDS + EXTEND_SECONDS)
+            return set(await tx.mcp_sessions.extend(ids, expires_at=expires_at, now=tx.now()))
+
+        return await self._store.write(extend)
+
+
+def with_log_level(state: SessionState, level: str) -> SessionState:
+    return replace(state, log_level=level)
+
+
+def with_subscription(state: SessionState, uri: str) -> SessionState:
+    """Beyond `SUBSCRIPTIONS_MAX`, the oldest subscription to a call is dropped: calls end, and other resources stay."""
+    kept = [each for each in state.subscriptions if each != uri]
+    if len(kept) >= SUBSCRIPTIONS_MAX:
+        kept.remove(next((each for each in kept if each.startswith(CALL_RESOURCE_URI_PREFIX)), kept[0]))
+    return replace(state, subscriptions=(*kept, uri))
+
+
+def without_subscription(state: SessionState, uri: str) -> SessionState:
+    return replace(state, subscriptions=tuple(each for each in state.subscriptions if each != uri))
+
+
+async def _find_own_session(tx: Transaction, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
+    session = await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now())
+    if session is None or (session.principal, session.upstreams) != (caller.principal, caller.upstreams):
+        return None
+    return session if session.endpoint == endpoint else None
+
+
+async def _require_quota(tx: Transaction, caller: Caller, endpoint: str) -> None:
+    limit = SESSIONS_PER_PRINCIPAL_MAX
+    if await tx.mcp_sessions.count(caller.principal, endpoint, now=tx.now(), limit=limit) >= limit:
+        raise sessions_exceeded()
+
+
+def sessions_exceeded() -> QuotaExceeded:
+    limit = SESSIONS_PER_PRINCIPAL_MAX
+    return QuotaExceeded(
+        f"Your quota 'sessions' of {limit} at this endpoint is used up. No session was opened. End sessions that you no longer "
+        "need: DELETE with their Mcp-Session-Id. A session also ends after it was idle for "
+        f"{IDLE_SECONDS // 60} minutes.",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+        quota="sessions",
+        limit=limit,
+    )
+
+
+def _require_size(state: SessionState, subject: str) -> None:
+    try:
+        size = len(jsontext.dumps([state.initialize, state.subscriptions]))
+    except TypeError:
+        raise InvalidRequest(
+            "The request contains an integer over 64 bits, an unpaired surrogate, or too many nested levels."
+        ) from None
+    if size > STATE_BYTES_MAX:
+        raise InvalidRequest(f"{subject} {size} bytes as JSON; at most {STATE_BYTES_MAX} are kept for one session.")

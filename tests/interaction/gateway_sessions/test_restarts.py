@@ -1,0 +1,216 @@
+"""A legacy session goes on after Ringback restarted: its client needs no new `initialize`."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from ringback.bootstrap import Environment
+from ringback.domain.mcp_sessions import STATE_BYTES_MAX
+from ringback.services import mcp_sessions
+from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
+from tests.support.clock import OffsetClock
+from tests.support.mcp_wire import ACCEPT, LEGACY, LegacyClientSession
+from tests.support.resource_upstream import NOTE_URI
+
+pytestmark = pytest.mark.requirement("R25")
+
+UPDATED: Final = "notifications/resources/updated"
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
+async def test_a_session_id_is_good_after_a_restart(files: RestartableRingback, version: str) -> None:
+    async with files.running() as first:
+        session = await open_session(first, version=version)
+        names = [tool["name"] for tool in (await session.request("tools/list", {}))["tools"]]
+    async with files.running() as second:
+        session = second.find_session(session)
+        assert [tool["name"] for tool in (await session.request("tools/list", {}))["tools"]] == names
+        result = await session.request("tools/call", {"name": "echo", "arguments": {"text": "again"}})
+    assert "again" in result["content"][0]["text"]
+
+
+async def test_a_session_remembers_what_its_client_declared(files: RestartableRingback) -> None:
+    """Tasks exist only in 2025-11-25, and `tasks` needs the negotiated version, which only `initialize` has told."""
+    async with files.running() as first:
+        session = await open_session(first)
+    async with files.running() as second:
+        session = second.find_session(session)
+        del session.headers["mcp-protocol-version"]
+        created = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {}})
+        ended = await session.request("tasks/result", {"taskId": created["task"]["taskId"]})
+    assert ended["isError"] is False
+
+
+async def test_requests_that_arrive_at_once_continue_one_session(files: RestartableRingback) -> None:
+    async with files.running() as first:
+        session = await open_session(first)
+    async with files.running() as second:
+        answers = await asyncio.gather(*(send(second.find_session(session), request_id=each) for each in range(8)))
+        assert [answer.status_code for answer in answers] == [200] * 8
+        manager = await second.find_manager("stage")
+        assert len(manager._server_instances) == 1  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_task_of_before_the_restart_is_found_in_the_session(files: RestartableRingback) -> None:
+    async with files.running() as first:
+        session = await open_session(first)
+        created = await session.request("tools/call", {"name": "echo", "arguments": {"text": "kept"}, "task": {}})
+        await session.request("tasks/result", {"taskId": created["task"]["taskId"]})
+    async with files.running() as second:
+        session = second.find_session(session)
+        result = await session.request("tasks/result", {"taskId": created["task"]["taskId"]})
+    assert "kept" in result["content"][0]["text"]
+
+
+async def test_subscriptions_and_the_log_level_go_on_and_what_changed_meanwhile_is_reported(
+    files: RestartableRingback,
+) -> None:
+    async with files.running() as first:
+        session = await open_session(first, "/mcp/notes")
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        await session.request("logging/setLevel", {"level": "warning"})
+        await files.notes.wait_until(lambda: files.notes.subscribed)
+    await files.notes.wait_until(lambda: not files.notes.subscribed)
+    async with files.running() as second:
+        session = second.find_session(session)
+        async with session.open_event_stream() as stream:
+            missed = await stream.read_message(UPDATED)
+            assert missed["params"]["uri"] == NOTE_URI
+            await files.notes.wait_until(lambda: files.notes.subscribed)
+            await files.notes.publish_resource_change()
+            assert (await stream.read_message(UPDATED))["params"]["uri"] == NOTE_URI
+
+
+async def test_a_resource_unsubscribed_before_the_restart_stays_unsubscribed(files: RestartableRingback) -> None:
+    async with files.running() as first:
+        session = await open_session(first, "/mcp/notes")
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        await session.request("resources/unsubscribe", {"uri": NOTE_URI})
+    async with files.running() as second:
+        session = second.find_session(session)
+        stored = await second.application.app.store.read(
+            lambda tx: tx.mcp_sessions.get(_id_of(session), now=tx.now())  # pyright: ignore[reportArgumentType]
+        )
+        assert stored is not None
+        assert stored.state.subscriptions == ()
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_its_client_ended_is_unknown_after_a_restart(files: RestartableRingback) -> None:
+    async with files.running() as first:
+        session = await open_session(first)
+        assert (await send(session, http_method="DELETE")).status_code == 200
+        assert (await send(session)).status_code == 404
+    async with files.running() as second:
+        assert (await send(second.find_session(session))).status_code == 404
+
+
+async def test_a_client_ends_a_session_of_an_earlier_process(files: RestartableRingback) -> None:
+    async with files.running() as first:
+        session = await open_session(first)
+    async with files.running() as second:
+        session = second.find_session(session)
+        assert (await send(session, http_method="DELETE")).status_code == 200
+        assert [(await send(session)).status_code, (await send(session, http_method="DELETE")).status_code] == [
+            404,
+            404,
+        ]
+    async with files.running() as third:
+        assert (await send(third.find_session(session))).status_code == 404
+
+
+async def test_an_idle_session_expires_and_a_used_one_does_not(files: RestartableRingback) -> None:
+    async with files.running() as first:
+        idle, used = await open_session(first), await open_session(first)
+    clock = OffsetClock()
+    clock.advance(mcp_sessions.IDLE_SECONDS - 1)
+    async with files.running(environment=Environment(clock=clock)) as second:
+        assert (await send(second.find_session(used))).status_code == 200
+        manager = await second.find_manager("stage")
+        await manager.record_used_sessions()
+    clock.advance(mcp_sessions.EXTEND_SECONDS + 2)
+    async with files.running(environment=Environment(clock=clock)) as third:
+        answers = [await send(third.find_session(each)) for each in (idle, used)]
+    assert [answer.status_code for answer in answers] == [404, 200]
+
+
+# -- strangers ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stored_session_of_another_caller_is_unknown(files: RestartableRingback) -> None:
+    """Another principal, and another key of the same principal that may use other upstreams."""
+    async with files.running() as first:
+        session = await open_session(first)
+        strangers = [await first.get_key("bob"), await first.get_key("alice", upstreams=frozenset({"stage"}))]
+    async with files.running() as second:
+        session = second.find_session(session)
+        own = dict(session.headers)
+        unknown = {**own, "mcp-session-id": "0" * 32}
+        for method in ("POST", "GET", "DELETE"):
+            session.headers = unknown
+            expected = await send(session, http_method=method)
+            assert expected.status_code == 404
+            for key in strangers:
+                session.headers = {**own, "authorization": f"Bearer {key}"}
+                answer = await send(session, http_method=method)
+                assert (answer.status_code, answer.content) == (404, expected.content)
+        session.headers = own
+        assert (await send(session)).status_code == 200
+
+
+async def test_a_session_goes_on_only_at_its_own_endpoint(files: RestartableRingback) -> None:
+    async with files.running() as first:
+        session = await open_session(first)
+    async with files.running() as second:
+        session = second.find_session(session)
+        session.url = session.url.replace("/mcp/stage", "/mcp/notes")
+        assert (await send(session)).status_code == 404
+        session.url = session.url.replace("/mcp/notes", "/mcp/stage")
+        assert (await send(session)).status_code == 200
+
+
+@pytest.mark.parametrize("session_id", ["x", "0" * 31, "A" * 32, "0" * 32, "%00", "a" * 8000, "' OR 1=1 --"])
+async def test_an_id_that_was_never_issued_is_unknown(files: RestartableRingback, session_id: str) -> None:
+    async with files.running() as running:
+        session = await open_session(running)
+        session.headers["mcp-session-id"] = session_id
+        for method in ("POST", "GET", "DELETE"):
+            assert (await send(session, http_method=method)).status_code == 404
+
+
+async def test_sessions_of_before_the_restart_count_against_the_quota(
+    files: RestartableRingback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_sessions, "SESSIONS_PER_PRINCIPAL_MAX", 2)
+    async with files.running() as first:
+        session, _ = await open_session(first), await open_session(first)
+    async with files.running() as second:
+        url, key = f"{second.url}/mcp/stage", await second.get_key("alice")
+        greeting = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "n", "version": "1"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting}
+        headers = {**ACCEPT, "authorization": f"Bearer {key}"}
+        assert (await files.http.post(url, json=body, headers=headers)).status_code == 429
+        assert (await send(second.find_session(session), http_method="DELETE")).status_code == 200
+        assert (await files.http.post(url, json=body, headers=headers)).status_code == 200
+
+
+async def test_an_initialize_that_is_too_large_is_refused_and_nothing_is_stored(files: RestartableRingback) -> None:
+    async with files.running() as running:
+        huge = {"experimental": {"x": {"y": "z" * STATE_BYTES_MAX}}}
+        with pytest.raises(Exception, match="at most 65536 are kept"):
+            await open_session(running, capabilities=huge)
+        key = await running.get_key("alice")
+        assert key
+        assert (
+            await running.application.app.store.read(
+                lambda tx: tx.mcp_sessions.count("alice", "/mcp/stage", now=tx.now(), limit=10)  # pyright: ignore[reportArgumentType]
+            )
+            == 0
+        )
+
+
+def _id_of(session: LegacyClientSession) -> str:
+    return session.headers["mcp-session-id"]
