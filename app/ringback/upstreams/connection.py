@@ -163,8 +163,9 @@ class UpstreamConnection:
 
     def has_open_session(self, call: Call) -> bool:
         """Whether `open_call_session` would return a session for the call without waiting."""
-        is_shared = self.config.isolation is Isolation.SHARED or call.handle is not None
-        return is_shared and not self.replaced.is_set() and self._get_open_session() is not None
+        shared = self.get_open_session()
+        is_open = shared is not None and not self.replaced.is_set()
+        return is_open and self._session_selection.has_open_session(call, shared)
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
@@ -261,7 +262,7 @@ class UpstreamConnection:
 
         With `started_here=False` it raises `ConnectionReplaced` for a replaced connection: the request can use the newer one.
         """
-        if (session := self._get_open_session()) is not None:
+        if (session := self.get_open_session()) is not None:
             return session
         effective_timeout_seconds = self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds
         with anyio.move_on_after(effective_timeout_seconds):

@@ -73,6 +73,15 @@ class SessionSelection:
             return False
         return self._is_stdio or shared.legacy_session.session_id is not None
 
+    def has_open_session(self, call: Call, shared: UpstreamSession) -> bool:
+        """Whether `enter_session` would return a session for the call without opening one."""
+        isolation = self._config.isolation
+        if isolation is Isolation.CALL:
+            return call.handle is not None
+        if call.accepts_input and self.has_eliciting_sessions(shared) and not self._was_refused(shared):
+            return self._eliciting_sessions.has_open_session(call.principal)
+        return isolation is Isolation.SHARED or self._principal_sessions.has_open_session(call.principal)
+
     async def enter_session(self, call: Call, shared: UpstreamSession, stack: AsyncExitStack) -> CallSession:
         """The session of this call until the stack is closed; raises `UpstreamUnreachable`."""
         owner = CallOwner(principal=call.principal, client_session_id=call.client_session_id)
