@@ -164,8 +164,9 @@ class UpstreamConnection:
     def has_open_session(self, call: Call) -> bool:
         """Whether `open_call_session` would return a session for the call without waiting."""
         shared = self.get_open_session()
-        is_open = shared is not None and not self.replaced.is_set()
-        return is_open and self._session_selection.has_open_session(call, shared)
+        if shared is None or self.replaced.is_set():
+            return False
+        return self._session_selection.has_open_session(call, shared)
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
