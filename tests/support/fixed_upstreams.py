@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.domain.upstreams import DisconnectAction, Reloaded, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import Reloaded, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.connection import ConnectionState
 
 TOOLS: Final = {
@@ -41,19 +41,9 @@ class FakeUpstreamConnection:
             trusts_annotations=self.trusted,
         )
 
-    def get_inline_wait_seconds(self, tool: str) -> float | None:
-        """The default for an upstream without configuration."""
-
-    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
-        """The default for an upstream without configuration."""
-
-    def returns_pending_as_error(self, tool: str) -> bool:
+    def get_tool_config(self, tool: str) -> ToolConfig:
         del tool
-        return False
-
-    def is_task_only(self, tool: str) -> bool:
-        del tool
-        return False
+        return ToolConfig()
 
     async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
         del age_seconds_max, can_elicit

@@ -21,6 +21,28 @@ class DisconnectAction(StrEnum):
     CANCEL = "cancel"
 
 
+class PendingForm(StrEnum):
+    """What a client without tasks gets for a call that outlives its wait."""
+
+    RESULT = "result"
+    ERROR = "error"
+    """A result with `isError`, for clients that make typed objects of structuredContent: they ignore the fields of a pending
+    result and return an object of nulls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolConfig:
+    """How calls of MCP clients to a tool are answered, by configuration of the tool, or else of its upstream."""
+
+    inline_wait_seconds: float | None = None
+    """How long tools/call waits for the plain result; None selects the setting of the service."""
+    on_disconnect: DisconnectAction | None = None
+    """None selects the setting of the service."""
+    pending: PendingForm = PendingForm.RESULT
+    is_task_only: bool = False
+    """Whether the tool may only be called as a task."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInfo:
     """A tool as its upstream lists it."""
@@ -96,20 +118,8 @@ class ToolCatalog(Protocol):
         """The tool's input schema in the last listing, or None. Reads the cache only."""
         ...
 
-    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
-        """Seconds that a tools/call waits for its inline result by configuration; None if not configured."""
-        ...
-
-    def get_disconnect_action(self, upstream: str, tool: str) -> DisconnectAction | None:
-        """The action of a disconnect by configuration of this tool, or else of the upstream; None if not configured."""
-        ...
-
-    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
-        """Whether a pending result of the tool has `isError`, by configuration."""
-        ...
-
-    def is_task_only(self, upstream: str, tool: str) -> bool:
-        """Whether MCP clients may call the tool only as a task, by configuration."""
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
+        """The configuration of a tool, also of one that is not listed; the defaults if there is no such upstream."""
         ...
 
 

@@ -1,8 +1,8 @@
 """What happens to a call when its client disconnects or cancels while it waits.
 
     a disconnect    changes nothing. In 2026-07-28, closing the stream ends the request and leaves the call (`on_disconnect:
-                    keep`). With `cancel` it also cancels the call, unless the request declares tasks or carries a `ringback/`
-                    key: such a client knows that a call outlives its stream
+                    keep`). With `cancel` it also cancels the call, unless the request declares tasks or has an option of
+                    Ringback (`call_options`): such a client knows that a call outlives its stream
     legacy          `notifications/cancelled` cancels the call that the request waits for
     modern          over HTTP, the specification has no message for it. A client cancels the call by its key, with
                     `ringback/cancelRequest` (`domain.cancel_keys`). `ringback mcp` does so for its client's
@@ -49,7 +49,7 @@ _RequestKey = tuple[str, str, str]
 
 
 def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: Call) -> bool:
-    action = gateway.catalog.get_disconnect_action(call.upstream, call.tool) or gateway.config.on_disconnect
+    action = gateway.catalog.get_tool_config(call.upstream, call.tool).on_disconnect or gateway.config.on_disconnect
     return (
         context.is_modern
         and action is DisconnectAction.CANCEL
@@ -81,8 +81,7 @@ class WaitingRequests:
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
-        request_id = context.request_id
-        key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, request_id)
+        key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, context.request_id)
         if key is None:
             yield WaitingRequest()
             return

@@ -73,8 +73,7 @@ async def get_named_webhook(tx: Transaction, principal: Principal, webhook_id: s
         webhook = await get_own_webhook(tx, principal, webhook_id)
     except NotFound:
         raise NotFound(
-            "webhook: no webhook of yours has this id. List yours: `ringback webhooks list`, or GET /v1/webhooks. Nothing was "
-            "started."
+            "webhook: no webhook of yours has this id. List yours with `ringback webhooks list`. Nothing was started."
         ) from None
     require_enabled(webhook)
     if webhook.expires_at is not None and webhook.expires_at <= tx.now():

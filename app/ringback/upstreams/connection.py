@@ -25,7 +25,7 @@ from ringback.domain.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.upstreams import DisconnectAction, ToolInfo, UpstreamChange, UpstreamInfo
+from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCache
@@ -140,17 +140,8 @@ class UpstreamConnection:
             faults=self.faults.counts,
         )
 
-    def get_inline_wait_seconds(self, tool: str) -> float | None:
-        return self.config.get_inline_wait_seconds(tool)
-
-    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
-        return self.config.get_disconnect_action(tool)
-
-    def returns_pending_as_error(self, tool: str) -> bool:
-        return self.config.returns_pending_as_error(tool)
-
-    def is_task_only(self, tool: str) -> bool:
-        return tool in self.config.task_only_tools
+    def get_tool_config(self, tool: str) -> ToolConfig:
+        return self.config.get_tool_config(tool)
 
     def _get_driver_name(self) -> str | None:
         if self._state not in {ConnectionState.READY, ConnectionState.UNRESPONSIVE} or self._shared_session is None:

@@ -58,3 +58,15 @@ async def test_the_callbacks_of_a_url_that_is_not_verified_are_held(tmp_path: Pa
         assert webhook["state"] == "pending_verification"
         assert [each["state"] for each in deliveries] == ["held", "held"]
         assert deaf.callbacks == []
+
+
+async def test_rest_ignores_the_headers(gate: GatewayHarness) -> None:
+    body: Json = {"upstream": "paint", "tool": "count", "wait_seconds": 30.0}
+    headers = {
+        "authorization": f"Bearer {await gate.get_api_key('alice')}",
+        "Ringback-Client-Session-Id": "ignored",
+        "Ringback-Callback-Url": "https://10.0.0.1/ignored",
+    }
+    answer = await gate.http.post(f"{gate.url}/v1/calls", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["call"]["client_session_id"] is None

@@ -9,10 +9,10 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.upstreams import DisconnectAction, PendingForm, ToolCatalog, ToolConfig
 from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
-from ringback.upstreams.config import ConfigError, PendingForm
+from ringback.upstreams.config import ConfigError
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -254,23 +254,23 @@ async def test_a_tool_whose_arguments_are_repeated_in_headers_gets_them() -> Non
     assert listed == ["echo"]
 
 
-async def test_inline_waits_are_reported_as_configured() -> None:
-    configured = replace(UNREACHABLE_CONFIG, inline_wait_seconds=5.0, tool_inline_wait_seconds={"slow": 0.5})
+async def test_the_configuration_of_a_tool_is_reported_also_if_it_or_its_upstream_is_unknown() -> None:
+    configured = replace(
+        UNREACHABLE_CONFIG,
+        inline_wait_seconds=5.0,
+        tool_inline_wait_seconds={"slow": 0.5},
+        tool_pending={"slow": PendingForm.ERROR},
+        tool_on_disconnect={"slow": DisconnectAction.CANCEL},
+        task_only_tools=frozenset({"slow"}),
+    )
     async with open_upstreams(configured, make_http_config("http://127.0.0.1:1/mcp")) as upstreams:
         catalog = upstreams.tool_catalog
 
-        assert [catalog.get_inline_wait_seconds("away", tool) for tool in ("slow", "any")] == [0.5, 5.0]
-        assert catalog.get_inline_wait_seconds("stage", "any") is None
-        assert catalog.get_inline_wait_seconds("nobody", "any") is None
-
-
-async def test_the_form_of_pending_results_is_reported_as_configured() -> None:
-    configured = replace(UNREACHABLE_CONFIG, tool_pending={"typed": PendingForm.ERROR})
-    async with open_upstreams(configured) as upstreams:
-        catalog = upstreams.tool_catalog
-
-        assert [catalog.returns_pending_as_error("away", tool) for tool in ("typed", "any")] == [True, False]
-        assert not catalog.returns_pending_as_error("nobody", "typed")
+        assert catalog.get_tool_config("away", "slow") == ToolConfig(
+            inline_wait_seconds=0.5, on_disconnect=DisconnectAction.CANCEL, pending=PendingForm.ERROR, is_task_only=True
+        )
+        assert catalog.get_tool_config("away", "any") == ToolConfig(inline_wait_seconds=5.0)
+        assert catalog.get_tool_config("stage", "any") == catalog.get_tool_config("nobody", "any") == ToolConfig()
 
 
 def test_two_upstreams_of_one_name_are_refused() -> None:

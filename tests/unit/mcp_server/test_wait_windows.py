@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 import pytest
 
 from ringback.domain.errors import InvalidRequest
+from ringback.domain.upstreams import ToolConfig
 from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
@@ -32,8 +33,8 @@ class FakeGateway:
         self.lifecycle = Lifecycle()
         self.catalog = self
 
-    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
-        return CONFIG.get_inline_wait_seconds(tool) if upstream == CONFIG.name else None
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
+        return CONFIG.get_tool_config(tool) if upstream == CONFIG.name else ToolConfig()
 
 
 def make_context(
@@ -43,6 +44,8 @@ def make_context(
     client: str = "test",
     meta: dict[str, Any] | None = None,
     principal: str = "alice",
+    query: bytes = b"",
+    call_id: str | None = None,
 ) -> RequestContext:
     """A legacy request with a session id, a modern one without."""
     return cast(
@@ -52,12 +55,13 @@ def make_context(
             mcp_session_id=session_id,
             caller=SimpleNamespace(principal=principal),
             meta=meta or {},
+            http_headers=[],
+            query_string=query,
             client_name=client,
             client_version="1",
             endpoint_wait_seconds=endpoint_wait,
             request_closed_at=None,
-            http_headers=(),
-            query_string=b"",
+            stream_request=None if call_id is None else SimpleNamespace(call_id=call_id),
         ),
     )
 
@@ -187,6 +191,7 @@ def test_only_the_session_or_the_client_that_gave_up_gets_shorter_windows(
         make_context(),
         make_context(meta={"client_session_id": "mine"}, principal="bob"),
         make_context(meta={"client_session_id": "mine"}, client="other"),
+        make_context(query=b"client_session_id=another"),
     ]
 
     assert [windows.choose_tool_window(each, "time", "any").seconds for each in others] == [SETTING] * len(others)
@@ -234,3 +239,20 @@ def test_progress_does_not_extend_the_window_of_a_client_that_gave_up(
     give_up(gateway, windows, context, 5.0)
 
     assert windows.choose_tool_window(context, "time", "any") == WaitWindow(seconds=3.0, seconds_max=3.0)
+
+
+def test_a_client_that_lost_its_stream_and_came_back_has_not_given_up(
+    gateway: FakeGateway, windows: WaitWindows
+) -> None:
+    """It comes back while the first request still waits, or after that."""
+    during, after = make_context(session_id="s", call_id="call_1"), make_context(session_id="s", call_id="call_2")
+    with windows.observe_wait(during):
+        gateway.clock.advance(2)
+        cast("Any", during).request_closed_at = gateway.clock.monotonic()
+        windows.forget_give_up(make_context(session_id="s", call_id="call_1"))
+    assert windows.choose_tool_window(during, "git", "fast").seconds == 8.0
+
+    give_up(gateway, windows, after, 2)
+    assert windows.choose_tool_window(after, "git", "fast").seconds < 8.0
+    windows.forget_give_up(make_context(session_id="s", call_id="call_2"))
+    assert windows.choose_tool_window(after, "git", "fast").seconds == 8.0

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from ringback.domain.errors import InvalidArguments, InvalidRequest, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import DisconnectAction, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 
 LIST_AGE_SECONDS_MAX: Final = 300.0
@@ -34,21 +34,7 @@ class CatalogConnection(Protocol):
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         ...
 
-    def get_inline_wait_seconds(self, tool: str) -> float | None:
-        """The configured value for this tool, or else for all tools."""
-        ...
-
-    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
-        """The configured value for this tool, or else for all tools."""
-        ...
-
-    def returns_pending_as_error(self, tool: str) -> bool:
-        """The configured form for this tool, or else for all tools."""
-        ...
-
-    def is_task_only(self, tool: str) -> bool:
-        """Whether the configuration allows this tool only as a task."""
-        ...
+    def get_tool_config(self, tool: str) -> ToolConfig: ...
 
     async def wait_until_settled(self, timeout_seconds: float) -> None:
         """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
@@ -155,21 +141,9 @@ class UpstreamToolCatalog:
         info = None if connection is None else connection.get_cached_tool(tool)
         return None if info is None else info.input_schema
 
-    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
         connection = self._connections.get(upstream)
-        return None if connection is None else connection.get_inline_wait_seconds(tool)
-
-    def get_disconnect_action(self, upstream: str, tool: str) -> DisconnectAction | None:
-        connection = self._connections.get(upstream)
-        return None if connection is None else connection.get_disconnect_action(tool)
-
-    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
-        connection = self._connections.get(upstream)
-        return connection is not None and connection.returns_pending_as_error(tool)
-
-    def is_task_only(self, upstream: str, tool: str) -> bool:
-        connection = self._connections.get(upstream)
-        return connection is not None and connection.is_task_only(tool)
+        return ToolConfig() if connection is None else connection.get_tool_config(tool)
 
     def _get_connection(self, upstream: str, *, visible_upstreams: frozenset[str] | None) -> CatalogConnection:
         connection = self._connections.get(upstream)
