@@ -154,8 +154,10 @@ class UpstreamConnection:
 
     def has_open_session(self, call: Call) -> bool:
         """Whether `open_call_session` would return a session for the call without waiting."""
-        shared = None if self.replaced.is_set() else self.get_open_session()
-        return shared is not None and self._session_selection.uses_shared_session(call, shared)
+        shared = self.get_open_session()
+        if shared is None or self.replaced.is_set():
+            return False
+        return self._session_selection.has_open_session(call, shared)
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:

@@ -64,6 +64,9 @@ class PrincipalSessions:
         """In order of last use."""
         self._released = anyio.Event()
 
+    def has_open_session(self, principal: Principal) -> bool:
+        return (entry := self._entries.get(principal)) is not None and entry.is_open
+
     @asynccontextmanager
     async def acquire_session(self, principal: Principal) -> AsyncGenerator["PrincipalSession"]:
         """Hold the session of the principal while entered. Waits while all sessions are in use."""
@@ -136,6 +139,10 @@ class PrincipalSession:
                         await anyio.sleep(OPEN_RETRY_SECONDS)
                 return session
         raise last_error or UpstreamUnreachable("no answer in time, when a further connection was opened.")
+
+    @property
+    def is_open(self) -> bool:
+        return self._session is not None and not self._session.closed.is_set()
 
     def open_dedicated_session(self, **options: Any) -> AbstractAsyncContextManager[UpstreamSession]:
         return self._opener.open_dedicated_session(**options)

@@ -73,11 +73,14 @@ class SessionSelection:
             return False
         return self._is_stdio or shared.legacy_session.session_id is not None
 
-    def uses_shared_session(self, call: Call, shared: UpstreamSession) -> bool:
-        """Whether `enter_session` returns the shared session, without opening another one."""
-        if self._config.isolation is Isolation.SHARED:
-            return not (call.accepts_input and self.has_eliciting_sessions(shared))
-        return self._config.isolation is Isolation.CALL and call.handle is not None
+    def has_open_session(self, call: Call, shared: UpstreamSession) -> bool:
+        """Whether `enter_session` would return a session for the call without opening one."""
+        isolation = self._config.isolation
+        if isolation is Isolation.CALL:
+            return call.handle is not None
+        if call.accepts_input and self.has_eliciting_sessions(shared) and not self._was_refused(shared):
+            return self._eliciting_sessions.has_open_session(call.principal)
+        return isolation is Isolation.SHARED or self._principal_sessions.has_open_session(call.principal)
 
     async def enter_session(self, call: Call, shared: UpstreamSession, stack: AsyncExitStack) -> CallSession:
         """The session of this call until the stack is closed; raises `UpstreamUnreachable`."""

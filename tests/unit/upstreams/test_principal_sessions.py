@@ -75,10 +75,16 @@ async def test_concurrent_calls_share_one_session() -> None:
 
 async def test_a_session_that_has_ended_is_opened_again() -> None:
     opener = FakeOpener()
-    async with make_sessions(opener).acquire_session(ALICE) as held:
+    sessions = make_sessions(opener)
+    async with sessions.acquire_session(ALICE) as held:
+        assert not sessions.has_open_session(ALICE)
         first = await held.get_shared_session()
+        assert sessions.has_open_session(ALICE)
         first.close_to_new_requests()
+        assert not sessions.has_open_session(ALICE)
         assert await held.get_shared_session() is not first
+    assert sessions.has_open_session(ALICE)
+    assert not sessions.has_open_session(BOB)
 
 
 async def test_the_least_recently_used_session_is_closed_for_a_new_one() -> None:
