@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.call import Call, CallCompletion, CallPhase, has_no_upstream_state, overdue_completion
+from ringback.domain.call import Call, CallPhase, has_no_upstream_state, overdue_completion
 from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported, recover_call
+from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import CallChange, Tombstone
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable

@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from ringback.domain.call import Call, completion_from_result
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.clock import SystemClock
 from ringback.domain.delivery import AttemptResult
 from ringback.domain.ids import IdGenerator

@@ -8,8 +8,9 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from ringback.domain.call import Call, CallPhase, completion_from_result
+from ringback.domain.call import Call, CallPhase
 from ringback.domain.call import apply_completion as finished
+from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.cursor import LogPosition
 from ringback.domain.event import EventName, build_call_event

@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from ringback.bootstrap import Environment, open_shared_store
-from ringback.domain.call import Call, completion_from_result
+from ringback.domain.call import Call
 from ringback.domain.call import apply_completion as finished
+from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.clock import SystemClock
 from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
 from ringback.domain.event import Event, EventName, build_call_event

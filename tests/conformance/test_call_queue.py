@@ -6,15 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.call import (
-    Call,
-    CallPhase,
-    CallStatus,
-    Handle,
-    apply_completion,
-    completion_from_result,
-    enter_phase,
-)
+from ringback.domain.call import Call, CallPhase, CallStatus, Handle, apply_completion, enter_phase
+from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.call_rows import CallChange
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction

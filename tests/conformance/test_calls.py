@@ -7,7 +7,6 @@ import pytest
 
 from ringback.domain.call import (
     Call,
-    CallOutcome,
     CallPhase,
     CallStatus,
     Handle,
@@ -15,9 +14,8 @@ from ringback.domain.call import (
     Progress,
     RerunPolicy,
     apply_completion,
-    completion_from_result,
-    failed_completion,
 )
+from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction

@@ -1,6 +1,7 @@
 """Finding the call of an upstream's task."""
 
-from ringback.domain.call import Call, CallPhase, Handle, apply_completion, completion_from_result
+from ringback.domain.call import Call, CallPhase, Handle, apply_completion
+from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import make_call

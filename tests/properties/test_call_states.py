@@ -8,15 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ringback.domain.call import (
+from ringback.domain.call import Call, CallStatus, IllegalTransition, advance_status, apply_completion
+from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
-    Call,
     CallCompletion,
     CallOutcome,
-    CallStatus,
-    IllegalTransition,
-    advance_status,
-    apply_completion,
     completion_from_result,
     completion_from_upstream_error,
     failed_completion,

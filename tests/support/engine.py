@@ -15,7 +15,8 @@ from typing import Any, Final
 import httpx
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Progress, completion_from_result
+from ringback.domain.call import Call, Progress
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, completion_from_result
 from ringback.domain.clock import Clock, SystemClock, seconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter

@@ -22,16 +22,8 @@ from fastapi import FastAPI
 from ringback.admission import AdmissionGate
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain import inputs
-from ringback.domain.call import (
-    MRTR_DRIVER,
-    Call,
-    CallCompletion,
-    CallPhase,
-    Handle,
-    Progress,
-    completion_from_result,
-    enter_phase,
-)
+from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, Handle, Progress, enter_phase
+from ringback.domain.call_outcome import CallCompletion, completion_from_result
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, DeliveryUpdate

@@ -27,7 +27,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.call import Call, CallCompletion
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import Clock, SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, predict_driver_name

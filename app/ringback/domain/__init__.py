@@ -4,7 +4,7 @@ Nothing here awaits, reads a clock, draws a random number or imports a framework
 that several surfaces need is written here once and tested by properties.
 
     ids  clock  errors  cursor  jsontext  validation   shared small types and checks
-    call  call_completion  inputs  tool_result         a call, how it ends, its input requests, its result
+    call  call_outcome  call_completion  inputs  tool_result         a call, how it ends, its input requests, its result
     webhook  webhook_health  circuit_breaker           which events a webhook matches; when it is suspended or paused
     event  delivery  retry  backoff  rate_limiter      the log, deliveries, retry schedules, pauses and rates
     catch_up  verification  suspension  liveness       old cursors, proof of a URL, sleep of the machine, frozen children

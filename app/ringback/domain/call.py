@@ -12,17 +12,7 @@
 Clients see the status, whose values are MCP's. The phase says whether a runner holds the call: a queued call waits for a
 runner, a running call has one, and a parked call waits for answers without one. A call can wait for input while it runs.
 
-The outcome says why a call ended:
-
-    completed   result          the tool answered
-                tool_error      the tool answered with isError
-    failed      upstream_error  the upstream answered with a JSON-RPC error or with an invalid response
-                rejected        the call never reached the upstream
-                timed_out       its deadline passed
-                unknown         the upstream or the runner was lost after the dispatch: the tool may have run
-    cancelled   cancelled
-
-Expired is not a status: an expired call is deleted.
+The outcome says why a call ended (`call_outcome`). Expired is not a status: an expired call is deleted.
 """
 
 from collections.abc import Mapping
@@ -32,6 +22,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ringback.domain import jsontext
+from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import seconds
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
@@ -58,16 +49,6 @@ class CallPhase(StrEnum):
     RUNNING = "running"
     PARKED = "parked"
     ENDED = "ended"
-
-
-class CallOutcome(StrEnum):
-    RESULT = "result"
-    TOOL_ERROR = "tool_error"
-    UPSTREAM_ERROR = "upstream_error"
-    REJECTED = "rejected"
-    TIMED_OUT = "timed_out"
-    UNKNOWN = "unknown"
-    CANCELLED = "cancelled"
 
 
 class RerunPolicy(StrEnum):
@@ -105,9 +86,6 @@ STATUS_BY_OUTCOME: Final[dict[CallOutcome, CallStatus]] = {
     CallOutcome.CANCELLED: CallStatus.CANCELLED,
 }
 
-INTERNAL_ERROR: Final = -32603
-"""JSON-RPC internal error: the code of every error object that Ringback writes into a failed call."""
-
 
 class IllegalTransition(Exception):
     """The call is final, or its new status or phase may not follow the present one."""
@@ -120,16 +98,6 @@ class Progress:
     progress: float
     total: float | None = None
     message: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallCompletion:
-    """How a call ended: with a result, with a JSON-RPC error, or with neither (cancelled)."""
-
-    outcome: CallOutcome
-    result: bytes | None = field(default=None, repr=False)
-    """The CallToolResult as JSON, byte for byte as stored and returned."""
-    error: dict[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,29 +233,6 @@ def apply_completion(call: Call, completion: CallCompletion, *, now: datetime, r
     )
 
 
-def completion_from_result(result: bytes, *, is_error: bool) -> CallCompletion:
-    return CallCompletion(outcome=CallOutcome.TOOL_ERROR if is_error else CallOutcome.RESULT, result=result)
-
-
-def completion_from_upstream_error(error: dict[str, Any]) -> CallCompletion:
-    """The upstream's JSON-RPC error object, stored unchanged."""
-    return CallCompletion(outcome=CallOutcome.UPSTREAM_ERROR, error=error)
-
-
-def is_upstream_error(completion: CallCompletion) -> bool:
-    """Whether the error object is the upstream's, and not one that Ringback wrote about an invalid response."""
-    our_data = {"outcome": str(completion.outcome)}
-    return completion.outcome is CallOutcome.UPSTREAM_ERROR and (completion.error or {}).get("data") != our_data
-
-
-def failed_completion(outcome: CallOutcome, message: str) -> CallCompletion:
-    """A failure with a message of Ringback's. `data` repeats the outcome for MCP clients."""
-    return CallCompletion(
-        outcome=outcome,
-        error={"code": INTERNAL_ERROR, "message": message, "data": {"outcome": str(outcome)}},
-    )
-
-
 def overdue_completion(call: Call) -> CallCompletion:
     """The completion of a call whose deadline has passed."""
     if call.dispatched_at is not None:
@@ -316,9 +261,6 @@ def has_no_upstream_state(call: Call) -> bool:
         and call.handle is not None
         and call.handle.driver == MRTR_DRIVER
     )
-
-
-CANCELLED_COMPLETION: Final = CallCompletion(outcome=CallOutcome.CANCELLED)
 
 
 def _keep_task_id(handle: Handle | None) -> Handle | None:

@@ -12,16 +12,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.call import (
-    CANCELLED_COMPLETION,
-    Call,
-    CallCompletion,
-    CallOutcome,
-    CallPhase,
-    Handle,
-    enter_phase,
-    failed_completion,
-)
+from ringback.domain.call import Call, CallPhase, Handle, enter_phase
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import clear_inputs
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallOutcome, CallStatus
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor, encode_log_position

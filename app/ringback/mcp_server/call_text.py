@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallOutcome, CallStatus, Progress, call_resource_uri
+from ringback.domain.call import Call, CallStatus, Progress, call_resource_uri
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallOutcome, CallStatus, Progress
+from ringback.domain.call import Call, CallStatus, Progress
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso, seconds
 from ringback.mcp_server.call_text import progress_text, serialize_input_requests
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallOutcome, CallStatus, failed_completion
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_outcome import CallOutcome, failed_completion
 from ringback.domain.upstreams import PendingForm, UpstreamNotification
 from ringback.mcp_server import meta
 from ringback.mcp_server.cancellation import mark_call_unattended

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain import call as calls
-from ringback.domain.call import Call, CallCompletion, CallPhase, Progress
+from ringback.domain.call import Call, CallPhase, Progress
+from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import CallChange
 from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
 from ringback.domain.ids import CallId, IdGenerator

@@ -25,15 +25,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from ringback.domain.call import (
+from ringback.domain.call import MRTR_DRIVER, Call, overdue_completion
+from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
-    MRTR_DRIVER,
-    Call,
     CallCompletion,
     CallOutcome,
     failed_completion,
     is_upstream_error,
-    overdue_completion,
 )
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable

@@ -13,18 +13,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ringback.domain import inputs
-from ringback.domain.call import (
-    CANCELLED_COMPLETION,
-    Call,
-    CallCompletion,
-    CallPhase,
-    CallStatus,
-    Handle,
-    Progress,
-    enter_phase,
-    is_dispatched_by_lease,
-)
+from ringback.domain.call import Call, CallPhase, CallStatus, Handle, Progress, enter_phase, is_dispatched_by_lease
 from ringback.domain.call_completion import recover_call
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable

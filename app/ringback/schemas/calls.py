@@ -5,7 +5,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, Strict
 
-from ringback.domain.call import Call, CallOutcome, CallStatus, RerunPolicy
+from ringback.domain.call import Call, CallStatus, RerunPolicy
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.inputs import InputAnswer
 from ringback.domain.webhook import WebhookState

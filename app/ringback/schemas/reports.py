@@ -4,7 +4,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, Progress
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.tool_result import PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.schemas.calls import OptionalCallback, TimeoutSeconds, to_registration
 from ringback.schemas.fields import Label, RequestBody

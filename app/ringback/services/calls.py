@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import CANCELLED_COMPLETION, Call, RerunPolicy, has_no_upstream_state
+from ringback.domain.call import Call, RerunPolicy, has_no_upstream_state
+from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page

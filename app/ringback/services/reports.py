@@ -13,17 +13,15 @@ from functools import partial
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import (
-    Call,
+from ringback.domain.call import Call, CallStatus, Progress
+from ringback.domain.call_completion import mark_reported
+from ringback.domain.call_outcome import (
     CallCompletion,
     CallOutcome,
-    CallStatus,
-    Progress,
     completion_from_result,
     completion_from_upstream_error,
     failed_completion,
 )
-from ringback.domain.call_completion import mark_reported
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import CallEnded, CallExpired, Forbidden, IdempotencyConflict, InvalidRequest
 from ringback.domain.ids import CallId, IdGenerator

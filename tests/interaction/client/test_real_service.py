@@ -20,7 +20,8 @@ from ringback.client import (
     Unauthenticated,
     Unavailable,
 )
-from ringback.domain.call import CallOutcome, Progress, failed_completion
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallOutcome, failed_completion
 from ringback.domain.delivery import DeliveryState
 from ringback.signing.secrets import generate_secret
 from tests.support.api_server import serving_api

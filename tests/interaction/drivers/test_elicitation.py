@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import Call, CallOutcome, CallStatus
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.principal import Principal
 from ringback.upstreams import session_dispatcher
 from ringback.upstreams.config import UpstreamConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CallOutcome
+from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.config import Isolation, UpstreamConfig
 from tests.support.calls import answer_call, make_call_to, running_runner, wait_for_handle, wait_for_input_request
 from tests.support.engine import Engine

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from ringback.domain.call import CallOutcome
+from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_handle, wait_for_input_request
 from tests.support.engine import Engine

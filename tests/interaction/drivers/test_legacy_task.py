@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from mcp import MCPError
 
-from ringback.domain.call import CallOutcome, CallPhase, CallStatus
+from ringback.domain.call import CallPhase, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.runner import execution as drive
 from ringback.upstreams.config import Isolation
 from tests.support.calls import (

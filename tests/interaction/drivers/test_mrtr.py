@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
-from ringback.domain.call import Call, CallOutcome, CallPhase, CallStatus
+from ringback.domain.call import Call, CallPhase, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.builders import make_webhook

@@ -8,7 +8,8 @@ import pytest
 from mcp.server.streamable_http import EventCallback
 
 from ringback.domain.backoff import Backoff
-from ringback.domain.call import CallOutcome, CallPhase, CallStatus
+from ringback.domain.call import CallPhase, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.runner.drivers import stream
 from ringback.upstreams.config import Isolation
 from tests.support.calls import (

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ringback.domain.call import CallOutcome, CallPhase, CallStatus
+from ringback.domain.call import CallPhase, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
 from ringback.runner.drivers import task_polling as followed
 from tests.support.calls import (

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
+from ringback.domain.call import Call, Handle
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction

@@ -8,7 +8,8 @@ from typing import TypeVar
 import httpx
 import pytest
 
-from ringback.domain.call import CallOutcome, CallPhase
+from ringback.domain.call import CallPhase
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import CallExpired, StoreUnavailable

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from ringback.domain import webhook_health as health
-from ringback.domain.call import Call, CallCompletion, CallPhase, CallStatus, IllegalTransition, completion_from_result
+from ringback.domain.call import Call, CallPhase, CallStatus, IllegalTransition
+from ringback.domain.call_outcome import CallCompletion, completion_from_result
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome, CallPhase
+from ringback.domain.call import Call, CallPhase
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome, completion_from_upstream_error, failed_completion
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import CallCompletion, CallOutcome, completion_from_upstream_error, failed_completion
 from tests.support.builders import make_call
 from tests.support.calls import request_cancel
 from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams

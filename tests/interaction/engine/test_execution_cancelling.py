@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from tests.support.calls import request_cancel
 from tests.support.engine import (
     COMPLETED_RESULT,

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome, CallStatus
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.event import EventName
 from ringback.runner.drivers import BoundDriverPort
 from ringback.upstreams.errors import UpstreamUnreachable

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.domain.call import CallOutcome
+from ringback.domain.call_outcome import CallOutcome
 from ringback.runner import execution as drive_module
 from tests.support.calls import notify_execution
 from tests.support.clock import OffsetClock

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome, CallPhase, Handle
+from ringback.domain.call import Call, CallPhase, Handle
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.runner.execution import ShutdownSignal
 from tests.support.calls import make_calls
 from tests.support.clock import OffsetClock

@@ -1,6 +1,6 @@
 """Only the lease holder of a call writes its outcome."""
 
-from ringback.domain.call import CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallOutcome, failed_completion
 from tests.support.calls import notify_execution
 from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams
 from tests.support.executions import executing, lease_new_call, replace_lease, run_execution

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallOutcome
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.ports import Transaction
 from ringback.runner.drivers import BoundDriverPort
 from ringback.runner.execution import ShutdownSignal

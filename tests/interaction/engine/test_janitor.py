@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ringback.domain.call import Call, CallOutcome, CallPhase, CallStatus, Handle
+from ringback.domain.call import Call, CallPhase, CallStatus, Handle
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.errors import CallExpired, StoreUnavailable

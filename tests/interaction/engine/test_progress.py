@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, Progress
+from ringback.domain.call import Call, Progress
+from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
 from ringback.runner.leased_call import PROGRESS_INTERVAL_SECONDS

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from ringback.domain.call import Call, CallCompletion, Progress
+from ringback.domain.call import Call, Progress
+from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.event import EventName
 from tests.support.builders import make_call
 from tests.support.engine import COMPLETED_RESULT, Engine, OnProgress, ScriptedUpstreams

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.call import (
-    CANCELLED_COMPLETION,
-    Call,
-    CallOutcome,
-    CallStatus,
-    completion_from_result,
-    failed_completion,
-)
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallOutcome, completion_from_result, failed_completion
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from ringback.domain.call import CallOutcome, CallStatus
+from ringback.domain.call import CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from tests.support.calls import make_calls, request_cancel
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
 from tests.support.examples import ALICE, BOB

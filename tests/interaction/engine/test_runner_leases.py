@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome, CallPhase, CallStatus, RerunPolicy
+from ringback.domain.call import Call, CallPhase, CallStatus, RerunPolicy
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.notifier.recorder import Recorder

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import CallOutcome
+from ringback.domain.call_outcome import CallOutcome
 from tests.support.calls import make_calls
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams
 

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from ringback.domain.call import Call, CallOutcome
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import SLEW_DIVISOR
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.suspension import SuspensionWatch

@@ -5,7 +5,8 @@ import hashlib
 import httpx
 import pytest
 
-from ringback.domain.call import CallOutcome, Progress, completion_from_upstream_error, failed_completion
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallOutcome, completion_from_upstream_error, failed_completion
 from ringback.domain.principal import Scope
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ServiceUnderTest

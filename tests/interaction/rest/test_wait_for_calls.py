@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain.call import CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallOutcome, failed_completion
 from tests.support.service import CALL_BODY, RETENTION_SECONDS, ServiceUnderTest
 
 pytestmark = [pytest.mark.requirement("R11"), pytest.mark.usefixtures("only_rings")]

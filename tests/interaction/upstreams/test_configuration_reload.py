@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.errors import InvalidConfiguration, Unavailable
 from ringback.domain.upstreams import Reloaded, UpstreamChange
 from ringback.upstreams.catalog import tool_catalog as catalog_module

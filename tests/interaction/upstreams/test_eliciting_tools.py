@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.errors import UnknownTool
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing

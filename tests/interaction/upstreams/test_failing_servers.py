@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.upstreams import session as session_module
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable

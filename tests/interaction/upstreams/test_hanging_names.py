@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ringback.domain.call import CallOutcome
+from ringback.domain.call_outcome import CallOutcome
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http import caching_resolver as look_ups
 from ringback.notifier.http.resolver import Resolution

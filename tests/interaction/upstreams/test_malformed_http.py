@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from tests.support.malformed_messages import READABLE_MESSAGES, UNREADABLE_MESSAGES, VALID_RESPONSE
 from tests.support.upstreams import (
     ControlledUpstream,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.malformed_messages import READABLE_MESSAGES, UNREADABLE_MESSAGES, VALID_RESPONSE
 from tests.support.upstreams import make_raw_config, open_upstreams, run_upstream_call

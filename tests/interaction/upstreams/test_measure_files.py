@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome, Progress
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from tests.support.upstreams import WAIT_SECONDS, make_python_config, open_upstreams, run_upstream_call
 
 SERVER = Path(__file__).parents[3] / "scripts" / "examples" / "measure_files.py"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CallOutcome
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.upstreams.config import AuthMethod, ClientCredentials, UpstreamConfig

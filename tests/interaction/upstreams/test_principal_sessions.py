@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.principal import Principal
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.registry import UpstreamRegistry

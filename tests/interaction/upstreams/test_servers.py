@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome, Progress
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.upstreams import (
     STDIO_SERVER,

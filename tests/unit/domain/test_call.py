@@ -3,20 +3,22 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain import call as calls
 from ringback.domain.call import (
-    CANCELLED_COMPLETION,
     FINAL_CALL_STATUSES,
-    INTERNAL_ERROR,
     STATUS_BY_OUTCOME,
     STATUS_TRANSITIONS,
-    CallOutcome,
     CallStatus,
     IllegalTransition,
     advance_status,
     apply_completion,
-    completion_from_result,
     compute_request_hash,
+)
+from ringback.domain.call_outcome import (
+    CANCELLED_COMPLETION,
+    INTERNAL_ERROR,
+    CallOutcome,
+    completion_from_result,
+    completion_from_upstream_error,
     failed_completion,
 )
 from tests.support.clock import START
@@ -73,7 +75,7 @@ def test_the_repr_of_a_call_shows_no_input_requests_and_no_answers() -> None:
     )
     assert "hunter2" not in repr(call)
     assert "hunter2" not in repr(completion_from_result(b"hunter2", is_error=False))
-    assert "hunter2" not in repr(calls.completion_from_upstream_error({"message": "hunter2"}))
+    assert "hunter2" not in repr(completion_from_upstream_error({"message": "hunter2"}))
 
 
 @pytest.mark.requirement("R13")

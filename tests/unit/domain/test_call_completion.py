@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, CallPhase, CallStatus, Handle
+from ringback.domain.call import Call, CallPhase, CallStatus, Handle
 from ringback.domain.call_completion import recover_call
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome
 from ringback.domain.inputs import request_input
 from tests.support.clock import START
 from tests.support.examples import CALL

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ringback.domain.call import Call, apply_completion, completion_from_result
+from ringback.domain.call import Call, apply_completion
+from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.event import Event, EventName, build_call_event
 from ringback.domain.ids import EventId
 from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, delivery_due_at, describe_webhook

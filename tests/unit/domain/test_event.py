@@ -2,14 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import (
-    Call,
-    CallOutcome,
-    Progress,
-    apply_completion,
-    completion_from_result,
-    failed_completion,
-)
+from ringback.domain.call import Call, Progress, apply_completion
+from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.event import EventName, build_call_event, call_event_data
 from ringback.domain.ids import EventId
 from ringback.domain.jsontext import sha256

@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ringback.domain.call import CallOutcome, Progress, completion_from_result, failed_completion
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
 from ringback.mcp_server.builtin_tools import BuiltinToolHandler

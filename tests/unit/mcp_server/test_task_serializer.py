@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.call import (
-    CANCELLED_COMPLETION,
     FINAL_CALL_STATUSES,
     STATUS_TRANSITIONS,
     Call,
-    CallOutcome,
     CallStatus,
     InputRequest,
     Progress,
     advance_status,
     apply_completion,
+)
+from ringback.domain.call_outcome import (
+    CANCELLED_COMPLETION,
+    CallOutcome,
     completion_from_result,
     completion_from_upstream_error,
     failed_completion,

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import (
-    Call,
+from ringback.domain.call import Call, Progress, apply_completion
+from ringback.domain.call_outcome import (
     CallOutcome,
-    Progress,
-    apply_completion,
     completion_from_result,
     completion_from_upstream_error,
     failed_completion,

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from ringback.domain.call import CallCompletion, CallOutcome, CallStatus
+from ringback.domain.call import CallStatus
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from tests.support.examples import CALL

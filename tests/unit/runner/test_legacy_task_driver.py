@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.upstreams import ToolInfo
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from ringback.runner.drivers.task_polling import CONSECUTIVE_ERRORS_MAX

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ringback.domain import jsontext
-from ringback.domain.call import CallCompletion, CallOutcome, Progress
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.tool_result import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.runner.drivers.plain import PlainDriver
 from ringback.upstreams.errors import (

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, CallOutcome, Handle
+from ringback.domain.call import Handle
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome
 from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from ringback.upstreams.errors import (

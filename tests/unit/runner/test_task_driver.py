@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome, Handle
+from ringback.domain.call import Call, Handle
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.runner.drivers import select_driver
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver

@@ -11,10 +11,10 @@ from mcp.shared.dispatcher import ProgressFnT
 from pydantic_core import from_json
 
 from ringback.domain import jsontext
-from ringback.domain.call import (
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import (
     CallCompletion,
     CallOutcome,
-    Progress,
     completion_from_result,
     completion_from_upstream_error,
     failed_completion,

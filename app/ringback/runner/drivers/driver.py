@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ringback.domain.call import Call, CallCompletion, Handle, Progress
+from ringback.domain.call import Call, Handle, Progress
+from ringback.domain.call_outcome import CallCompletion
 from ringback.upstreams.session_ports import CallSessionPort
 
 

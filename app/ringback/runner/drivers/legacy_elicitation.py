@@ -10,7 +10,7 @@ question is the id of the upstream's request, so another process can answer it o
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from ringback.domain.call import CallCompletion, CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
 from ringback.waits import LocalWaiter, run_with_helper, wait_first

@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 from ringback.domain import meta
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, Handle, failed_completion
+from ringback.domain.call import Call, Handle
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import (
     error_to_completion,

@@ -13,15 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ringback.domain.backoff import Backoff
-from ringback.domain.call import (
-    CANCELLED_COMPLETION,
-    MRTR_DRIVER,
-    Call,
-    CallCompletion,
-    CallOutcome,
-    Handle,
-    failed_completion,
-)
+from ringback.domain.call import MRTR_DRIVER, Call, Handle
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import check_input_requests
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall

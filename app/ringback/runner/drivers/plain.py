@@ -5,7 +5,8 @@ It saves no handle, so nothing survives this process: a call whose upstream conn
 
 from typing import Any, Final
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations

@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Protocol
 
-from ringback.domain.call import CANCELLED_COMPLETION, MRTR_DRIVER, Call, CallCompletion, CallOutcome, failed_completion
+from ringback.domain.call import MRTR_DRIVER, Call
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.driver import BoundDriver, BoundDriverPort, CallContext, Driver
 from ringback.runner.drivers.legacy_task import LEGACY_TASK_DRIVER, LegacyTaskDriver, runs_as_task

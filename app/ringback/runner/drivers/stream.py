@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, Final
 
 from ringback.domain.backoff import Backoff
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
+from ringback.domain.call import Call, Handle
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, Handle, failed_completion
+from ringback.domain.call import Call, Handle
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import error_to_completion, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from ringback.domain.call import CallCompletion, CallOutcome, Progress, failed_completion
+from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
 from ringback.domain.tool_result import PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.runner.drivers.driver import CallContext
