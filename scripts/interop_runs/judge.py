@@ -23,6 +23,8 @@ DETAIL_LENGTH_MAX: Final = 300
 class Verdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
+    THEIRS = "fails by itself"
+    """It fails, and a change of Ringback cannot help; `known_limits` has the reason."""
     NOT_OFFERED = "not offered"
     """The client has no such thing."""
     NOT_RUN = "not run"
