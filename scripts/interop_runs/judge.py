@@ -150,7 +150,7 @@ def judge_give_up(gave_up: Answer, after: ObservedCall, runs: Runs) -> Judgement
 
 
 def judge_next_look(observed: ObservedCall) -> Judgement:
-    """After a kill: a look says the truth about a call whose own answer may be lost. The first one may meet a dead connection."""
+    """After a kill, a look is true, also if the answer of the call itself is lost. The first one may meet a dead connection."""
     last = observed.follow_ups[-1] if observed.follow_ups else Answer()
     if last.raised is not None:
         return failed(f"the next look raised {last.raised}")
