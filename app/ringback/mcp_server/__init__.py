@@ -9,11 +9,18 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          │
     session_manager ───────────────── the SDK's manager: HTTP, sessions, JSON-RPC, era; one for each endpoint, started by the
          │                            first request and restarted after a failure; until it runs, requests get 503
+         │                            A legacy session is stored and goes on after a restart
+         │
+    session_transport ─────────────── one legacy session: repeats a request whose client lost its stream (`event_ids`), and
+         │                            keeps notifications while the session's own stream is away (`session_events`)
+         │
+    session_recorder                  stores what `initialize` agreed on
          │
     capabilities ▸ method_dispatcher ─ middlewares of the SDK's server: the handshake, then the handler of the method
          │
          ├── tools ── upstream_router   resolves a name to an upstream and its tool
          │     │      call_options      reads the call's labels and its callback, in `_meta`, headers and the URL
+         │     │      resumed_calls     finds the call that a lost request started
          │     ▼
          │   services.calls.start_call ─ stores the call; from here on it runs even if the client leaves
          │     │
@@ -41,14 +48,21 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              that are known to read one (`known_clients`) and is in no list; the template of these resources is
     closed streams           end a modern request, as the specification says, and leave the call that it started, unless
                              `on_disconnect` is `cancel`: who closed the stream is unknown (`cancellation`)
+    legacy sessions          outlive the process: a client needs no new `initialize` after a restart. What was agreed on is
+                             stored sealed, as are the log level and the subscriptions. Status notifications of tasks end with
+                             the process
+    legacy streams           are resumable, also after a restart. Nothing is stored for them: an event id contains the request.
+                             tools/call of an upstream's tool finds its call and starts none. Any other request, which includes
+                             the built-in tools, is handled again; with more than 2 KiB of params it is refused (422). Progress
+                             and log messages of a lost stream are not repeated
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time
     sampling and roots       are offered to no upstream, and refused with a reason: no client may be connected when the upstream
                              requests them, and 2026-07-28 deprecates both
-    tools for elicitation    that an upstream lists only for clients that can elicit are listed for these clients. A legacy
-                             upstream over stdio has one process, so its list is the same for all clients; a tool that asks a
-                             client without elicitation gets an error that says so
+    tools for elicitation    that an upstream lists only for clients that can elicit are listed for these clients, and for
+                             clients whose headers or URL name a callback. A legacy upstream over stdio has one process, so its
+                             list is the same for all; a tool that asks a client without elicitation gets an error that says so
     waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time
                              that a user takes to answer a question; their streams send a ping every 15 s
     log messages             reach a client only while it waits for its own call

@@ -38,6 +38,9 @@ class ClientPatience:
         if len(self._shortest_waits) > self._tracked_clients_max:
             self._shortest_waits.popitem(last=False)
 
+    def forget_client(self, client: ClientKey) -> None:
+        self._shortest_waits.pop(client, None)
+
     def get_shortest_wait(self, client: ClientKey) -> float | None:
         """Seconds after which the client gave up; None if it did not, or was forgotten."""
         if client in self._shortest_waits:

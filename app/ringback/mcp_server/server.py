@@ -171,6 +171,7 @@ class McpServer:
                 clock=gateway.clock,
                 idle_seconds=IDLE_SECONDS,
             ),
+            background_tasks=gateway.background_tasks,
             request_bytes_max=gateway.config.request_bytes_max,
             clock=gateway.clock,
         )

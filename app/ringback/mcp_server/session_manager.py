@@ -41,6 +41,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import EndpointUnavailable, StoreUnavailable, Unavailable
 from ringback.domain.mcp_sessions import SessionState
 from ringback.mcp_server.auth import get_request_caller
+from ringback.mcp_server.gateway import TaskSpawner
 from ringback.mcp_server.request_context import Endpoint
 from ringback.mcp_server.session_transport import SessionTransport, build_replay
 from ringback.mcp_server.single_responses import (
@@ -80,6 +81,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         endpoint: Endpoint,
         sessions: McpSessions,
         create_transport: Callable[[str], SessionTransport],
+        background_tasks: TaskSpawner,
         request_bytes_max: int,
         clock: Clock,
     ) -> None:
@@ -92,11 +94,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._endpoint = endpoint
         self._sessions = sessions
         self._create_transport = create_transport
+        self._background_tasks = background_tasks
         self._clock = clock
         self._adoption_lock = anyio.Lock()
         self._open_requests = Counter[str]()
         self._used_sessions = set[str]()
-        self._background_tasks = set[asyncio.Task[None]]()
+        self._sessions_in_replay = set[str]()
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; raises `QuotaExceeded` instead of opening a session over the principal's quota."""
@@ -123,17 +126,20 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         await super()._handle_request(scope, receive, send)
 
     async def _handle_in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if session_id not in self._server_instances:
+        if session_id not in self._server_instances or session_id in self._sessions_in_replay:
             await self._adopt_session(session_id, scope)
+        if self._session_owners.get(session_id) != authorization_context(scope["user"]):
+            await super().handle_request(scope, receive, send)  # refused, and no use of the session
+            return
         self._open_requests[session_id] += 1
+        self._used_sessions.add(session_id)
         try:
             await super().handle_request(scope, receive, send)
         finally:
+            self._used_sessions.add(session_id)
             self._open_requests[session_id] -= 1
             if not self._open_requests[session_id]:
                 del self._open_requests[session_id]
-            if session_id in self._server_instances:
-                self._used_sessions.add(session_id)
 
     async def _end_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """End a session for good: it is no longer stored when the client gets the response."""
@@ -153,11 +159,15 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             return
         async with self._adoption_lock:
             if session_id in self._server_instances:
-                return
+                return  # an earlier request has continued it meanwhile
             if len(self._server_instances) >= SESSIONS_MAX:
                 raise Unavailable("Too many sessions are open at this endpoint. Your session goes on; try again later.")
             if (session := await self._sessions.find_session(caller, session_id, path)) is not None:
-                await self._replay_session(session_id, session.state, scope)
+                self._sessions_in_replay.add(session_id)
+                try:
+                    await self._replay_session(session_id, session.state, scope)
+                finally:
+                    self._sessions_in_replay.remove(session_id)
 
     async def _replay_session(self, session_id: str, state: SessionState, scope: Scope) -> None:
         transport = self._register_session(session_id, authorization_context(scope["user"]))
@@ -168,9 +178,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             params = {"level": state.log_level}
             await transport.replay_message(scope, {"id": _REPLAY_ID, "method": "logging/setLevel", "params": params})
         # In the background, because an upstream that is away would delay the session.
-        task = asyncio.create_task(self._replay_subscriptions(transport, state, scope))
-        self._background_tasks.add(task)
-        task.add_done_callback(self._background_tasks.discard)
+        self._background_tasks.spawn(self._replay_subscriptions(transport, state, scope))
         log.info("session.continued", extra={"endpoint": self._endpoint.path})
 
     async def _replay_subscriptions(self, transport: SessionTransport, state: SessionState, scope: Scope) -> None:
@@ -212,7 +220,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     async def record_used_sessions(self) -> None:
         """Move the expiry of the sessions that were used since the last record, and drop those that ended elsewhere."""
-        used = (self._used_sessions | self._open_requests.keys()) & self._server_instances.keys()
+        self._used_sessions &= self._server_instances.keys()
+        used = self._used_sessions | (self._open_requests.keys() & self._server_instances.keys())
         ended = await self._sessions.extend_sessions(used)
         self._used_sessions -= used
         for session_id in ended:

@@ -27,7 +27,7 @@ class SessionRecorder:
         result = await call_next(ctx)
         if ctx.method == "initialize" and ctx.request_id is not None and isinstance(result, dict):
             context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
-            if not context.is_replayed:
+            if not context.is_replayed and not context.is_resumed:
                 await self._store_session(context, result["protocolVersion"])
         return result
 

@@ -13,6 +13,7 @@ the client's id again.
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -69,12 +70,12 @@ class _CancellableResponse:
         self._scope = anyio.CancelScope()
         self._ended = asyncio.Event()
 
-    async def run(self, response: Coroutine[Any, Any, None]) -> None:
-        try:
-            with self._scope:
-                await response
-        finally:
-            self._ended.set()
+    async def run(self, respond: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with self._scope:
+            await respond()
+
+    def set_ended(self) -> None:
+        self._ended.set()
 
     async def cancel(self) -> None:
         """Returns when the response has ended."""
@@ -159,17 +160,18 @@ class SessionTransport(StreamableHTTPServerTransport):
             case _:
                 pass
         without_id = {**scope, "headers": _remove_headers(scope, LAST_EVENT_ID_HEADER.encode())}
-        await self._serve_own_stream(super().handle_request(without_id, receive, send))
+        await self._serve_own_stream(partial(super().handle_request, without_id, receive, send))
 
-    async def _serve_own_stream(self, response: Coroutine[Any, Any, None]) -> None:
+    async def _serve_own_stream(self, respond: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._own_response is not None:
-            await response  # refused: a session has one stream
+            await respond()  # refused: a session has one stream
             return
-        self._own_response = _CancellableResponse()
+        self._own_response = response = _CancellableResponse()
         try:
-            await run_with_helper(self._own_response.run(response), self._close_own_stream_after_limit())
+            await run_with_helper(response.run(respond), self._close_own_stream_after_limit())
         finally:
             self._own_response = None
+            response.set_ended()
 
     async def _close_own_stream_after_limit(self) -> None:
         """Close the stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""

@@ -142,6 +142,7 @@ class ToolMethods:
     async def _respond_again(self, context: RequestContext) -> Result:
         """Respond to a legacy client that lost the stream of its request; the call goes on, and none is started."""
         call = await self._resumed_calls.find_call(context)
+        self._wait_windows.forget_give_up(context)
         task_responder, window = self._get_response_mode(context, call.upstream, call.tool)
         with self.waiting_requests.track_request(context) as waiting_request:
             waiting_request.call_id = call.id
@@ -175,7 +176,11 @@ class ToolMethods:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
             with self._resumed_calls.track_start(context) as call_id:
-                request = replace(_build_start_call(context, params, upstream, tool, window.seconds), call_id=call_id)
+                request = replace(
+                    _build_start_call(context, params, upstream, tool, window.seconds),
+                    call_id=call_id,
+                    is_cancelled=waiting_request.is_cancelled,
+                )
                 call = (await self._gateway.calls.start_call(context.caller, request)).call
         waiting_request.call_id = call.id
         if waiting_request.is_cancelled:

@@ -26,6 +26,7 @@ from urllib.parse import parse_qsl
 import anyio
 
 from ringback.domain.errors import InvalidRequest
+from ringback.domain.ids import CallId
 from ringback.mcp_server.call_options import read_client_session_id
 from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN, ClientKey, ClientPatience, shorten_window
 from ringback.mcp_server.gateway import Gateway
@@ -67,6 +68,8 @@ class WaitWindows:
         self._gateway = gateway
         self._config = gateway.config
         self._patience = ClientPatience()
+        self._waiting = set[CallId | None]()
+        """The calls of legacy requests whose clients wait and have not lost their streams, as far as known."""
 
     def choose_tool_window(self, context: RequestContext, upstream: str, tool: str) -> WaitWindow:
         """The window of a call to an upstream's tool."""
@@ -97,6 +100,8 @@ class WaitWindows:
         """Remember it if the client disconnects or cancels its request in this context."""
         client, started_at = _get_client_key(context), self._gateway.clock.monotonic()
         ended_at: float | None = None
+        call_id = None if context.stream_request is None else context.stream_request.call_id
+        self._waiting.add(call_id)
         try:
             yield
         except anyio.get_cancelled_exc_class():
@@ -105,8 +110,16 @@ class WaitWindows:
         finally:
             if context.request_closed_at is not None:
                 ended_at = context.request_closed_at
-            if ended_at is not None and not self._gateway.lifecycle.shutdown_event.is_set():
+            has_come_back = call_id is not None and call_id not in self._waiting
+            self._waiting.discard(call_id)
+            if ended_at is not None and not has_come_back and not self._gateway.lifecycle.shutdown_event.is_set():
                 self._patience.record_give_up(client, after_seconds=ended_at - started_at)
+
+    def forget_give_up(self, context: RequestContext) -> None:
+        """Forget what looked as if the client gave up: it lost the stream of this request, and waits for the response again."""
+        self._patience.forget_client(_get_client_key(context))
+        if context.stream_request is not None:
+            self._waiting.discard(context.stream_request.call_id)
 
     def _limit_window(self, context: RequestContext, seconds: float) -> float:
         shortest_wait = self._patience.get_shortest_wait(_get_client_key(context))

@@ -1,16 +1,19 @@
 """A legacy session goes on after Ringback restarted: its client needs no new `initialize`."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from ringback.bootstrap import Environment
 from ringback.domain.mcp_sessions import STATE_BYTES_MAX
+from ringback.mcp_server.session_manager import BoundedSessionManager
+from ringback.mcp_server.session_transport import SessionTransport
 from ringback.services import mcp_sessions
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
 from tests.support.clock import OffsetClock
-from tests.support.mcp_wire import ACCEPT, LEGACY, LegacyClientSession
+from tests.support.engine import wait_until
+from tests.support.mcp_wire import ACCEPT, LEGACY, JsonRpcErrorResponse, LegacyClientSession
 from tests.support.resource_upstream import NOTE_URI
 
 pytestmark = pytest.mark.requirement("R25")
@@ -42,6 +45,23 @@ async def test_a_session_remembers_what_its_client_declared(files: RestartableRi
     assert ended["isError"] is False
 
 
+async def test_a_wrong_option_in_the_url_of_the_first_request_refuses_this_call_and_not_the_session(
+    files: RestartableRingback,
+) -> None:
+    async with files.running() as first:
+        session = await open_session(first)
+    async with files.running() as second:
+        session = second.find_session(session)
+        del session.headers["mcp-protocol-version"]
+        right, session.url = session.url, f"{session.url}?correlation_id="
+        with pytest.raises(JsonRpcErrorResponse, match="correlation_id of the MCP URL"):
+            await session.request("tools/call", {"name": "echo", "arguments": {}})
+        session.url = f"{right}?correlation_id=labelled"
+        created = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {}})
+    assert created["task"]["taskId"]  # the negotiated version, which has tasks, is known
+    assert created["_meta"]["ringback/correlationId"] == "labelled"
+
+
 async def test_requests_that_arrive_at_once_continue_one_session(files: RestartableRingback) -> None:
     async with files.running() as first:
         session = await open_session(first)
@@ -50,6 +70,56 @@ async def test_requests_that_arrive_at_once_continue_one_session(files: Restarta
         assert [answer.status_code for answer in answers] == [200] * 8
         manager = await second.find_manager("stage")
         assert len(manager._server_instances) == 1  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_request_that_arrives_during_the_replay_waits_for_its_end(
+    files: RestartableRingback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaying, go_on = asyncio.Event(), asyncio.Event()
+    replay_message = SessionTransport.replay_message
+
+    async def replay_slowly(transport: SessionTransport, scope: Any, message: Any) -> None:
+        replaying.set()
+        await go_on.wait()
+        await replay_message(transport, scope, message)
+
+    async with files.running() as first:
+        session = await open_session(first)
+    monkeypatch.setattr(SessionTransport, "replay_message", replay_slowly)
+    async with files.running() as second:
+        session = second.find_session(session)
+        requests = [asyncio.create_task(send(session, request_id=1))]
+        await replaying.wait()
+        requests.append(asyncio.create_task(send(session, request_id=2)))
+        manager = await second.find_manager("stage")
+        await wait_until(lambda: _count_waiting(manager, 1))
+        assert not any(each.done() for each in requests)
+        go_on.set()
+        answers = await asyncio.gather(*requests)
+    assert ['"result":{"tools":' in answer.text for answer in answers] == [True, True]
+
+
+async def _count_waiting(manager: BoundedSessionManager, count: int) -> bool:
+    lock = manager._adoption_lock  # pyright: ignore[reportPrivateUsage]
+    return lock.statistics().tasks_waiting == count
+
+
+async def test_requests_of_strangers_do_not_keep_a_session_alive(files: RestartableRingback) -> None:
+    async with files.running() as running:
+        session = await open_session(running)
+        manager = await running.find_manager("stage")
+        await send(session)
+        await manager.record_used_sessions()
+        own, session.headers = (
+            session.headers,
+            {
+                **session.headers,
+                "authorization": f"Bearer {await running.get_key('bob')}",
+            },
+        )
+        assert (await send(session)).status_code == 404
+        assert manager._used_sessions == set()  # pyright: ignore[reportPrivateUsage]
+        session.headers = own
 
 
 async def test_a_task_of_before_the_restart_is_found_in_the_session(files: RestartableRingback) -> None:

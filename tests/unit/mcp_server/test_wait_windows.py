@@ -45,6 +45,7 @@ def make_context(
     meta: dict[str, Any] | None = None,
     principal: str = "alice",
     query: bytes = b"",
+    call_id: str | None = None,
 ) -> RequestContext:
     """A legacy request with a session id, a modern one without."""
     return cast(
@@ -60,6 +61,7 @@ def make_context(
             client_version="1",
             endpoint_wait_seconds=endpoint_wait,
             request_closed_at=None,
+            stream_request=None if call_id is None else SimpleNamespace(call_id=call_id),
         ),
     )
 
@@ -237,3 +239,20 @@ def test_progress_does_not_extend_the_window_of_a_client_that_gave_up(
     give_up(gateway, windows, context, 5.0)
 
     assert windows.choose_tool_window(context, "time", "any") == WaitWindow(seconds=3.0, seconds_max=3.0)
+
+
+def test_a_client_that_lost_its_stream_and_came_back_has_not_given_up(
+    gateway: FakeGateway, windows: WaitWindows
+) -> None:
+    """It comes back while the first request still waits, or after that."""
+    during, after = make_context(session_id="s", call_id="call_1"), make_context(session_id="s", call_id="call_2")
+    with windows.observe_wait(during):
+        gateway.clock.advance(2)
+        cast("Any", during).request_closed_at = gateway.clock.monotonic()
+        windows.forget_give_up(make_context(session_id="s", call_id="call_1"))
+    assert windows.choose_tool_window(during, "git", "fast").seconds == 8.0
+
+    give_up(gateway, windows, after, 2)
+    assert windows.choose_tool_window(after, "git", "fast").seconds < 8.0
+    windows.forget_give_up(make_context(session_id="s", call_id="call_2"))
+    assert windows.choose_tool_window(after, "git", "fast").seconds == 8.0
