@@ -68,7 +68,7 @@ def write_readme(table: str) -> None:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"README.md has no {BEGIN} … {END}")
-    README.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    README.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
 def _render_row(entry: Client | Server, columns: Sequence[str], stored: Stored | None) -> list[str]:
