@@ -22,6 +22,8 @@ FAILED: Final = 1
 """The exit code if a client or a server failed."""
 INCOMPLETE: Final = 2
 """The exit code if one could not be installed, or a registry did not answer."""
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C or SIGTERM, as shells give it."""
 
 
 def main() -> int:
@@ -110,4 +112,7 @@ def _exit_code(rows: Sequence[Row]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -23,6 +23,8 @@ DETAIL_LENGTH_MAX: Final = 300
 class Verdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
+    THEIRS = "fails by itself"
+    """It fails, and a change of Ringback cannot help; `known_limits` has the reason."""
     NOT_OFFERED = "not offered"
     """The client has no such thing."""
     NOT_RUN = "not run"
@@ -148,16 +150,18 @@ def judge_give_up(gave_up: Answer, after: ObservedCall, runs: Runs) -> Judgement
 
 
 def judge_next_look(observed: ObservedCall) -> Judgement:
-    """After a kill: the next look says the truth about a call whose own answer may be lost."""
-    for answer in observed.follow_ups:
-        if answer.raised is not None:
-            return failed(f"the next look raised {answer.raised}")
-    text = observed.follow_ups[-1].text if observed.follow_ups else ""
-    if observed.outcome in text:
-        return _judge_runs(observed.runs, "result")
-    if "outcome is unknown" in text:
-        return passed("unknown, said so") if observed.runs.started == 1 else failed(describe_runs(observed.runs))
-    return failed(f"the next look says: {text[:QUOTED_CHARACTERS]!r}")
+    """After a kill, a look is true, also if the answer of the call itself is lost. The first one may meet a dead connection."""
+    last = observed.follow_ups[-1] if observed.follow_ups else Answer()
+    if last.raised is not None:
+        return failed(f"the next look raised {last.raised}")
+    raised = next((f", after {each.raised}" for each in observed.follow_ups if each.raised is not None), "")
+    if observed.outcome in last.text:
+        return _judge_runs(observed.runs, f"result{raised}")
+    if "outcome is unknown" in last.text:
+        return (
+            passed(f"unknown, said so{raised}") if observed.runs.started == 1 else failed(describe_runs(observed.runs))
+        )
+    return failed(f"the next look says: {last.text[:QUOTED_CHARACTERS]!r}")
 
 
 def judge_callbacks(by_way: Mapping[str, ObservedCall]) -> Judgement:

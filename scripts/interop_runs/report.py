@@ -19,7 +19,13 @@ COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callb
 PARTS: Final[Mapping[str, Sequence[str]]] = {"slow": ("slow", "typed", "slow-40"), "cancel": ("cancel", "give up")}
 SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
 WAYS: Final = "session and callback by"
-MARKS: Final = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_OFFERED: "-", Verdict.NOT_RUN: "not run"}
+MARKS: Final = {
+    Verdict.PASSED: "✓",
+    Verdict.FAILED: "✗",
+    Verdict.THEIRS: "✗ theirs",
+    Verdict.NOT_OFFERED: "-",
+    Verdict.NOT_RUN: "not run",
+}
 
 Stored = dict[str, Any]
 
@@ -62,7 +68,7 @@ def write_readme(table: str) -> None:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"README.md has no {BEGIN} … {END}")
-    README.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    README.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
 def _render_row(entry: Client | Server, columns: Sequence[str], stored: Stored | None) -> list[str]:
@@ -80,6 +86,8 @@ def _render_cell(scenarios: Mapping[str, Mapping[str, str]], column: str) -> str
     verdicts = [Verdict(scenarios[name]["verdict"]) for name in PARTS.get(column, (column,)) if name in scenarios]
     if Verdict.FAILED in verdicts or "open" in scenarios:
         return MARKS[Verdict.FAILED]
+    if Verdict.THEIRS in verdicts:
+        return MARKS[Verdict.THEIRS]
     missing = Verdict.NOT_OFFERED if scenarios else Verdict.NOT_RUN
     return MARKS[verdicts[0] if verdicts else missing]
 
@@ -93,5 +101,5 @@ def _render_notes(entry: Client | Server, stored: Stored | None) -> list[str]:
     return [
         f"- {entry.title}, {name}: {each['detail']}"
         for name, each in stored["scenarios"].items()
-        if each["verdict"] == Verdict.FAILED
+        if each["verdict"] in {Verdict.FAILED, Verdict.THEIRS}
     ]

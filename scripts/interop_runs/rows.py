@@ -11,6 +11,7 @@ from scripts.interop_runs.beside import install_beside
 from scripts.interop_runs.catalog import CLIENTS, Client
 from scripts.interop_runs.environments import Environment, InstallFailed, install_environment
 from scripts.interop_runs.judge import Judgement, Row
+from scripts.interop_runs.known_limits import apply_known_limits
 from scripts.interop_runs.pins import Ecosystem, read_pins
 from scripts.interop_runs.scenarios import ClientRun
 from scripts.interop_runs.server_scenarios import ServerRun
@@ -39,7 +40,7 @@ def run_row(entry: Client | Server, options: RunOptions) -> Row:
     except InstallFailed as problem:
         options.note(f"{entry.name:<26} not run: {problem}")
         return Row(name=entry.name, versions=versions, not_run=str(problem))
-    return Row(name=entry.name, versions=versions, judgements=judgements)
+    return Row(name=entry.name, versions=versions, judgements=apply_known_limits(entry.name, judgements))
 
 
 def read_versions(entry: Client | Server) -> dict[str, str]:

@@ -254,6 +254,8 @@ class ClientRun:
         """Find a call by its tool, first with its session if the client named one; then wait for it."""
         session = {} if label is None or label.way is None else {"client_session_id": label.session}
         looks = [await driver.call("ringback_list_calls", {"tool": tool} | session)]
+        if looks[-1].raised is not None:
+            looks.append(await driver.call("ringback_list_calls", {"tool": tool} | session))
         if session and judge.find_call_id(looks[-1].text) is None:
             looks.append(await driver.call("ringback_list_calls", {"tool": tool}))
         call_id = judge.find_call_id(looks[-1].text)

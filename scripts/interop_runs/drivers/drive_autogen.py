@@ -1,4 +1,4 @@
-"""autogen-ext[mcp]: the tools of `mcp_server_tools`, each run as an AssistantAgent runs it."""
+"""autogen-ext[mcp]: the tools of `mcp_server_tools` in a `StaticWorkbench`, through which an AssistantAgent calls its tools."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -6,22 +6,23 @@ from typing import Any
 
 import kit
 from autogen_core import CancellationToken
+from autogen_core.tools import StaticWorkbench
 from autogen_ext.tools.mcp import StreamableHttpServerParams, mcp_server_tools
 
 
 class AutoGenClient:
     def __init__(self, tools: list[Any]) -> None:
-        self._tools = {tool.name: tool for tool in tools}
+        self._workbench = StaticWorkbench(tools)
 
     async def list_tools(self) -> list[str]:
-        return list(self._tools)
+        return [tool["name"] for tool in await self._workbench.list_tools()]
 
     async def call(
         self, tool: str, arguments: dict[str, Any], *, meta: dict[str, Any] | None, on_progress: Callable[[], None]
     ) -> kit.Answer:
         del meta, on_progress
-        value = await self._tools[tool].run_json(arguments, CancellationToken())
-        return kit.Answer(text=self._tools[tool].return_value_as_string(value))
+        result = await self._workbench.call_tool(tool, arguments, CancellationToken())
+        return kit.Answer(text=result.to_text(), is_error=result.is_error)
 
 
 @asynccontextmanager

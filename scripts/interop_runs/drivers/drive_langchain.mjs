@@ -8,7 +8,13 @@ await run(async ({ url, headers }) => {
   return {
     listTools: async () => Object.keys(tools),
     call: async (name, args, { signal }) => {
-      const message = await tools[name].invoke({ type: 'tool_call', id: '1', name, args }, { signal });
+      let message;
+      try {
+        message = await tools[name].invoke({ type: 'tool_call', id: '1', name, args }, { signal });
+      } catch (error) {
+        if (error?.name !== 'ToolException') throw error;
+        return readProviderContent([{ type: 'text', text: error.message }], true); // as a tool node shows a result with isError
+      }
       const content = typeof message.content === 'string' ? [{ type: 'text', text: message.content }] : message.content;
       return readProviderContent(content, message.status === 'error');
     },

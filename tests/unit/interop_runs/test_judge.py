@@ -21,6 +21,7 @@ from scripts.interop_runs.judge import (
     judge_progress,
     outcome_of,
 )
+from scripts.interop_runs.known_limits import KNOWN_LIMITS, apply_known_limits
 
 OUTCOME = outcome_of("key")
 RAN_ONCE = Runs(started=1, finished=1)
@@ -103,6 +104,8 @@ def test_the_next_look_after_a_kill_must_be_true() -> None:
     assert judge_next_look(replace(PENDING, follow_ups=[unknown])).detail == "unknown, said so"
     assert judge_next_look(replace(PENDING, runs=Runs(started=2, finished=2))).verdict is Verdict.FAILED
     assert judge_next_look(replace(PENDING, follow_ups=[Answer(raised="404")])).detail == "the next look raised 404"
+    second = judge_next_look(replace(PENDING, follow_ups=[Answer(raised="closed"), unknown]))
+    assert second == Judgement(Verdict.PASSED, "unknown, said so, after closed")
     assert judge_next_look(replace(PENDING, follow_ups=[Answer(text="[]")])).detail == "the next look says: '[]'"
 
 
@@ -124,3 +127,12 @@ def test_the_base_install_beside_a_framework_may_raise_versions_but_set_back_non
     assert judge_beside(installed, {"ringback": "0.1.0"}) == Judgement(Verdict.PASSED, "nothing else changes")
     assert judge_beside(installed, {"httpx": "0.28.2"}).detail == "httpx 0.28.1 → 0.28.2"
     assert judge_beside(installed, {"mcp": "1.9.4"}) == Judgement(Verdict.FAILED, "sets back mcp 1.30.0 → 1.9.4")
+
+
+def test_a_known_limit_of_a_client_says_why_it_is_not_ringback_s_failure() -> None:
+    (name, scenario), reason = next(iter(KNOWN_LIMITS.items()))
+    judgements = {scenario: Judgement(Verdict.FAILED, "raised"), "list": Judgement(Verdict.FAILED, "empty")}
+
+    assert apply_known_limits(name, judgements) == {**judgements, scenario: Judgement(Verdict.THEIRS, reason)}
+    assert apply_known_limits("another client", judgements) == judgements
+    assert apply_known_limits(name, {scenario: Judgement(Verdict.PASSED)})[scenario].verdict is Verdict.PASSED

@@ -1,0 +1,76 @@
+"""The compatibility table of the README, made from stored results."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.interop_runs import report
+from scripts.interop_runs.catalog import CLIENTS
+from scripts.interop_runs.judge import Judgement, Row, Verdict
+from scripts.interop_runs.report import BEGIN, END, read_results, render_table, store_results, write_readme
+from scripts.interop_runs.servers import SERVERS
+
+CLIENT, ANOTHER = CLIENTS[0], CLIENTS[1]
+PASSED = Judgement(Verdict.PASSED)
+JUDGEMENTS = {
+    "list": PASSED,
+    "slow": PASSED,
+    "typed": Judgement(Verdict.FAILED, "raised ValueError: null"),
+    "progress": Judgement(Verdict.NOT_OFFERED),
+    "kill": Judgement(Verdict.THEIRS, "its SDK closes the client"),
+}
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(report, "README", tmp_path / "README.md")
+
+
+def line_of(title: str) -> list[str]:
+    line = next(line for line in render_table(read_results()).splitlines() if line.startswith(f"| {title}"))
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_a_cell_fails_if_one_of_its_scenarios_fails_and_every_failure_has_a_line() -> None:
+    store_results([Row(name=CLIENT.name, versions={"mcp": "1.9.4"}, judgements=JUDGEMENTS)], "2026-11-22")
+
+    cells = line_of(CLIENT.title)
+    table = render_table(read_results())
+
+    assert cells[:5] == [f"{CLIENT.title} 1.9.4", "✓", "-", "✗", "-"]
+    assert cells[9] == "✗ theirs"
+    assert cells[-1] == "2026-11-22"
+    assert f"- {CLIENT.title}, typed: raised ValueError: null" in table
+    assert f"- {CLIENT.title}, kill: its SDK closes the client" in table
+
+
+def test_a_client_that_was_not_run_is_never_green() -> None:
+    store_results([Row(name=ANOTHER.name, versions={"mcp": "1.12.4"}, not_run="no such version")], "2026-11-22")
+
+    assert set(line_of(CLIENT.title)[1:10]) == {"not run"}
+    assert set(line_of(ANOTHER.title)[1:10]) == {"not run"}
+    assert f"- {ANOTHER.title}: not run: no such version" in render_table(read_results())
+
+
+def test_a_new_result_replaces_only_its_own_row() -> None:
+    store_results(
+        [Row(name=CLIENT.name, versions={}, judgements={"list": Judgement(Verdict.FAILED, "empty")})], "2026-11-21"
+    )
+    store_results([Row(name=SERVERS[0].name, versions={}, judgements={"list": PASSED})], "2026-11-22")
+    store_results([Row(name=CLIENT.name, versions={}, judgements={"list": PASSED})], "2026-11-22")
+
+    assert [row["date"] for row in read_results().values()] == ["2026-11-22", "2026-11-22"]
+    assert line_of(CLIENT.title)[1] == "✓"
+
+
+def test_the_table_is_put_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+
+    write_readme("| new |")
+
+    assert readme.read_text(encoding="utf-8") == f"before\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
+    readme.write_text("no marks", encoding="utf-8")
+    with pytest.raises(ValueError, match="has no"):
+        write_readme("| new |")
