@@ -60,6 +60,11 @@ class AdmissionGate:
             self._admissions -= 1
             self._release_next()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether at most one call is admitted and no background work waits to begin."""
+        return self._admissions <= 1 and not self._waiting
+
     async def wait_for_background_turn(self) -> None:
         """Return when background work may begin."""
         if not (self._has_released_this_turn or self._waiting or self._admissions):

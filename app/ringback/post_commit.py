@@ -46,8 +46,13 @@ class CallLeases(Protocol):
         """Lease as many of the upstream's queued calls as it has capacity for; returns these."""
         ...
 
-    async def lease_new(self, tx: Transaction, call: Call) -> Call | None:
-        """The new call with its lease, for the caller to insert; None if it must queue behind others or lacks capacity."""
+    async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool) -> Call | None:
+        """The new call with its lease, for the caller to insert; None if it must queue behind others or lacks capacity.
+
+        With `may_dispatch` the call is also marked as dispatched, if its request will be sent as soon as the transaction has
+        committed. That saves the commit of `dispatched_at`. If the process dies in between, the call ends as `unknown` and is
+        not queued again, although nothing was sent. So it is only for a call of which no client knows yet.
+        """
         ...
 
 

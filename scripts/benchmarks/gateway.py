@@ -2,7 +2,8 @@
 
 The upstream is another process; client and gateway share this one. Calls run one after the other, so that they do not compete
 for a core. The tool returns the time of its end, which separates the request's time from the response's. Units of work of the
-store are timed, because every call is committed before it is dispatched.
+store are timed, because every call is committed before it is dispatched. The CPU time is that of client and gateway together,
+and varies less than the latency on a machine that others use too.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from ringback.bootstrap import Environment, open_application
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
-from ringback.server import build_http_server
+from ringback.server import SWITCH_SECONDS, build_http_server
 from ringback.settings import Settings
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from scripts.benchmarks.measurement import (
@@ -88,6 +89,8 @@ class CallTimings:
     upstream_seconds: list[float] = field(default_factory=list[float])
     """From the call to the tool's end."""
     return_seconds: list[float] = field(default_factory=list[float])
+    cpu_seconds: float = 0.0
+    """Of this process, for all calls."""
 
 
 Round = Mapping[tuple[Era, str], CallTimings]
@@ -95,6 +98,7 @@ DIRECT, GATEWAY_VARIANT = "direct", "gateway"
 
 
 async def gateway(*, rounds: int, seconds: float) -> Json:
+    sys.setswitchinterval(SWITCH_SECONDS)  # as `ringback serve` does
     watched: list[TimedStore] = []
 
     def wrap_store(store: Store) -> Store:
@@ -146,9 +150,17 @@ def _compared(done: Sequence[Round], era: Era) -> Json:
             )
             for label, share in (("p50", 0.50), ("p99", 0.99))
         },
+        "cpu_ms_per_call": {
+            variant: summary([_cpu_ms_per_call(each[era, variant]) for each in done], 2)
+            for variant in (DIRECT, GATEWAY_VARIANT)
+        },
         DIRECT: latency_ms([each[era, DIRECT].whole for each in done]),
         GATEWAY_VARIANT: latency_ms([each[era, GATEWAY_VARIANT].whole for each in done]),
     }
+
+
+def _cpu_ms_per_call(turn: CallTimings) -> float:
+    return turn.cpu_seconds / len(turn.whole) * 1000
 
 
 def _report_directions(done: Sequence[Round], era: Era) -> Json:
@@ -198,13 +210,14 @@ async def _turn(url: str, era: Era, seconds: float) -> CallTimings:
     async with Client(url, mode=era) as client:
         for _ in range(WARM_UP):
             await _call(client)
-        ends_at = time.monotonic() + seconds
+        ends_at, cpu_before = time.monotonic() + seconds, time.process_time()
         while (began := time.monotonic()) < ends_at:
             tool_ended = await _call(client)
             ended = time.monotonic()
             turn.whole.append(ended - began)
             turn.upstream_seconds.append(tool_ended - began)
             turn.return_seconds.append(ended - tool_ended)
+        turn.cpu_seconds = time.process_time() - cpu_before
     return turn
 
 

@@ -65,6 +65,8 @@ class CallModel:
     lease_ends: float = 0.0
     deadline: float = 0.0
     dispatched: bool = False
+    unsent: bool = False
+    """The lease has marked it as dispatched, and its holder has not sent it yet."""
     handle: Handle | None = None
     runs: int = 0
     rerun: bool = False
@@ -81,7 +83,7 @@ class CallModel:
         return {"result": "completed", "cancelled": "cancelled"}.get(self.outcome, "failed")
 
     def end(self, outcome: str) -> None:
-        self.phase, self.holder, self.handle, self.outcome = "ended", None, None, outcome
+        self.phase, self.holder, self.handle, self.outcome, self.unsent = "ended", None, None, outcome, False
         self.input_requests, self.answers = {}, set()
 
     @property
@@ -96,6 +98,7 @@ class CallModel:
 
     def is_unattended(self) -> None:
         """Its runner is gone."""
+        self.unsent = False
         if not self.dispatched and self.cancel:
             self.end("cancelled")
         elif self.dispatched and not self.handle and (self.cancel or not self.rerun):
@@ -152,21 +155,27 @@ class CallInStore(RuleBasedStateMachine):
 
         return self.loop.run(to_the_end())
 
-    @initialize(rerun=st.booleans())
-    def start(self, *, rerun: bool) -> None:
-        self.begin(rerun=rerun)
+    @initialize(rerun=st.booleans(), attended=st.booleans())
+    def start(self, *, rerun: bool, attended: bool) -> None:
+        self.begin(rerun=rerun, attended=attended)
 
     @precondition(has_ended)
-    @rule(rerun=st.booleans())
-    def start_another(self, *, rerun: bool) -> None:
-        self.begin(rerun=rerun)
+    @rule(rerun=st.booleans(), attended=st.booleans())
+    def start_another(self, *, rerun: bool, attended: bool) -> None:
+        self.begin(rerun=rerun, attended=attended)
 
-    def begin(self, *, rerun: bool) -> None:
+    def begin(self, *, rerun: bool, attended: bool) -> None:
+        """A call whose client waits is leased and marked as dispatched in the transaction that inserts it."""
         self.desks, self.model, self.keys_ever = {}, CallModel(rerun=rerun), []
         self.model.deadline = self.clock.monotonic() + DEADLINE_SECONDS
         deadline = self.clock.now() + seconds(DEADLINE_SECONDS)
         self.call = make_call(rerun_allowed=rerun, accepts_input=True, deadline_at=deadline)
-        self.run(self.engine.insert_calls(self.call))
+        if not attended:
+            self.run(self.engine.insert_calls(self.call))
+            return
+        self.open_desk("anna", self.run(self.engine.lease_dispatched_call(self.call, owner="anna")))
+        self.model.dispatched = self.model.unsent = True
+        self.model.runs = 1
 
     # -- runners --
 
@@ -190,17 +199,20 @@ class CallInStore(RuleBasedStateMachine):
         )
         assert len(leased) == (self.model.phase == "queued")
         for call in leased:
-            self.desks[who] = LeasedCall(
-                call,
-                store=self.engine.store,
-                clock=self.clock,
-                recorder=self.engine.recorder,
-                completion_batcher=CompletionBatcher(store=self.engine.store, recorder=self.engine.recorder),
-                notification_hub=self.engine.notification_hub,
-                abort_requested=ObservableFlag(),
-            )
-            self.model.phase, self.model.holder = "running", who
-            self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
+            self.open_desk(who, call)
+
+    def open_desk(self, who: str, leased: Call) -> None:
+        self.desks[who] = LeasedCall(
+            leased,
+            store=self.engine.store,
+            clock=self.clock,
+            recorder=self.engine.recorder,
+            completion_batcher=CompletionBatcher(store=self.engine.store, recorder=self.engine.recorder),
+            notification_hub=self.engine.notification_hub,
+            abort_requested=ObservableFlag(),
+        )
+        self.model.phase, self.model.holder = "running", who
+        self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
 
     @precondition(is_running)
     @rule(who=execution_actors)
@@ -217,9 +229,10 @@ class CallInStore(RuleBasedStateMachine):
     @rule(who=execution_actors)
     def dispatch(self, who: str) -> None:
         who = self.named(who)
-        if self.acts(who, lambda desk: desk.mark_dispatched()) and not self.model.handle:
+        if self.acts(who, lambda desk: desk.mark_dispatched(trusts_lease=True)) and not self.model.handle:
             self.model.dispatched = True
-            self.model.runs += 1
+            self.model.runs += not self.model.unsent
+            self.model.unsent = False
 
     @precondition(is_running)
     @rule(who=execution_actors, found=st.booleans())
@@ -264,6 +277,9 @@ class CallInStore(RuleBasedStateMachine):
         if who in self.desks:
             self.run(self.desks[who].requeue_call())
             if self.holds(who):
+                if self.model.unsent:
+                    self.model.dispatched = False
+                    self.model.runs -= not self.model.cancel
                 self.model.is_unattended()
 
     @rule(who=execution_actors)

@@ -37,7 +37,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
 from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
-from ringback.runner.leasing import RunnerConfig
+from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
@@ -136,11 +136,17 @@ class ScriptedUpstreams:
         self._unreachable = away
         self.session_requested = asyncio.Event()
         """Set when a session is requested."""
+        self.session_looked_up = asyncio.Event()
+        """Set when the runner asks whether a session is open: in the transaction of a call whose client waits."""
         self.called: list[Call] = []
         self.cancelled: list[Call] = []
 
     def get_capacity(self) -> Mapping[str, int]:
         return self._capacity
+
+    def has_open_session(self, call: Call) -> bool:
+        self.session_looked_up.set()
+        return call.upstream not in self._unreachable
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
@@ -181,6 +187,7 @@ class Engine:
         self.ids = IdGenerator(clock)
         self.notification_hub = NotificationHub()
         self.post_commit = CallHandoff()
+        self.admission = AdmissionGate()
         self.tokens = CallResumeTokens(
             ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
@@ -189,10 +196,17 @@ class Engine:
     def make_recorder(self, bodies: PayloadBuilder) -> Recorder:
         return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
 
-    def make_execution(self, call: Call, sessions: Sessions, *, halt: ShutdownSignal | None = None) -> CallExecution:
+    def make_execution(
+        self,
+        call: Call,
+        sessions: Sessions,
+        *,
+        halt: ShutdownSignal | None = None,
+        trusted_for_seconds: float = LEASE_SECONDS,
+    ) -> CallExecution:
         return CallExecution(
             call,
-            trusted_until=self.clock.monotonic() + LEASE_SECONDS,
+            trusted_until=self.clock.monotonic() + trusted_for_seconds,
             store=self.store,
             clock=self.clock,
             recorder=self.recorder,
@@ -211,9 +225,28 @@ class Engine:
             sessions=bind_drivers(sessions),
             notification_hub=self.notification_hub,
             post_commit=self.post_commit,
-            admission=AdmissionGate(),
+            admission=self.admission,
             config=RunnerConfig(owner=OWNER, **config),
         )
+
+    async def lease_dispatched_call(self, call: Call, *, owner: str = OWNER) -> Call:
+        """Store a call as leased and dispatched in one transaction. Its execution has not begun."""
+        leasing = CallLeasing(
+            ids=self.ids,
+            clock=self.clock,
+            config=RunnerConfig(owner=owner, lease_seconds=LEASE_SECONDS),
+            get_capacity=lambda: {call.upstream: 1},
+            can_send_at_once=lambda _: True,
+            begin_call=lambda _call, _trusted_until: None,
+        )
+
+        async def insert(tx: Transaction) -> Call:
+            leased = await leasing.lease_new(tx, call, may_dispatch=True, trusted_until=0.0)
+            assert leased is not None
+            await tx.calls.insert(leased)
+            return leased
+
+        return await self.store.write(insert)
 
     @asynccontextmanager
     async def running_runner(self, sessions: Sessions, **config: Any) -> AsyncGenerator[asyncio.Event]:

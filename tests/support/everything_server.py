@@ -19,6 +19,8 @@ PACKAGE: Final = "@modelcontextprotocol/server-everything"
 VERSION: Final = "2026.8.31"
 RESEARCH_TOOL: Final = "simulate-research-query"
 """A task-only tool of four seconds, with an elicitation if its argument says that the topic is ambiguous."""
+ELICITATION_TOOL: Final = "trigger-elicitation-request"
+"""A tool that sends an elicitation; it is listed only for clients that declare elicitation."""
 
 
 async def install_everything_server() -> Path:

@@ -195,6 +195,9 @@ INSERT INTO webhook_matches SELECT * FROM webhook_match_keys;
 -- name: around: catch_ups
 INSERT INTO catch_ups SELECT id, principal, 0, 0 FROM webhooks WHERE id < 'wh_a';
 
+-- name: around: call_webhooks
+INSERT INTO call_webhooks SELECT id, 'wh_crowd' FROM calls;
+
 -- name: around: sealing_keys
 INSERT INTO sealing_keys VALUES ('k', NULL);
 

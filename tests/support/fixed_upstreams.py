@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.domain.upstreams import DisconnectAction, Reloaded, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import Reloaded, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.connection import ConnectionState
 
 TOOLS: Final = {
@@ -41,28 +41,21 @@ class FakeUpstreamConnection:
             trusts_annotations=self.trusted,
         )
 
-    def get_inline_wait_seconds(self, tool: str) -> float | None:
-        """The default for an upstream without configuration."""
-
-    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
-        """The default for an upstream without configuration."""
-
-    def returns_pending_as_error(self, tool: str) -> bool:
+    def get_tool_config(self, tool: str) -> ToolConfig:
         del tool
-        return False
+        return ToolConfig()
 
-    def is_task_only(self, tool: str) -> bool:
-        del tool
-        return False
+    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
+        del age_seconds_max, can_elicit
+        return self.list_cached_tools()
 
-    async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
-        del age_seconds_max
-        return self.get_cached_tools()
+    async def get_fresh_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
+        return await self.get_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 
-    async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
-        return await self.get_tools(age_seconds_max=age_seconds_max)
+    def get_cached_tool(self, name: str) -> ToolInfo | None:
+        return self.list_cached_tools().get(name)
 
-    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
+    def list_cached_tools(self) -> Mapping[str, ToolInfo]:
         return {
             raw["name"]: ToolInfo(
                 name=raw["name"], description=raw.get("description"), input_schema=raw["inputSchema"], raw=raw

@@ -48,6 +48,8 @@ class InteropUpstream:
         self._held = asyncio.Event()
         self.seen_meta: list[dict[str, Any]] = []
         """The `_meta` of every received tools/call."""
+        self.seen_requests: list[tuple[str, dict[str, str]]] = []
+        """The URL and the headers of every received tools/call."""
 
     def app(self, **options: Any) -> App:
         server = Server(
@@ -78,6 +80,8 @@ class InteropUpstream:
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Any:
         self.seen_meta.append(dict(context.meta or {}))
+        if context.request is not None:
+            self.seen_requests.append((str(context.request.url), dict(context.request.headers)))
         match params.name:
             case "count":
                 return _result("3", structuredContent={"count": 3})

@@ -105,6 +105,16 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "has_unsent": [{"call_id": "call_rare"}, {"call_id": "call_talkative"}, {"call_id": "call_over"}],
         "cancel_detached": [{"call_id": "call_rare"}, {"call_id": "call_over"}],
     },
+    "call_webhooks": {
+        "add": [{"call_id": "call_new", "webhook_id": "wh_crowd"}],
+        "any_call": [{"webhook_id": "wh_crowd"}, {"webhook_id": "wh_none"}],
+        "naming_calls": [{"webhook_id": "wh_crowd", "call_ids": NO_CALLS}],
+        "same_target": [
+            {"url": "https://rare.example/"},
+            {"url": "https://crowd.example/"},
+            {"url": "https://crowd.example/", "client_session_id": "crowd"},
+        ],
+    },
     "call_queue": {
         "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
@@ -332,7 +342,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "page": [{}],
         "fields_in_use": [{"event_names": '["call.finished", "call.failed"]'}],
         "matching": [{"keys": SEALING_KEYS, "catching_up": 1}, {"keys": SEALING_KEYS, "catching_up": 0}],
-        "of_calls": [{"call_ids": '["call_rare", "call_none"]'}],
+        "of_calls": [{"call_ids": '["call_rare", "call_none"]', "catching_up": 0}],
         "update_settings": [A_WEBHOOK | {"id": "wh_rare", "events": '["call.failed"]'}],
         "update_secrets": [A_WEBHOOK | {"id": "wh_rare"}],
         "update_state": [A_WEBHOOK | {"id": "wh_rare", "state": "disabled"}],

@@ -45,6 +45,8 @@ _ALLOWED_HEADERS: Final = (
     *("authorization", "content-type", "idempotency-key"),
     *("if-none-match", "if-range", "range", "last-event-id"),
     *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
+    *("ringback-client-session-id", "ringback-correlation-id", "ringback-idempotency-key", "ringback-callback-url"),
+    *("ringback-callback-secret", "ringback-cancel-key", "traceparent"),
 )
 _EXPOSED_HEADERS: Final = (
     *("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges"),
@@ -100,7 +102,8 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
     """
     app = create_documented_app()
     if mcp is not None:
-        app.router.routes.extend(Route(path, endpoint=mcp) for path in MCP_PATHS)
+        # Before the operations, because routes are tried in their order.
+        app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
     app.state.services = services
     app.state.config = config

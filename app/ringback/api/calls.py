@@ -94,7 +94,7 @@ async def start_call(
         headers["Idempotent-Replayed"] = "true"
     view = StartedCallView.from_started(started, call)
     response = build_result_response(view, result, status_code=200 if call.is_final else 202, headers=headers)
-    if call.is_final:
+    if call.is_final and services.calls.needs_acknowledgement(call):
         on_response_written(request.scope["state"], partial(services.calls.acknowledge_inline, call))
     return response
 

@@ -50,6 +50,7 @@ async def open_mcp_server(
         config=build_gateway_config(settings),
         calls=services.calls,
         input_answers=services.input_answers,
+        registrations=services.registrations,
         webhooks=services.webhooks,
         events=services.events,
         resume=services.call_resumption,

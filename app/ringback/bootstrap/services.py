@@ -66,27 +66,32 @@ def _build_webhooks(components: Components, lifecycle: Lifecycle, verification: 
     )
 
 
-def build_services(components: Components, settings: Settings) -> Services:
-    store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
-    quotas = components.quotas
-    verification = _build_verification(components, settings, lifecycle)
-    registrations = _build_registrations(components, lifecycle, verification)
-    calls = Calls(
-        store=store,
-        clock=clock,
+def _build_calls(
+    components: Components, settings: Settings, lifecycle: Lifecycle, registrations: WebhookRegistrations
+) -> Calls:
+    return Calls(
+        store=components.store,
+        clock=components.environment.clock,
         ids=components.ids,
         catalog=components.upstreams.tool_catalog,
         recorder=components.recorder,
         tokens=components.resume_tokens,
         registrations=registrations,
-        quotas=quotas,
+        quotas=components.quotas,
         lifecycle=lifecycle,
         post_commit=components.post_commit,
         admission=components.admission,
         wait_seconds_max=settings.wait_seconds_max,
     )
+
+
+def build_services(components: Components, settings: Settings) -> Services:
+    store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
+    quotas = components.quotas
+    verification = _build_verification(components, settings, lifecycle)
+    registrations = _build_registrations(components, lifecycle, verification)
     return Services(
-        calls=calls,
+        calls=_build_calls(components, settings, lifecycle, registrations),
         input_answers=InputAnswers(store, components.recorder),
         task_adoption=TaskAdoption(
             store=store,

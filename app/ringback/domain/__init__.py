@@ -9,6 +9,7 @@ that several surfaces need is written here once and tested by properties.
     event  delivery  retry  backoff  rate_limiter      the log, deliveries, retry schedules, pauses and rates
     catch_up  verification  suspension  liveness       old cursors, proof of a URL, sleep of the machine, frozen children
     principal  protected_resource  usage  meta         callers and scopes, OAuth resources, quotas, reserved `_meta` keys
+    cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP
     upstreams  change_subscriptions  encryption        ports to upstreams, subscriptions to their changes, sealed columns
     *_rows  signals  ports                             what the rules need of a store, as narrow Protocols
 """

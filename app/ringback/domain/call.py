@@ -299,6 +299,14 @@ def overdue_completion(call: Call) -> CallCompletion:
     )
 
 
+def is_dispatched_by_lease(call: Call) -> bool:
+    """Whether the transaction that leased this call has also marked it as dispatched.
+
+    A queued call without a handle is not dispatched, and `mark_dispatched` comes later.
+    """
+    return call.dispatched_at is not None and call.handle is None
+
+
 def has_no_upstream_state(call: Call) -> bool:
     """Whether no upstream runs the call or keeps state for it: it was never dispatched, or is between two rounds."""
     if call.dispatched_at is None:

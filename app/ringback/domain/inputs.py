@@ -17,6 +17,8 @@ from ringback.domain.call import Call, CallPhase, CallStatus, InputRequest, adva
 
 ELICITATION_METHOD: Final = "elicitation/create"
 """The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
+REFUSED_KINDS: Final = {"sampling/createMessage": "sampling", "roots/list": "roots"}
+"""Kinds of input requests that Ringback refuses: it has no model, and it shares no folders of its clients."""
 INPUT_REQUESTS_MAX: Final = 32
 """Open at once. A form with many fields is one request."""
 INPUT_BYTES_MAX: Final = 64 * 1024
@@ -93,7 +95,12 @@ def check_input_requests(requests: Mapping[str, Mapping[str, Any]]) -> None:
     if len(requests) > INPUT_REQUESTS_MAX:
         raise ValueError(f"The upstream asks more than {INPUT_REQUESTS_MAX} questions at once.")
     for request in requests.values():
-        if request.get("method") != ELICITATION_METHOD or not isinstance(request.get("params", {}), dict):
+        method = request.get("method")
+        if isinstance(method, str) and (kind := REFUSED_KINDS.get(method)) is not None:
+            raise ValueError(
+                f"The upstream asks for {kind}, which Ringback refuses to every upstream; MCP 2026-07-28 deprecates {kind}."
+            )
+        if method != ELICITATION_METHOD or not isinstance(request.get("params", {}), dict):
             raise ValueError("The upstream asks for something that it was not offered.")
     try:
         size = len(jsontext.dumps(requests))

@@ -34,7 +34,7 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
-from ringback.domain.webhook_rows import OriginBreakerRows, WebhookRows
+from ringback.domain.webhook_rows import CallWebhookRows, OriginBreakerRows, WebhookRows
 
 # Readiness and `ringback doctor` probe whether the store accepts writes, before a call fails.
 
@@ -82,6 +82,8 @@ class Transaction(Protocol):
     def event_log(self) -> EventLogRows: ...
     @property
     def webhooks(self) -> WebhookRows: ...
+    @property
+    def call_webhooks(self) -> CallWebhookRows: ...
     @property
     def catch_ups(self) -> CatchUpRows: ...
     @property

@@ -7,6 +7,8 @@ from typing import Any, Final, Protocol
 
 PROFILE_PART: Final = "profile"
 """The name of the profile. Lists are named by their `domain.upstreams.Listing`."""
+ELICITING_PREFIX: Final = "eliciting/"
+"""Begins the name of a list that the upstream sends to clients that can elicit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,28 @@ class DisconnectAction(StrEnum):
     CANCEL = "cancel"
 
 
+class PendingForm(StrEnum):
+    """What a client without tasks gets for a call that outlives its wait."""
+
+    RESULT = "result"
+    ERROR = "error"
+    """A result with `isError`, for clients that make typed objects of structuredContent: they ignore the fields of a pending
+    result and return an object of nulls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolConfig:
+    """How calls of MCP clients to a tool are answered, by configuration of the tool, or else of its upstream."""
+
+    inline_wait_seconds: float | None = None
+    """How long tools/call waits for the plain result; None selects the setting of the service."""
+    on_disconnect: DisconnectAction | None = None
+    """None selects the setting of the service."""
+    pending: PendingForm = PendingForm.RESULT
+    is_task_only: bool = False
+    """Whether the tool may only be called as a task."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInfo:
     """A tool as its upstream lists it."""
@@ -61,14 +83,27 @@ class ToolCatalog(Protocol):
 
     def list_upstreams(self) -> Sequence[UpstreamInfo]: ...
 
+    def has_upstream(self, upstream: str) -> bool: ...
+
     async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
-        """The upstream's tools. Raises `Unavailable` if the upstream has never been reached and cannot be reached now."""
+        """The tools that the upstream lists for clients that can elicit.
+
+        Raises `Unavailable` if the upstream has never been reached and cannot be reached now.
+        """
         ...
 
     async def check_call(
-        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible_upstreams: frozenset[str] | None
+        self,
+        upstream: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        visible_upstreams: frozenset[str] | None,
+        accepts_input: bool = False,
     ) -> None:
         """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` if the call is not possible.
+
+        Tools that the upstream lists only for clients that can elicit are possible for calls that accept input.
 
         An upstream outside `visible_upstreams` (None: all) is reported like one that does not exist. While an upstream cannot
         be reached, nothing is refused: the call is queued and checked when it runs.
@@ -83,20 +118,8 @@ class ToolCatalog(Protocol):
         """The tool's input schema in the last listing, or None. Reads the cache only."""
         ...
 
-    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
-        """Seconds that a tools/call waits for its inline result by configuration; None if not configured."""
-        ...
-
-    def get_disconnect_action(self, upstream: str, tool: str) -> DisconnectAction | None:
-        """The action of a disconnect by configuration of this tool, or else of the upstream; None if not configured."""
-        ...
-
-    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
-        """Whether a pending result of the tool has `isError`, by configuration."""
-        ...
-
-    def is_task_only(self, upstream: str, tool: str) -> bool:
-        """Whether MCP clients may call the tool only as a task, by configuration."""
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
+        """The configuration of a tool, also of one that is not listed; the defaults if there is no such upstream."""
         ...
 
 
@@ -177,10 +200,13 @@ class UpstreamProxyPort(Protocol):
         """The last profile, also while the upstream is down and after a restart; None if it was never reached."""
         ...
 
-    async def list_entries(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+    async def list_entries(
+        self, upstream: str, listing: Listing, *, can_elicit: bool = False
+    ) -> Sequence[Mapping[str, Any]]:
         """All pages of the list, in the upstream's order, entries unchanged; the cached list while the upstream is down.
 
-        The list is bounded and has each name once. Raises `Unavailable` without a cached list while the upstream is down.
+        With `can_elicit`, tools are those that the upstream lists for clients that can elicit. The list is bounded and has each
+        name once. Raises `Unavailable` without a cached list while the upstream is down.
         """
         ...
 

@@ -42,7 +42,8 @@ class WebhookOrigin(StrEnum):
     REST = "rest"
     MCP = "mcp"
     CALL = "call"
-    """Registered with one call; it expires with that call."""
+    """Registered with one call; it expires with that call. Without a call_id: shared by calls of one session that gave the
+    same callback; it expires after the last of them."""
 
 
 DESCRIPTION_LENGTH_MAX: Final = 500
@@ -153,6 +154,14 @@ def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         and (not webhook.match_correlation or _matches_filter(webhook.correlation_id, event.correlation_id))
         and (event.name is not EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
     )
+
+
+def webhook_for_call(webhook: Webhook, call_id: CallId) -> Webhook:
+    """The webhook as it applies to a call that names it: its events count, its filters do not.
+
+    Only for matching and delivering: its settings are never stored.
+    """
+    return replace(webhook, call_id=call_id, upstream=None, tool=None, client_session_id=None, match_correlation=False)
 
 
 def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""Ports of the store for webhooks and for the breakers of their origins."""
+"""Ports of the store for webhooks, the calls that name them, and the breakers of their origins."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event
-from ringback.domain.ids import WebhookId
+from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
 
@@ -71,6 +71,8 @@ class WebhookRows(Protocol):
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
         """For each of these events of one principal, a superset of the matching webhooks; `webhook.matches_event` decides.
 
+        Each webhook once. One that the event's call names is a `webhook.webhook_for_call`.
+
         Without `catching_up`, webhooks that still catch up are left out, because their catch-up reads these events.
         """
         ...
@@ -90,6 +92,34 @@ class WebhookRows(Protocol):
 
         It reads `limit` expired webhooks from `after`, the `next_position` of the previous call, and returns the removed ids.
         """
+        ...
+
+
+class CallWebhookRows(Protocol):
+    """The webhooks that calls name. A webhook that belongs to one call only is found by its `call_id` instead."""
+
+    async def add(self, call_id: CallId, webhook_id: WebhookId) -> None:
+        """From now on the webhook receives the call's events, whatever it filters by. Ends with the call."""
+        ...
+
+    async def has_calls(self, webhook_id: WebhookId) -> bool:
+        """Whether any stored call names the webhook."""
+        ...
+
+    async def select_calls(self, webhook_id: WebhookId, call_ids: Collection[CallId]) -> Collection[CallId]:
+        """Those of these calls that name the webhook."""
+        ...
+
+    async def list_of_target(
+        self,
+        principal: Principal,
+        *,
+        url: str,
+        client_session_id: str | None,
+        call_id: CallId | None,
+        limit: int,
+    ) -> Sequence[Webhook]:
+        """Webhooks with this URL and exactly these filters, newest first; those that came with one call are left out."""
         ...
 
 

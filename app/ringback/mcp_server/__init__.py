@@ -19,7 +19,7 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
     capabilities ▸ method_dispatcher ─ middlewares of the SDK's server: the handshake, then the handler of the method
          │
          ├── tools ── upstream_router   resolves a name to an upstream and its tool
-         │     │      meta              reads the call's labels and its callback
+         │     │      call_options      reads the call's labels and its callback, in `_meta`, headers and the URL
          │     │      resumed_calls     finds the call that a lost request started
          │     ▼
          │   services.calls.start_call ─ stores the call; from here on it runs even if the client leaves
@@ -34,7 +34,9 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── proxied_methods            lists, resources, prompts and completions, through `UpstreamProxyPort`
          ├── tasks, legacy_tasks        tasks/… of both eras
          ├── subscriptions ── change_publisher   notifications of changes
-         └── builtin_tools              ringback_…, for clients without tasks and webhooks
+         └── builtin_tools, notify_me   ringback_…, for clients without tasks and webhooks
+
+No header of a client reaches an upstream, and of its `_meta` only the keys that the upstream's `pass_meta` selects.
 
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.
@@ -56,10 +58,16 @@ Where Ringback differs from the specification or goes beyond it, and why:
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time
-    sampling and roots       are offered to no upstream: no client may be connected when the upstream requests them
+    sampling and roots       are offered to no upstream, and refused with a reason: no client may be connected when the upstream
+                             requests them, and 2026-07-28 deprecates both
+    tools for elicitation    that an upstream lists only for clients that can elicit are listed for these clients. A legacy
+                             upstream over stdio has one process, so its list is the same for all clients; a tool that asks a
+                             client without elicitation gets an error that says so
     waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time
                              that a user takes to answer a question; their streams send a ping every 15 s
     log messages             reach a client only while it waits for its own call
+    headers and the URL      of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
+                             `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
     pages                    every list is one page; a cursor is refused
     cacheScope               is `private` whatever an upstream says: Ringback decides who may see an entry
     unreachable upstreams    keep their last known lists; at `/mcp` an upstream that was never reached is left out

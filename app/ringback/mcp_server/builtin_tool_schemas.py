@@ -116,6 +116,10 @@ class _ToolSchemaGenerator(GenerateJsonSchema):
         return {key: value for key, value in generated.items() if key not in {"title", "description"}}
 
 
+def generate_input_schema(arguments: type[BuiltinToolArguments]) -> Mapping[str, Any]:
+    return arguments.model_json_schema(schema_generator=_ToolSchemaGenerator)
+
+
 # -- results ---------------------------------------------------------------------------------------------------------------
 
 _CALL_PROPERTIES: Final[Mapping[str, Any]] = {
@@ -213,7 +217,7 @@ def _define_tool(
         "name": str(name),
         "title": title,
         "description": description,
-        "inputSchema": ARGUMENT_MODELS[name].model_json_schema(schema_generator=_ToolSchemaGenerator),
+        "inputSchema": generate_input_schema(ARGUMENT_MODELS[name]),
         "outputSchema": output,
         "annotations": {"title": title, **annotations},
     }

@@ -89,7 +89,7 @@ class BuiltinToolHandler:
         try:
             return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments), choose_wait)
         except ValidationError as problem:
-            return _build_validation_result(problem)
+            return build_validation_result(problem)
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
@@ -220,7 +220,7 @@ def _has_failed(call: Call) -> bool:
     return call.outcome is CallOutcome.TOOL_ERROR or call.status is CallStatus.FAILED
 
 
-def _build_validation_result(problem: ValidationError) -> dict[str, Any]:
+def build_validation_result(problem: ValidationError) -> dict[str, Any]:
     reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX)
     return build_error_result(
         f"The arguments are invalid: {'; '.join(reasons)}. Nothing was done. Correct them and call the tool again."

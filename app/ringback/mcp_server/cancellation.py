@@ -1,8 +1,8 @@
 """What happens to a call when its client disconnects or cancels while it waits.
 
     a disconnect    changes nothing. In 2026-07-28, closing the stream ends the request and leaves the call (`on_disconnect:
-                    keep`). With `cancel` it also cancels the call, unless the request declares tasks or carries a `ringback/`
-                    key: such a client knows that a call outlives its stream
+                    keep`). With `cancel` it also cancels the call, unless the request declares tasks or has an option of
+                    Ringback (`call_options`): such a client knows that a call outlives its stream
     legacy          `notifications/cancelled` cancels the call that the request waits for
     modern          over HTTP, the specification has no message for it. A client cancels the call by its key, with
                     `ringback/cancelRequest` (`domain.cancel_keys`). `ringback mcp` does so for its client's
@@ -32,7 +32,7 @@ from ringback.domain.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import DisconnectAction
-from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import mentions_ringback
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 
@@ -49,12 +49,12 @@ _RequestKey = tuple[str, str, str]
 
 
 def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: Call) -> bool:
-    action = gateway.catalog.get_disconnect_action(call.upstream, call.tool) or gateway.config.on_disconnect
+    action = gateway.catalog.get_tool_config(call.upstream, call.tool).on_disconnect or gateway.config.on_disconnect
     return (
         context.is_modern
         and action is DisconnectAction.CANCEL
         and not context.declares_extension(TASKS_EXTENSION)
-        and not meta.has_ringback_key(context.meta)
+        and not mentions_ringback(context)
     )
 
 
@@ -81,7 +81,8 @@ class WaitingRequests:
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
-        key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, context.request_id)
+        request_id = context.request_id
+        key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, request_id)
         if key is None:
             yield WaitingRequest()
             return

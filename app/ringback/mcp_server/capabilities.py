@@ -12,6 +12,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from ringback.domain.errors import RingbackError
 from ringback.domain.upstreams import UpstreamProfile
 from ringback.mcp_server.auth import get_caller
+from ringback.mcp_server.call_options import check_http_options
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import to_mcp_error
 from ringback.mcp_server.request_context import TASKS_EXTENSION, Endpoint, RequestContext
@@ -39,6 +40,8 @@ class CapabilitiesMiddleware:
         self._router = UpstreamRouter(gateway)
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.method in _HANDSHAKE_ERAS:
+            self._check_options(ctx)
         result = await call_next(ctx)
         era = _HANDSHAKE_ERAS.get(ctx.method)
         if era is None or not isinstance(result, dict):
@@ -58,6 +61,13 @@ class CapabilitiesMiddleware:
             "instructions": "\n\n".join([*_collect_instructions(known_profiles), GATEWAY_INSTRUCTIONS]),
         }
         return {**handshake, "cacheScope": "private"} if era == "modern" else handshake
+
+    def _check_options(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        """Refuse a URL or headers with invalid options of Ringback, so that the user learns of them before the first call."""
+        try:
+            check_http_options(RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx))
+        except RingbackError as error:
+            raise to_mcp_error(error) from None
 
     def _merge_capabilities(self, era: Era, profiles: Sequence[UpstreamProfile]) -> Capabilities:
         capabilities: Capabilities = {}

@@ -29,6 +29,7 @@ from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.registrations import WebhookRegistrations
 from ringback.services.resume import CallResumption
 from ringback.services.tool_aliases import ToolAliases
 from ringback.services.webhooks import Webhooks
@@ -60,6 +61,7 @@ class Gateway:
     config: GatewayConfig
     calls: Calls
     input_answers: InputAnswers
+    registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
     resume: CallResumption

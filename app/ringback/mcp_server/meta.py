@@ -1,11 +1,8 @@
 """`_meta` between a client and Ringback, and between Ringback and an upstream.
 
-Read from requests; the first key that is present counts:
+Read from requests (`call_options` has the keys of the labels, and what clients say without `_meta`):
 
-    ringback/clientSessionId   or  client_session_id, openai/session       the call's client_session_id
-    ringback/correlationId     or  traceparent                             the call's correlation_id
-    ringback/idempotencyKey                                                the call's idempotency key
-    ringback/callback          {url, secret?, events?, …}                  a webhook for this call, validated as in REST
+    ringback/callback          {url, secret?, events?, …}     a webhook for this call, validated as in REST
 
 Added to results, tasks, pending resources and questions: `ringback/callId`, and the two labels if the call has them.
 
@@ -21,38 +18,28 @@ from pydantic import ValidationError
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.meta import (
-    CALLBACK_META_KEY,
-    CLIENT_SESSION_ID_META_KEY,
-    CORRELATION_ID_META_KEY,
-    IDEMPOTENCY_KEY_META_KEY,
-    RINGBACK_META_PREFIX,
-    build_ids_meta,
-    is_reserved_meta_key,
-)
+from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX, build_ids_meta, is_reserved_meta_key
 from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.schemas.webhooks import CallbackBody
 from ringback.services.registrations import WebhookRegistration
 
-_SESSION_KEYS: Final = (CLIENT_SESSION_ID_META_KEY, "client_session_id", "openai/session")
-_CORRELATION_KEYS: Final = (CORRELATION_ID_META_KEY, "traceparent")
 _PROGRESS_TOKEN_KEY: Final = "progress_token"  # noqa: S105 - a key's name, as the SDK spells it
 
 
-def read_client_session_id(meta: Mapping[str, Any]) -> str | None:
-    return _read_label(meta, _SESSION_KEYS)
-
-
-def read_correlation_id(meta: Mapping[str, Any]) -> str | None:
-    return _read_label(meta, _CORRELATION_KEYS)
-
-
-def read_idempotency_key(meta: Mapping[str, Any]) -> str | None:
-    return _read_label(meta, (IDEMPOTENCY_KEY_META_KEY,))
+def read_label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    """The first label present under these keys. A `ringback/` key must be valid; an invalid foreign key is skipped."""
+    for key in keys:
+        value = meta.get(key)
+        if value is None:
+            continue
+        if isinstance(value, str) and 0 < len(value) <= LABEL_LENGTH_MAX and value.isprintable():
+            return value
+        if key.startswith(RINGBACK_META_PREFIX):
+            raise InvalidRequest(f"_meta['{key}'] must be a string of 1 to {LABEL_LENGTH_MAX} printable characters.")
+    return None
 
 
 def has_ringback_key(meta: Mapping[str, Any]) -> bool:
-    """Whether the request carries a `ringback/` key: then the client knows that a call outlives the request."""
     return any(key.startswith(RINGBACK_META_PREFIX) for key in meta)
 
 
@@ -78,19 +65,6 @@ def with_call_meta(result: Mapping[str, Any], call: Call) -> dict[str, Any]:
 def with_meta(message: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """A result or params with `meta` added to their `_meta`."""
     return {**message, "_meta": {**message.get("_meta", {}), **meta}}
-
-
-def _read_label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
-    """The first label present. A `ringback/` key must be valid; an invalid foreign key is skipped."""
-    for key in keys:
-        value = meta.get(key)
-        if value is None:
-            continue
-        if isinstance(value, str) and 0 < len(value) <= LABEL_LENGTH_MAX and value.isprintable():
-            return value
-        if key.startswith(RINGBACK_META_PREFIX):
-            raise InvalidRequest(f"_meta['{key}'] must be a string of 1 to {LABEL_LENGTH_MAX} printable characters.")
-    return None
 
 
 def parse_callback(meta: Mapping[str, Any]) -> WebhookRegistration | None:

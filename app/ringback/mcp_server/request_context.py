@@ -1,7 +1,7 @@
 """One MCP request as handlers see it: its caller, endpoint, era, and the client's capabilities."""
 
 import asyncio
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -80,6 +80,16 @@ class RequestContext:
         """The state of the HTTP request that carries this MCP request."""
         state: MutableMapping[str, Any] = cast("Request", self.sdk_context.request).scope["state"]
         return state
+
+    @property
+    def http_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """The headers of the HTTP request that carries this MCP request, with names in lower case."""
+        return [] if self.sdk_context.request is None else self.sdk_context.request.scope.get("headers", [])
+
+    @property
+    def query_string(self) -> bytes:
+        """The query of the HTTP request's URL, as it was sent."""
+        return b"" if self.sdk_context.request is None else self.sdk_context.request.scope.get("query_string", b"")
 
     @property
     def mcp_session_id(self) -> str:

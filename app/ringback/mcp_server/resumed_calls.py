@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from ringback.domain.call import Call
 from ringback.domain.errors import NotFound
 from ringback.domain.ids import CallId
-from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import read_call_options
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.jsonrpc_errors import UNAVAILABLE_CODE
 from ringback.mcp_server.request_context import RequestContext
@@ -51,7 +51,7 @@ class ResumedCalls:
         )
 
     async def _read_call(self, context: RequestContext, call_id: CallId) -> Call | None:
-        calls, key = self._gateway.calls, meta.read_idempotency_key(context.meta)
+        calls, key = self._gateway.calls, read_call_options(context).idempotency_key
         try:
             return await calls.get_for_waiting(context.caller, call_id)
         except NotFound:  # the idempotency key may have named an earlier call

@@ -18,7 +18,7 @@ from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
-from ringback.mcp_server import builtin_tools, legacy_tasks, proxied_methods, subscriptions, tasks, tools
+from ringback.mcp_server import builtin_tools, legacy_tasks, notify_me, proxied_methods, subscriptions, tasks, tools
 from ringback.mcp_server.auth import authenticate_request, authorize_request
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
@@ -48,6 +48,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
         builtin_tools.build_feature(gateway, wait_windows=wait_windows),
+        notify_me.build_feature(gateway),
     )
     return (
         *earlier_features,
@@ -147,10 +148,10 @@ class McpServer:
         return frozenset(info.name for info in self._gateway.catalog.list_upstreams())
 
     def _resolve_endpoint(self, upstream: str | None, caller: Caller) -> Endpoint:
-        if upstream is not None:
-            names = {info.name for info in self._gateway.catalog.list_upstreams() if caller.may_use_upstream(info.name)}
-            if upstream not in names:
-                raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
+        if upstream is not None and not (
+            caller.may_use_upstream(upstream) and self._gateway.catalog.has_upstream(upstream)
+        ):
+            raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
         return Endpoint(upstream=upstream)
 
     def _count_stream(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:

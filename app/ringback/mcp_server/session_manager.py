@@ -32,6 +32,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -43,6 +44,12 @@ from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.gateway import TaskSpawner
 from ringback.mcp_server.request_context import Endpoint
 from ringback.mcp_server.session_transport import SessionTransport, build_replay
+from ringback.mcp_server.single_responses import (
+    asks_for_notifications,
+    is_modern_tool_call,
+    make_body_receive,
+    send_single_response,
+)
 from ringback.services import mcp_sessions
 from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS, McpSessions
 from ringback.waits import run_with_helper, wait_first
@@ -63,8 +70,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
     """Continues stored sessions, and limits the number of sessions.
 
     The SDK's manager knows the live sessions and their owners. Private names of the SDK are used only here, because no public
-    ones exist: `_admit_session`, which decides about a new session, `_serve_opening_request`, which starts it,
-    `_discard_session`, `_server_instances` and `_session_owners`.
+    ones exist: `_handle_request`, which dispatches by era, `_lifespan_state`, `_admit_session`, which decides about a new
+    session, `_serve_opening_request`, which starts it, `_discard_session`, `_server_instances` and `_session_owners`.
     """
 
     def __init__(
@@ -107,6 +114,16 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             await self._end_session(session_id, scope, receive, send)
         else:
             await self._handle_in_session(session_id, scope, receive, send)
+
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Override the SDK's dispatch by era."""
+        if is_modern_tool_call(scope):
+            body = await Request(scope, receive).body()
+            receive = make_body_receive(body, receive)
+            if not asks_for_notifications(body):
+                await send_single_response(self.app, self._lifespan_state, scope, receive, send)
+                return
+        await super()._handle_request(scope, receive, send)
 
     async def _handle_in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         if session_id not in self._server_instances or session_id in self._sessions_in_replay:

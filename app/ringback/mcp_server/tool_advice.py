@@ -16,6 +16,7 @@ _ADVICE: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"See how it is doing: GET /v1/upstreams", "Try again in a moment; if that fails, tell the user."),
         (r"See its state: GET /v1/upstreams", "Try again in a moment; if that fails, tell the user."),
         (r"List them: GET /v1/upstreams", "Ask the user for its name."),
+        (r", or GET /v1/webhooks", ""),
         (r"List yours: GET /v1/calls", "List yours with ringback_list_calls."),
         (r"Wait for it: GET /v1/calls/[^\s?]+(\?\S*)?", "Wait for it with ringback_wait_for_call."),
         (r"Its error is in GET /v1/calls/\S+", "Get its error with ringback_get_call."),

@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallOutcome, CallStatus, failed_completion
-from ringback.domain.upstreams import UpstreamNotification
+from ringback.domain.upstreams import PendingForm, UpstreamNotification
 from ringback.mcp_server import meta
 from ringback.mcp_server.cancellation import mark_call_unattended
 from ringback.mcp_server.elicitation import CallElicitation, can_elicit, is_upstream_task
@@ -94,7 +94,8 @@ class _ResponseWait:
             if self._task_responder is not None and is_upstream_task(call):
                 break
             if call.is_final:
-                on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
+                if self._gateway.calls.needs_acknowledgement(call):
+                    on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
                 return build_call_result(call, stored_result)
             if call.status is CallStatus.INPUT_REQUIRED:
                 response = await self._request_input(call)
@@ -153,7 +154,7 @@ class _ResponseWait:
             has_resource_link=accepts_resource_link(
                 self._context.client_name, self._context.sdk_context.protocol_version
             ),
-            is_error=self._gateway.catalog.returns_pending_as_error(call.upstream, call.tool),
+            is_error=self._gateway.catalog.get_tool_config(call.upstream, call.tool).pending is PendingForm.ERROR,
         )
 
 

@@ -19,6 +19,7 @@ from ringback.domain.errors import InvalidArguments
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import read_call_options
 from ringback.mcp_server.cancellation import (
     WaitingRequest,
     WaitingRequests,
@@ -106,7 +107,10 @@ class ToolMethods:
         tool = export_tool(entry.definition, is_modern=context.is_modern)
         for feature in self._features:
             tool = feature.adapt_tool(context, tool)
-        if "execution" in tool and self._gateway.catalog.is_task_only(entry.upstream, entry.upstream_key):
+        if (
+            "execution" in tool
+            and self._gateway.catalog.get_tool_config(entry.upstream, entry.upstream_key).is_task_only
+        ):
             tool["execution"] = {"taskSupport": "required"}
         return tool
 
@@ -154,7 +158,7 @@ class ToolMethods:
                 and (grace_seconds := feature.task_responder.get_grace_seconds(context)) is not None
             ):
                 return feature.task_responder, self._wait_windows.choose_grace_window(context, grace_seconds)
-        if self._gateway.catalog.is_task_only(upstream, tool):
+        if self._gateway.catalog.get_tool_config(upstream, tool).is_task_only:
             raise task_required(is_modern=context.is_modern)
         return None, self._wait_windows.choose_tool_window(context, upstream, tool)
 
@@ -196,19 +200,21 @@ class ToolMethods:
 def _build_start_call(
     context: RequestContext, params: types.CallToolRequestParams, upstream: str, tool: str, wait_seconds: float
 ) -> StartCallRequest:
-    callback = meta.parse_callback(context.meta)
+    options = read_call_options(context)
     return StartCallRequest(
         upstream=upstream,
         tool=tool,
         arguments=params.arguments or {},
         meta=meta.select_upstream_meta(context.meta),
-        client_session_id=meta.read_client_session_id(context.meta),
-        correlation_id=meta.read_correlation_id(context.meta),
-        idempotency_key=meta.read_idempotency_key(context.meta),
-        callback=callback,
+        client_session_id=options.client_session_id,
+        correlation_id=options.correlation_id,
+        idempotency_key=options.idempotency_key,
+        callback=options.callback,
+        webhook_id=options.webhook_id,
         wait_seconds=wait_seconds,
         # A callback also reports a question, which can then be answered over REST.
-        accepts_input=callback is not None or context.supports_elicitation(frozenset()),
+        accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
+        wants_receipt=False,
     )
 
 

@@ -56,9 +56,13 @@ class UpstreamRouter:
     async def list_entries(self, context: RequestContext, listing: Listing) -> Sequence[ListedEntry]:
         """All entries at this endpoint, in the order of the configured upstreams and of each upstream's list."""
         upstreams = self.list_upstreams(context)
+        can_elicit = context.supports_elicitation(frozenset())
         if context.endpoint.upstream is not None:
-            return _build_entries(upstreams[0], listing, await self.gateway.proxy.list_entries(upstreams[0], listing))
-        lists = await asyncio.gather(*(self._list_reachable(upstream, listing) for upstream in upstreams))
+            listed = await self.gateway.proxy.list_entries(upstreams[0], listing, can_elicit=can_elicit)
+            return _build_entries(upstreams[0], listing, listed)
+        lists = await asyncio.gather(
+            *(self._list_reachable(upstream, listing, can_elicit=can_elicit) for upstream in upstreams)
+        )
         entries = [
             entry for each in zip(upstreams, lists, strict=True) for entry in _build_entries(each[0], listing, each[1])
         ]
@@ -89,9 +93,11 @@ class UpstreamRouter:
                 return entry.upstream
         raise NotFound("No upstream lists this resource. List them: resources/list", uri=uri)
 
-    async def _list_reachable(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+    async def _list_reachable(
+        self, upstream: str, listing: Listing, *, can_elicit: bool
+    ) -> Sequence[Mapping[str, Any]]:
         try:
-            return await self.gateway.proxy.list_entries(upstream, listing)
+            return await self.gateway.proxy.list_entries(upstream, listing, can_elicit=can_elicit)
         except RingbackError as problem:
             log.info("joined.left_out", extra={"upstream": upstream, "listing": str(listing), "problem": problem.slug})
             return ()

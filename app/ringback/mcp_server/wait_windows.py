@@ -27,7 +27,7 @@ import anyio
 
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId
-from ringback.mcp_server import meta
+from ringback.mcp_server.call_options import read_client_session_id
 from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN, ClientKey, ClientPatience, shorten_window
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.known_clients import get_known_client
@@ -73,7 +73,7 @@ class WaitWindows:
 
     def choose_tool_window(self, context: RequestContext, upstream: str, tool: str) -> WaitWindow:
         """The window of a call to an upstream's tool."""
-        configured_seconds = self._gateway.catalog.get_inline_wait_seconds(upstream, tool)
+        configured_seconds = self._gateway.catalog.get_tool_config(upstream, tool).inline_wait_seconds
         seconds = self._config.inline_wait_seconds if configured_seconds is None else configured_seconds
         if context.endpoint_wait_seconds is not None:
             seconds = context.endpoint_wait_seconds
@@ -147,5 +147,5 @@ def _get_client_key(context: RequestContext) -> ClientKey:
 
 def _read_client_session_id(context: RequestContext) -> str:
     with suppress(InvalidRequest):  # starting the call reports an invalid label
-        return meta.read_client_session_id(context.meta) or ""
+        return read_client_session_id(context) or ""
     return ""

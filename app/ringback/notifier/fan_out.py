@@ -14,7 +14,7 @@ from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
-from ringback.domain.webhook import Webhook, delivery_due_at, matches_event
+from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder, new_delivery
@@ -115,8 +115,8 @@ class FanOut:
         self._payloads = payloads
         self._post_commit = post_commit
 
-    async def deliver_new_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> None:
-        """Insert deliveries of new events of one principal, in the order of the log.
+    async def deliver_new_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> Collection[CallId]:
+        """Insert deliveries of new events of one principal, in the order of the log. Return the calls that have one.
 
         A delivery that gets a lease through `post_commit` is sent right after the commit; the others wait for the dispatcher.
         """
@@ -126,21 +126,27 @@ class FanOut:
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
+        delivered: set[CallId] = set()
         for context, webhooks in zip(contexts, candidates, strict=True):
-            await self._deliver_event(tx, context, webhooks, new)
+            if await self._deliver_event(tx, context, webhooks, new) and context.event.call_id is not None:
+                delivered.add(context.event.call_id)
         await new.insert(tx)
+        return delivered
 
     async def deliver_catch_up(
         self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int
     ) -> CatchUpStep:
         """Insert deliveries of past events for one webhook, all of them pending or held."""
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
+        naming_calls = await tx.call_webhooks.select_calls(
+            webhook.id, {each.call_id for each in events if each.call_id}
+        )
         events_visited = body_bytes = 0
         limit_reached_at: int | None = None
         for event in events:
             if body_bytes >= STEP_BODY_BYTES_MAX:
                 break
-            if matches_event(webhook, event, now=tx.now()):
+            if matches_event(_apply_to_event(webhook, event, naming_calls), event, now=tx.now()):
                 if len(new.deliveries) >= deliveries_max:
                     limit_reached_at = event.seq
                     break
@@ -164,7 +170,8 @@ class FanOut:
 
     async def _deliver_event(
         self, tx: Transaction, context: EventContext, webhooks: Sequence[Webhook], new: _NewDeliveries
-    ) -> None:
+    ) -> bool:
+        """Whether any webhook matches the event."""
         matching = [webhook for webhook in webhooks if matches_event(webhook, context.event, now=tx.now())]
         await new.load_lowest_open_seqs(tx, matching)
         for webhook in matching:
@@ -174,6 +181,7 @@ class FanOut:
                 if len(new.deliveries) >= DELIVERIES_AT_ONCE:
                     await new.insert(tx)
                     await tx.pause()
+        return bool(matching)
 
     async def _can_hold(self, tx: Transaction, event: Event, webhook: Webhook, new: _NewDeliveries) -> bool:
         """Whether the event may be held: never progress, and no more than `HELD_DELIVERIES_MAX`; later events become a gap."""
@@ -216,6 +224,13 @@ class FanOut:
         if lease is not None:
             lease.hand_off(delivery)
         return delivery
+
+
+def _apply_to_event(webhook: Webhook, event: Event, naming_calls: Collection[CallId]) -> Webhook:
+    """The webhook with the filters that count for this event: none, if the event's call names the webhook."""
+    if event.call_id is None or event.call_id not in naming_calls:
+        return webhook
+    return webhook_for_call(webhook, event.call_id)
 
 
 async def _result_to_inline(tx: Transaction, context: EventContext, webhook: Webhook) -> bytes | None:

@@ -1,10 +1,12 @@
 """Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
+from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain import call as calls
 from ringback.domain.call import Call, CallCompletion, CallPhase, Progress
 from ringback.domain.call_rows import CallChange
@@ -56,6 +58,8 @@ class Recorder:
     def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, result_retention_seconds: float) -> None:
         self.post_commit = DeliveryHandoff()
         """Passes new deliveries to the dispatcher of this process right after the commit."""
+        self.attended_calls = AttendedCalls()
+        """Passes ends of calls to the requests of this process that wait for them."""
         self._ids = ids
         self._fan_out = FanOut(ids=ids, payloads=payloads, post_commit=self.post_commit)
         self.catch_ups = CatchUps(self._fan_out)
@@ -84,7 +88,9 @@ class Recorder:
         ]
         await tx.calls.put_results({each.call.id: each.result for each in changed_calls if each.result is not None})
         for _, principal_calls in groupby(sorted(changed_calls, key=_principal_key), key=_principal_key):
-            await self._append_call_events(tx, EventName.CALL_FINISHED, list(principal_calls))
+            ended = list(principal_calls)
+            delivered = await self._append_call_events(tx, EventName.CALL_FINISHED, ended)
+            tx.on_commit(partial(self._publish_ends, ended, delivered))
         return finished
 
     async def finish_leased_calls(
@@ -159,8 +165,17 @@ class Recorder:
         )
         return finished if was_updated else None
 
-    async def _append_call_events(self, tx: Transaction, name: EventName, changed_calls: Sequence[ChangedCall]) -> None:
-        """Append one event for each call of one principal, in this order."""
+    def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
+        for call, result in ended:
+            has_earlier_events = call.input_round > 0 or call.progress is not None
+            self.attended_calls.publish_end(
+                CallEnd(call=call, result=result, has_deliveries=has_earlier_events or call.id in delivered)
+            )
+
+    async def _append_call_events(
+        self, tx: Transaction, name: EventName, changed_calls: Sequence[ChangedCall]
+    ) -> Collection[CallId]:
+        """Append one event for each call of one principal, in this order. Return the calls that have deliveries of it."""
         principal, now = changed_calls[0].call.principal, tx.now()
         first = await tx.events.reserve_seqs(principal, len(changed_calls))
         contexts = [
@@ -172,12 +187,13 @@ class Recorder:
             for seq, each in enumerate(changed_calls, first)
         ]
         tx.notify(*(call_changed_topic(each.call.id) for each in changed_calls))
-        await self._append_events(tx, contexts)
+        return await self._append_events(tx, contexts)
 
-    async def _append_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> None:
+    async def _append_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> Collection[CallId]:
         await tx.events.insert([each.event for each in contexts])
-        await self._fan_out.deliver_new_events(tx, contexts)
+        delivered = await self._fan_out.deliver_new_events(tx, contexts)
         tx.notify(log_appended_topic(contexts[0].event.principal))
+        return delivered
 
 
 async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]:
@@ -190,8 +206,9 @@ async def _read_completion_request(tx: Transaction, leased: LeasedCompletion) ->
     call = await tx.calls.get(leased.call_id)
     if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
         return None
-    latest = replace(call, progress=leased.progress or call.progress)
-    return CompletionRequest(call=latest, completion=leased.completion, lease_token=leased.lease_token)
+    if leased.progress is not None:
+        call = replace(call, progress=leased.progress)
+    return CompletionRequest(call=call, completion=leased.completion, lease_token=leased.lease_token)
 
 
 def _principal_key(changed_call: ChangedCall) -> Principal:

@@ -4,6 +4,9 @@
                  ▲                 (skipped if the call         ├──▶ parked until its questions are answered
                  └── upstream away      has a handle)           └──▶ handed back, because this process stops
 
+A call whose client waits for the result is leased and marked as dispatched in one transaction, if its request can be sent right
+after it: the upstream has an open session, and nothing else is to be done first. Then the commit in the middle is left out.
+
 What stops an execution early, and what the upstream sees:
 
     cancellation   a cancel request, repeated until it is delivered; the driver says whether that ends the call
@@ -64,6 +67,10 @@ class CallSessionProvider(Protocol):
 
     def get_capacity(self) -> Mapping[str, int]:
         """How many calls each upstream runs at once."""
+        ...
+
+    def has_open_session(self, call: Call) -> bool:
+        """Whether `open_call_session` would return a session for the call without waiting."""
         ...
 
     def open_call_session(self, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:
@@ -206,7 +213,7 @@ class CallExecution:
         try:
             if self.call.cancel_requested and (completion := await self._send_cancel(session)):
                 return completion
-            await self._leased_call.mark_dispatched()
+            await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             async with self._leased_call.write_progress_during():
                 self._outcome = await session.run_call(self._leased_call)
                 return self._outcome

@@ -22,6 +22,7 @@ from ringback.domain.call import (
     Handle,
     Progress,
     enter_phase,
+    is_dispatched_by_lease,
 )
 from ringback.domain.call_completion import recover_call
 from ringback.domain.call_rows import CallChange
@@ -59,7 +60,9 @@ class LeasedCall:
         abort_requested: ObservableFlag,
     ) -> None:
         """Once `abort_requested` is set, a write that the store refuses is left to the next process."""
-        self.call = call
+        self._committed = call if is_dispatched_by_lease(call) else None
+        """The call as committed, if it was leased as dispatched and its request is not sent yet."""
+        self.call = self._unsent = call if self._committed is None else _without_dispatch(call)
         self.lease_lost = ObservableFlag()
         """Set once another process holds the lease, or may hold it."""
         self.has_handle = ObservableFlag(is_set=call.handle is not None)
@@ -169,12 +172,19 @@ class LeasedCall:
             return call is not None and call.status is CallStatus.CANCELLED
         return False
 
-    async def mark_dispatched(self) -> None:
+    async def mark_dispatched(self, *, trusts_lease: bool) -> None:
         """Commit that the call is sent upstream now. A call with a handle was sent earlier and is not changed.
 
-        Raises `LeaseLost` or `StoreUnavailable`: then no byte was sent.
+        If the lease has already committed it and is still trusted, there is nothing to write. Raises `LeaseLost` or
+        `StoreUnavailable`: then no byte was sent.
         """
-        self.call = await self._store.write(self._write_dispatched)
+        committed, self._committed = self._committed, None
+        if committed is None or not trusts_lease or not _is_current_lease(committed, self._clock):
+            self.call = await self._store.write(self._write_dispatched)
+        elif self.call is self._unsent:
+            self.call = committed
+        else:
+            self.call = replace(self.call, dispatched_at=committed.dispatched_at, runs=committed.runs)
 
     async def finish_call(self, completion: CallCompletion) -> None:
         async def write() -> Call:
@@ -204,7 +214,7 @@ class LeasedCall:
         call = await self._read_leased(tx)
         if call.handle is not None:
             return call
-        dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=call.runs + 1)
+        dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=self.call.runs + 1)
         await tx.calls.update(dispatched, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
@@ -314,6 +324,16 @@ class LeasedCall:
             return  # the next progress is another attempt, and the completion carries the last one
         if not leased:
             self.lease_lost.set()
+
+
+def _without_dispatch(call: Call) -> Call:
+    """The call that was leased as dispatched, as it is until `mark_dispatched`: nothing is sent."""
+    return replace(call, dispatched_at=None, runs=call.runs - 1)
+
+
+def _is_current_lease(leased: Call, clock: Clock) -> bool:
+    """False after the machine was suspended for longer than the lease; the monotonic clock stands still meanwhile."""
+    return leased.lease_until is not None and clock.now() < leased.lease_until
 
 
 def _log_written(call: Call) -> None:

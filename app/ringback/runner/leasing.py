@@ -18,6 +18,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import Waiter
 from ringback.post_commit import CallLeases
+from ringback.waits import LocalWaiter
 
 BeginCall = Callable[[Call, float], None]
 """Takes a leased call and the time until which its lease is trusted (by `Clock.monotonic`). Must not raise."""
@@ -56,6 +57,7 @@ class CallLeasing:
         clock: Clock,
         config: RunnerConfig,
         get_capacity: Callable[[], Mapping[str, int]],
+        can_send_at_once: Callable[[Call], bool],
         begin_call: BeginCall,
     ) -> None:
         self.waiter: Waiter | None = None
@@ -64,11 +66,15 @@ class CallLeasing:
         self._clock = clock
         self._config = config
         self._get_capacity = get_capacity
+        self._can_send_at_once = can_send_at_once
         self._begin_call = begin_call
         self._in_use: Counter[str] = Counter()
         """By upstream: calls that run here, or will once their lease is committed."""
         self._possibly_queued: set[str] = set()
         """Upstreams whose queue may hold more calls than they had capacity for."""
+        self._uncommitted_dispatches = 0
+        """Calls that an open transaction inserts as dispatched."""
+        self._dispatch_settled = LocalWaiter()
 
     def find_upstreams_with_capacity(self) -> Sequence[str]:
         """Upstreams that take more calls now. The others are remembered as possibly queued."""
@@ -109,21 +115,40 @@ class CallLeasing:
             self._possibly_queued.add(upstream)
         return leased
 
-    async def lease_new(self, tx: Transaction, call: Call, *, trusted_until: float) -> Call | None:
+    async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool, trusted_until: float) -> Call | None:
         """Lease a call before it is inserted: one statement instead of an insert, a query, an update and a read."""
         upstream = call.upstream
         if self._free_capacity(upstream) <= 0 or not await tx.call_queue.take_turn(upstream, call.principal):
             return None
+        dispatches = may_dispatch and self._can_send_at_once(call)
         leased = replace(
             call,
             phase=CallPhase.RUNNING,
             lease_owner=self._config.owner,
             lease_token=self._ids.new_lease_token(),
             lease_until=tx.now() + seconds(self._config.lease_seconds),
+            dispatched_at=tx.now() if dispatches else None,
+            runs=1 if dispatches else 0,
         )
+        if dispatches:
+            self._count_uncommitted_dispatch(tx)
         self._reserve_capacity(tx, upstream, [leased], trusted_until=trusted_until)
         self._possibly_queued.discard(upstream)
         return leased
+
+    async def wait_for_uncommitted_dispatches(self) -> None:
+        """Return when no open transaction inserts a dispatched call: each execution that it begins must be able to begin."""
+        while self._uncommitted_dispatches:
+            await self._dispatch_settled.wait()
+
+    def _count_uncommitted_dispatch(self, tx: Transaction) -> None:
+        def settle() -> None:
+            self._uncommitted_dispatches -= 1
+            self._dispatch_settled.notify()
+
+        self._uncommitted_dispatches += 1
+        tx.on_rollback(settle)
+        tx.on_commit(settle)
 
     def _reserve_capacity(
         self, tx: Transaction, upstream: str, leased: Sequence[Call], *, trusted_until: float
@@ -151,5 +176,5 @@ class _PreparedLeases:
     async def lease_queued(self, tx: Transaction, upstream: str) -> Sequence[Call]:
         return await self.leasing.lease_queued(tx, upstream, trusted_until=self.trusted_until)
 
-    async def lease_new(self, tx: Transaction, call: Call) -> Call | None:
-        return await self.leasing.lease_new(tx, call, trusted_until=self.trusted_until)
+    async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool) -> Call | None:
+        return await self.leasing.lease_new(tx, call, may_dispatch=may_dispatch, trusted_until=self.trusted_until)

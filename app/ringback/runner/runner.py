@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import Call
+from ringback.domain.call import Call, is_dispatched_by_lease
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, IdGenerator
@@ -58,6 +58,7 @@ class Runner:
             clock=clock,
             config=config,
             get_capacity=sessions.get_capacity,
+            can_send_at_once=self._can_send_at_once,
             begin_call=self._begin_execution,
         )
 
@@ -74,6 +75,7 @@ class Runner:
                     await self._lease_until_stopped(stop)
                     shutdown.drain_requested.set()
                     await self._drain_executions(shutdown)
+                    await self._leasing.wait_for_uncommitted_dispatches()
             for task in lease_tasks:
                 task.cancel()
         await self._completion_batcher.drain()
@@ -118,6 +120,11 @@ class Runner:
             await wait_first(self._execution_ended.wait(), self._clock.sleep(remaining))
         shutdown.abort_requested.set()
 
+    def _can_send_at_once(self, call: Call) -> bool:
+        """Whether the execution of this call, if it begins now, waits for nothing before it sends the request."""
+        is_running = self._post_commit.consumer is not None
+        return is_running and self._admission.is_quiet and self._sessions.has_open_session(call)
+
     def _begin_execution(self, call: Call, trusted_until: float) -> None:
         if self._start_execution is not None:
             self._start_execution(call, trusted_until)
@@ -140,7 +147,8 @@ class Runner:
             previous.abandon_lease()  # it still waits for a store that was unavailable for longer than its lease
         self._executions[call.id] = execution
         try:
-            await self._admission.wait_for_background_turn()
+            if not is_dispatched_by_lease(call):
+                await self._admission.wait_for_background_turn()
             await execution.run()
         except (
             Exception

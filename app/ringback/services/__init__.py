@@ -9,6 +9,7 @@ and then does everything or nothing.
     reports         record calls that run elsewhere, as their servers report them
     input_answers   answer the questions of a call
     registrations   register webhooks and callbacks
+    shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
     webhook_checks  ownership, secrets and subscription limits of webhooks
     verification    which webhooks must prove that their URL accepts callbacks

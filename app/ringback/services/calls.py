@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from ringback.admission import AdmissionGate
@@ -42,7 +43,11 @@ class StartCallRequest(CallRequest):
     wait_seconds: float = 0.0
     """How long the client keeps its request open for the plain result."""
     accepts_input: bool = False
+    webhook_id: str | None = None
+    """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    wants_receipt: bool = True
+    """Whether the client is shown a resume token and the webhooks of the call. Without, `StartedCall` has neither."""
 
     def compute_hash(self) -> str:
         return self.hash_with_arguments(self.arguments)
@@ -70,6 +75,7 @@ class Calls:
         self._clock = clock
         self._catalog = catalog
         self._recorder = recorder
+        self._attended_calls = recorder.attended_calls
         self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
         self._registrations = registrations
         self._quotas = quotas
@@ -84,6 +90,8 @@ class Calls:
         The same idempotency key with the same request returns the same call in its current state.
         """
         request.require_allowed(caller, Scope.CALLS)
+        if request.webhook_id is not None:
+            caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
         if request.idempotency_key is not None:
             existing = await self._store.read(lambda tx: self._find_idempotent_call(tx, caller.principal, request))
@@ -92,7 +100,11 @@ class Calls:
         self._quotas.acquire_start(caller.principal)
         request.require_valid_timeout()
         await self._catalog.check_call(
-            request.upstream, request.tool, request.arguments, visible_upstreams=caller.upstreams
+            request.upstream,
+            request.tool,
+            request.arguments,
+            visible_upstreams=caller.upstreams,
+            accepts_input=request.accepts_input,
         )
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         prepare_leases = self._post_commit.consumer
@@ -132,6 +144,11 @@ class Calls:
 
         await self._store.write(mark)
 
+    def needs_acknowledgement(self, call: Call) -> bool:
+        """Whether `acknowledge_inline` may have anything to do for this call, which has just ended."""
+        end = self._attended_calls.forget_call(call.id)
+        return call.answered_inline and (end is None or end.has_deliveries)
+
     async def acknowledge_inline(self, call: Call) -> None:
         """Record that the open response carried the end of the call: cancel its deliveries to `detached` webhooks."""
         if call.answered_inline and await self._store.read(lambda tx: tx.call_deliveries.has_unsent(call.id)):
@@ -150,6 +167,8 @@ class Calls:
             call = await self._poll_call(caller, call, wait_seconds, until_final=until_final)
         if not call.is_final:
             return call, None
+        if (end := self._attended_calls.find_end(call.id)) is not None:
+            return call, end.result
         return call, await self._store.read(lambda tx: tx.calls.get_result(call.id))
 
     async def join_calls(
@@ -253,14 +272,24 @@ class Calls:
         if existing := await self._find_idempotent_call(tx, principal, request):
             return existing
         call = self._build_call(principal, request, now=tx.now())
-        await self._new_calls.insert_callback(tx, call, callback)
-        leased = await leases.lease_new(tx, call) if leases is not None else None
+        is_callback_new = await self._new_calls.insert_callback(
+            tx, call, callback, secret_generated=secret is not None, webhook_id=request.webhook_id
+        )
+        # Until the wait is over, the client knows of no call that could be lost or queued again.
+        may_dispatch = request.wait_seconds > 0
+        leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
         await tx.calls.insert(leased or call)
+        if leased is not None and request.wait_seconds > 0:
+            tx.on_commit(partial(self._attended_calls.expect_end, call))
         if leased is None and not (
             leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
         ):
             tx.notify(CALL_QUEUED_TOPIC)
-        return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
+        if not request.wants_receipt:
+            return StartedCall(call=call, resume_token="", webhooks=(), is_new=True)
+        return await self._new_calls.build_started_call(
+            tx, call, created=True, secret=secret if is_callback_new else None
+        )
 
     def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
         wait_seconds = min(request.wait_seconds, self._wait_seconds_max)
@@ -313,9 +342,15 @@ class Calls:
         def is_done(call: Call) -> bool:
             return call.is_final or (not until_final and call.status is not previous.status)
 
+        async def read_call() -> Call:
+            if (end := self._attended_calls.find_end(previous.id)) is not None:
+                return end.call
+            return await self._store.read(lambda tx: get_own_call(tx, caller.principal, previous.id))
+
         return await poll_until(
-            lambda: self._store.read(lambda tx: get_own_call(tx, caller.principal, previous.id)),
+            read_call,
             is_done,
+            known=previous if self._attended_calls.is_first_wait(previous) else None,
             signals=self._store.signals,
             topics=[call_changed_topic(previous.id)],
             wait_seconds=min(wait_seconds, self._wait_seconds_max),

@@ -3,14 +3,18 @@
 import asyncio
 
 from ringback.domain.errors import ShuttingDown
+from ringback.waits import ObservableFlag
 
 
 class Lifecycle:
     def __init__(self) -> None:
         self.shutdown_event = asyncio.Event()
+        self.shutdown_flag = ObservableFlag()
+        """The same for waits that end by a callback: a task for each of them costs more."""
 
     def begin_shutdown(self) -> None:
         self.shutdown_event.set()
+        self.shutdown_flag.set()
 
     def require_running(self) -> None:
         if self.shutdown_event.is_set():

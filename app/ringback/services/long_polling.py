@@ -1,12 +1,12 @@
 """Long polling: read the store, wait for a signal, and read again, until a condition holds or the time is over."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Generator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.signals import Signals
+from ringback.domain.signals import Signals, Waiter
 from ringback.services.lifecycle import Lifecycle
-from ringback.waits import wait_first
 
 T = TypeVar("T")
 
@@ -27,13 +27,26 @@ async def poll_until(
     wait_seconds: float,
     clock: Clock,
     lifecycle: Lifecycle,
+    known: T | None = None,
 ) -> T:
-    """Return the last value of `read`: when `is_done` holds, after `wait_seconds`, or when the service shuts down."""
+    """Return the last value of `read`: when `is_done` holds, after `wait_seconds`, or when the service shuts down.
+
+    `known` is what `read` would return now, if the caller is sure of it; the first read is then left out.
+    """
     ends_at = clock.monotonic() + min(wait_seconds, LONG_POLL_SECONDS_MAX)
-    with signals.listen(*topics) as waiter:
+    with signals.listen(*topics) as waiter, _notify_at_shutdown(waiter, lifecycle):
         while True:
-            value = await read()
+            value, known = (await read() if known is None else known), None
             left = ends_at - clock.monotonic()
-            if is_done(value) or left <= 0 or lifecycle.shutdown_event.is_set():
+            if is_done(value) or left <= 0 or lifecycle.shutdown_flag.is_set():
                 return value
-            await wait_first(waiter.wait(min(left, POLL_INTERVAL_SECONDS)), lifecycle.shutdown_event.wait())
+            await waiter.wait(min(left, POLL_INTERVAL_SECONDS))
+
+
+@contextmanager
+def _notify_at_shutdown(waiter: Waiter, lifecycle: Lifecycle) -> Generator[None]:
+    lifecycle.shutdown_flag.add_callback(waiter.notify)
+    try:
+        yield
+    finally:
+        lifecycle.shutdown_flag.remove_callback(waiter.notify)

@@ -18,6 +18,7 @@ from ringback.notifier.recorder import find_matching_webhooks
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
+from ringback.services.shared_webhooks import get_named_webhook
 
 TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
@@ -101,10 +102,25 @@ class NewCallWriter:
             **values,
         )
 
-    async def insert_callback(self, tx: Transaction, call: Call, callback: Webhook | None) -> None:
-        """Check the quota of calls and store the callback. Both can refuse the call, so this comes before its row."""
+    async def insert_callback(
+        self,
+        tx: Transaction,
+        call: Call,
+        callback: Webhook | None,
+        *,
+        secret_generated: bool = False,
+        webhook_id: str | None = None,
+    ) -> bool:
+        """Check the quota of calls, store the callback, and link the webhook that the request names.
+
+        All three can refuse the call, so this comes before its row. Returns whether a webhook was inserted for the callback.
+        """
         await self._quotas.require_call_quota(tx, call.principal)
-        await self._registrations.insert_callback(tx, callback, call)
+        named = None if webhook_id is None else await get_named_webhook(tx, call.principal, webhook_id)
+        is_inserted = await self._registrations.insert_callback(tx, callback, call, secret_generated=secret_generated)
+        if named is not None:
+            await tx.call_webhooks.add(call.id, named.id)
+        return is_inserted
 
     async def build_started_call(
         self, tx: Transaction, call: Call, *, created: bool, secret: str | None = None

@@ -18,6 +18,7 @@ from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.shared_webhooks import EXPIRY_STEP, callback_needed_until, extend_expiry, find_same_webhook
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
     check_subscribed_upstream,
@@ -85,21 +86,54 @@ class WebhookRegistrations:
             webhook=await self._verification.wait_until_challenged(webhook), secret=generated_secret
         )
 
+    async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
+        """Register a callback URL for a model. The same registration again is the same webhook, with a later expiry.
+
+        The method does not wait for the first challenge, because the model's client may wait for five seconds only.
+        """
+        caller.require_scope(Scope.WEBHOOKS)
+        self._lifecycle.require_running()
+        generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.MCP)
+
+        async def insert_or_extend(tx: Transaction) -> Webhook:
+            same = await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None)
+            if same is None:
+                return await self._insert_webhook(tx, webhook, registration.cursor)
+            return same if webhook.expires_at is None else await extend_expiry(tx, same, webhook.expires_at)
+
+        return await self._store.write(insert_or_extend)
+
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None
     ) -> tuple[str | None, Webhook | None]:
-        """Check the callback of one call, if there is one. The transaction of the call stores it."""
+        """Check the callback of one call, if there is one. The transaction of the call stores it.
+
+        A registration with a client_session_id asks for a webhook that the calls of this session share.
+        """
         if registration is None:
             return None, None
         return await self._build_webhook(caller, registration, origin=WebhookOrigin.CALL)
 
-    async def insert_callback(self, tx: Transaction, webhook: Webhook | None, call: Call) -> None:
+    async def insert_callback(
+        self, tx: Transaction, webhook: Webhook | None, call: Call, *, secret_generated: bool = False
+    ) -> bool:
         """Store the call's callback, if it has one. The call starts at once; deliveries are held until a needed proof.
 
-        Raises `QuotaExceeded` before the first write.
+        Returns whether a webhook was inserted; none is if the call shares one. Raises `QuotaExceeded` before the first write.
         """
-        if webhook is not None:
+        if webhook is None:
+            return False
+        if webhook.client_session_id is None:
             await self._verification.insert_webhook(tx, replace(webhook, call_id=call.id))
+            return True
+        needed_until = callback_needed_until(call.deadline_at)
+        shared = await find_same_webhook(tx, webhook, secret_generated=secret_generated)
+        if shared is None:
+            await self._verification.insert_webhook(tx, replace(webhook, expires_at=needed_until + EXPIRY_STEP))
+        else:
+            await extend_expiry(tx, shared, needed_until)
+        await tx.call_webhooks.add(call.id, (shared or webhook).id)
+        return shared is None
 
     async def _build_webhook(
         self, caller: Caller, registration: WebhookRegistration, *, origin: WebhookOrigin

@@ -18,7 +18,7 @@ from ringback.domain.errors import InvalidCursor, InvalidRequest, WebhookNotActi
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import Webhook, WebhookOrigin
 from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.deliveries import get_own_delivery
@@ -84,8 +84,9 @@ class _EventLogSource:
         return encode_log_position(self.position)
 
     async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
-        event_filter = EventFilter(call_id=webhook.call_id, client_session_id=webhook.client_session_id)
-        events = await tx.events.list_page(webhook.principal, self.position.seq, event_filter, limit=limit)
+        events = await tx.events.list_page(
+            webhook.principal, self.position.seq, await _find_event_filter(tx, webhook), limit=limit
+        )
         latest = await tx.webhook_deliveries.latest_by_event(webhook.id, [event.id for event in events])
         finished = [delivery for delivery in latest if delivery.state not in OPEN_STATES]
         position = events.next_position
@@ -93,6 +94,13 @@ class _EventLogSource:
             None if position is None else _EventLogSource(await read_log_position(tx, webhook.principal, position))
         )
         return _ReplayBatch(finished=finished, still_open=len(latest) - len(finished), next_source=next_source)
+
+
+async def _find_event_filter(tx: Transaction, webhook: Webhook) -> EventFilter:
+    """Events that may have a delivery to this webhook. Calls of other sessions may have named a registered webhook."""
+    if webhook.origin is not WebhookOrigin.CALL and await tx.call_webhooks.has_calls(webhook.id):
+        return EventFilter(call_id=webhook.call_id)
+    return EventFilter(call_id=webhook.call_id, client_session_id=webhook.client_session_id)
 
 
 @dataclass(frozen=True, slots=True)

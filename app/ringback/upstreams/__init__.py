@@ -1,9 +1,11 @@
 """Talks to MCP servers: keeps their connections open and offers sessions, lists, requests and change notifications.
 
     registry ──▶ connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
+                     │                           │             └──▶ elicitation_router   finds the call that asks
                      │                           └──▶ legacy_session
-                     ├──▶ call_session        requests of one call, and its log messages
-                     ├──▶ principal_sessions  a session for each principal (`isolation: principal`)
+                     ├──▶ session_selection   selects the session of a call
+                     │      ├──▶ call_session        requests of one call, and its log messages
+                     │      └──▶ principal_sessions  a session for each principal
                      ├──▶ child_monitor       replaces a frozen child process
                      └──▶ catalog             cached lists, and the check of arguments before a call
     proxy           lists and requests that the MCP gateway passes through
@@ -16,4 +18,21 @@
     notification_hub  progress and log messages of running calls, for listeners in this process
 
 The runner imports this package; this package never imports the runner.
+
+Which calls share a session, and which session may ask (`session_selection`, `elicitation_router`):
+
+    modern              one session for all calls: a question is part of a response
+    legacy, over HTTP   the shared session declares no elicitation. A call that accepts input runs in a session of its
+                        principal, which declares it and keeps its state from call to call. A question reaches one principal
+    legacy, stdio       one child for all calls, which declares elicitation. A question is passed on only if it is certain which
+                        call asks; otherwise it is refused with a reason
+    sampling, roots     are declared to no upstream and refused with a reason
+
+What holds for every session:
+
+    one task            opens, serves and closes a session: the contexts of the SDK are left in the task that entered them
+    headers             of a caller reach no upstream: the HTTP client sends its own and the configured ones
+    `_meta`             of a caller passes as `pass_meta` configures it, without reserved keys and without `ringback/` keys
+    environment         a child gets the few variables that the SDK considers safe, the configured `env` and a mark by which a
+                        later start finds a leftover child; no other variable of Ringback, so none of its secrets
 """

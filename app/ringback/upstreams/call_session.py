@@ -10,6 +10,7 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
+from ringback.upstreams.elicitation_router import CallOwner, own_requests
 from ringback.upstreams.errors import RequestFailed, RequestNotSent, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.session import UpstreamSession
@@ -40,6 +41,10 @@ class CallLogMessages:
     def __init__(self, call_id: CallId, notification_hub: NotificationHub) -> None:
         self._call_id = call_id
         self._notification_hub = notification_hub
+
+    @property
+    def are_wanted(self) -> bool:
+        return self._notification_hub.get_log_level(self._call_id) is not None
 
     @asynccontextmanager
     async def receive_during(
@@ -81,10 +86,14 @@ class _RequestOptions(TypedDict):
 class CallSession:
     """Implements `session_ports.CallSessionPort`. A request that was not sent goes to the next shared session."""
 
-    def __init__(self, sessions: SessionSource, session: UpstreamSession, *, is_dedicated: bool) -> None:
+    def __init__(
+        self, sessions: SessionSource, session: UpstreamSession, *, is_dedicated: bool, owner: CallOwner | None = None
+    ) -> None:
+        """`owner` is None if the session serves no call."""
         self._sessions = sessions
         self._session = session
         self._is_dedicated = is_dedicated
+        self._owner = owner
         self.log_messages: CallLogMessages | None = None
         """Forwards log messages; None if the session serves no call."""
 
@@ -93,7 +102,7 @@ class CallSession:
         return self._session.protocol
 
     def get_tool(self, name: str) -> ToolInfo | None:
-        return self._session.tools.get(name)
+        return self._session.find_tool(name)
 
     def open_notification_stream(
         self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
@@ -126,10 +135,11 @@ class CallSession:
         return await self._send_once(method, params, options)
 
     async def _send_once(self, method: str, params: Mapping[str, Any], options: "_RequestOptions") -> dict[str, Any]:
-        if self.log_messages is None or method != "tools/call":
-            return await self._session.send_request(method, params, **options)
-        async with self.log_messages.receive_during(self._session, is_dedicated=self._is_dedicated) as meta:
-            return await self._session.send_request(method, params, meta=meta, **options)
+        with own_requests(self._owner):
+            if self.log_messages is None or not self.log_messages.are_wanted or method != "tools/call":
+                return await self._session.send_request(method, params, **options)
+            async with self.log_messages.receive_during(self._session, is_dedicated=self._is_dedicated) as meta:
+                return await self._session.send_request(method, params, meta=meta, **options)
 
     @property
     def legacy_session(self) -> LegacySessionPort:

@@ -14,7 +14,7 @@ the session any more). New requests wait for the next session. Requests in fligh
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from typing import Any, Final, cast
 
@@ -25,20 +25,21 @@ from ringback.domain.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.upstreams import DisconnectAction, Listing, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCache
-from ringback.upstreams.catalog.catalog_refresher import CatalogRefresher
+from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.child_monitor import ChildMonitor
-from ringback.upstreams.config import Isolation, UpstreamConfig
+from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
+from ringback.upstreams.elicitation_router import leave_call_context
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import SessionOptions, open_session
-from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import CallSessionPort
+from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.oauth import ClientCredentialsTokens
@@ -79,6 +80,7 @@ class UpstreamConnection:
         random_fraction: Callable[[], float],
         predict_driver_name: PredictDriverName,
         catalog_cache: CatalogCache,
+        eliciting_cache: CatalogCache,
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
         look_up: LookUp,
@@ -106,22 +108,20 @@ class UpstreamConnection:
         """Deadlines of running calls, by `clock.monotonic()`."""
         self.replaced = anyio.Event()
         """Set when this connection takes no further calls, because the configuration replaced or removed it."""
-        self._catalog_refresher = CatalogRefresher(
+        self.lists = UpstreamLists(
+            self,
             catalog_cache,
+            eliciting_cache,
             upstream=config.name,
             clock=clock,
             faults=self.faults,
             replaced=self.replaced,
-            get_open_session=self._get_open_session,
         )
         self._token_source = (
             None if config.oauth is None else ClientCredentialsTokens(config.oauth, clock=clock, look_up=self._look_up)
         )
-        self._principal_sessions = PrincipalSessions(
-            self,
-            clock=clock,
-            connect_timeout_seconds=connect_timeout_seconds,
-            sessions_max=min(config.max_concurrent, SESSIONS_MAX),
+        self._session_selection = SessionSelection(
+            self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
         )
 
     def get_info(self) -> UpstreamInfo:
@@ -140,17 +140,8 @@ class UpstreamConnection:
             faults=self.faults.counts,
         )
 
-    def get_inline_wait_seconds(self, tool: str) -> float | None:
-        return self.config.get_inline_wait_seconds(tool)
-
-    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
-        return self.config.get_disconnect_action(tool)
-
-    def returns_pending_as_error(self, tool: str) -> bool:
-        return self.config.returns_pending_as_error(tool)
-
-    def is_task_only(self, tool: str) -> bool:
-        return tool in self.config.task_only_tools
+    def get_tool_config(self, tool: str) -> ToolConfig:
+        return self.config.get_tool_config(tool)
 
     def _get_driver_name(self) -> str | None:
         if self._state not in {ConnectionState.READY, ConnectionState.UNRESPONSIVE} or self._shared_session is None:
@@ -161,28 +152,21 @@ class UpstreamConnection:
 
     # -- sessions for calls --
 
+    def has_open_session(self, call: Call) -> bool:
+        """Whether `open_call_session` would return a session for the call without waiting."""
+        shared = None if self.replaced.is_set() else self.get_open_session()
+        return shared is not None and self._session_selection.uses_shared_session(call, shared)
+
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
-        """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`.
-
-        A call that continues from its handle gets no dedicated session: its driver rejoins the session in which it started.
-        """
+        """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`."""
         shared = await self.get_shared_session(started_here=False)
         self._in_flight += 1
         key = object()
         self._call_deadlines[key] = self._clock.monotonic() + (call.deadline_at - self._clock.now()).total_seconds()
         try:
-            if self.config.isolation is Isolation.PRINCIPAL:
-                async with self._principal_sessions.acquire_session(call.principal) as source:
-                    yield CallSession(source, await source.get_shared_session(), is_dedicated=False)
-            elif self.config.isolation is Isolation.SHARED or call.handle is not None:
-                yield CallSession(self, shared, is_dedicated=False)
-            else:
-                async with self.open_dedicated_session(
-                    is_dedicated=True, accepts_elicitation=call.accepts_input, probes_modern=shared.protocol.is_modern
-                ) as session:
-                    session.tools = shared.tools
-                    yield CallSession(self, session, is_dedicated=True)
+            async with AsyncExitStack() as stack:
+                yield await self._session_selection.enter_session(call, shared, stack)
         finally:
             self._in_flight -= 1
             del self._call_deadlines[key]
@@ -197,12 +181,12 @@ class UpstreamConnection:
         while self._in_flight:
             await self._state_changed.wait()
 
-    async def open_shared_session(self) -> UpstreamSession:
+    async def open_shared_session(self, *, accepts_elicitation: bool) -> UpstreamSession:
         """Open a further session that the calls of one principal share (`principal_sessions`)."""
         shared = await self.get_shared_session()
-        session = await self._start_dedicated_session(probes_modern=shared.protocol.is_modern)
-        session.tools = shared.tools
-        return session
+        return await self._start_dedicated_session(
+            accepts_elicitation=accepts_elicitation, probes_modern=shared.protocol.is_modern
+        )
 
     @asynccontextmanager
     async def open_dedicated_session(self, **options: Any) -> AsyncGenerator[UpstreamSession]:
@@ -217,20 +201,30 @@ class UpstreamConnection:
         if self._session_tasks is None:
             raise UpstreamUnreachable("it is being closed. Try again.")
         try:
-            return cast(
+            session = cast(
                 "UpstreamSession",
                 await self._session_tasks.start(self._run_dedicated_session, self._make_session_options(**options)),
             )
         except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect_once`
             text = classify_problem(error).replace("_", " ")
             raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
+        self.lists.set_tools(session)
+        return session
 
     async def _run_dedicated_session(
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
+        leave_call_context()
         started = False
+        sessions: list[UpstreamSession] = []
+
+        def handle_change(change: UpstreamChange) -> None:
+            announcing = sessions[0] if options.accepts_elicitation and sessions else None
+            self.lists.handle_change(change, announcing_session=announcing)
+
         try:
-            async with open_session(self.config, options, on_change=self.catalog_cache.handle_change) as session:
+            async with open_session(self.config, options, on_change=handle_change) as session:
+                sessions.append(session)
                 started = True
                 task_status.started(session)
                 await session.closed.wait()
@@ -258,6 +252,8 @@ class UpstreamConnection:
 
         With `started_here=False` it raises `ConnectionReplaced` for a replaced connection: the request can use the newer one.
         """
+        if (session := self.get_open_session()) is not None:
+            return session
         effective_timeout_seconds = self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds
         with anyio.move_on_after(effective_timeout_seconds):
             while (session := self._shared_session) is None or session.closed.is_set():
@@ -276,29 +272,26 @@ class UpstreamConnection:
             while self._state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
                 await self._state_changed.wait()
 
-    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
-        return self.catalog_cache.tools or {}
-
-    async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """The tools by name, fetched again if the list is older or has changed; None if they were never listed."""
-        await self.refresh_listing(Listing.TOOLS, age_seconds_max=age_seconds_max)
-        return self.catalog_cache.tools
-
-    async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """Like `get_tools`, but None if the list cannot be fetched now."""
-        return (
-            self.catalog_cache.tools
-            if await self.refresh_listing(Listing.TOOLS, age_seconds_max=age_seconds_max)
-            else None
-        )
-
-    async def refresh_listing(self, listing: Listing, *, age_seconds_max: float) -> bool:
-        """Fetch the list if the cached one is older; False if the upstream is not connected or its last response failed."""
-        return await self._catalog_refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
-
-    def _get_open_session(self) -> UpstreamSession | None:
+    def get_open_session(self) -> UpstreamSession | None:
+        """The shared session; None while the upstream is not connected."""
         session = self._shared_session
         return None if session is None or session.closed.is_set() else session
+
+    # -- lists --
+
+    def has_eliciting_sessions(self, shared: UpstreamSession) -> bool:
+        return self._session_selection.has_eliciting_sessions(shared)
+
+    def get_cached_tool(self, name: str) -> ToolInfo | None:
+        return self.lists.get_cached_tool(name)
+
+    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo] | None:
+        return await self.lists.get_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
+
+    async def get_fresh_tools(
+        self, *, age_seconds_max: float, can_elicit: bool = False
+    ) -> Mapping[str, ToolInfo] | None:
+        return await self.lists.get_fresh_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 
     # -- keeping the connection open --
 
@@ -307,8 +300,7 @@ class UpstreamConnection:
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as tasks:
             self._session_tasks = tasks
-            if self.config.isolation is Isolation.PRINCIPAL:
-                tasks.start_soon(self._principal_sessions.close_idle_sessions)
+            tasks.start_soon(self._session_selection.close_idle_sessions)
             short_lived_count = 0
             while True:
                 started_at = self._clock.monotonic()
@@ -329,6 +321,8 @@ class UpstreamConnection:
             self._record_failure(classify_problem(error))
             return None
         self._problem = None
+        self.lists.handle_reconnect()
+        self.lists.set_tools(session)
         self._shared_session = session
         self._set_state(ConnectionState.READY)
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": session.protocol_version})
@@ -351,16 +345,19 @@ class UpstreamConnection:
             async with (
                 open_session(
                     self.config,
-                    self._make_session_options(probes_modern=self._probes_modern_first),
-                    on_change=self.catalog_cache.handle_change,
+                    self._make_session_options(
+                        probes_modern=self._probes_modern_first,
+                        accepts_elicitation=self._session_selection.shared_accepts_elicitation,
+                    ),
+                    on_change=self.lists.handle_change,
                 ) as session,
                 anyio.create_task_group() as tasks,
             ):
                 if not self.replaced.is_set():
                     await self.catalog_cache.put_profile(session.profile)
-                await self._catalog_refresher.fetch_tools(session)
-                tasks.start_soon(self._catalog_refresher.follow_session, session)
-                tasks.start_soon(self._catalog_refresher.refresh_changed_listings)
+                await self.lists.refresher.fetch_tools(session)
+                tasks.start_soon(self.lists.refresher.follow_session, session)
+                tasks.start_soon(self.lists.refresher.refresh_changed_listings)
                 if session.child is not None:
                     tasks.start_soon(self._make_child_monitor(session, session.child).run)
                 started = True

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_SECONDS: Final = 120.0
 """Long, because the launcher of a stdio server (npx, uvx) may download it first."""
+LISTEN_TIMEOUT_SECONDS: Final = 2.0
+"""How long a session that accepts elicitations waits for its stream for messages outside requests. Servers drop an elicitation
+that they send before it. A server without such a stream refuses it at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class SessionOptions:
     is_dedicated: bool = False
     """Whether the session serves only one call."""
     accepts_elicitation: bool = False
-    """Whether the client of that call can answer elicitations. Legacy declares this in the handshake."""
+    """Whether calls of this session can answer elicitations. Legacy declares this in the handshake."""
     rejoined_session: LegacySessionId | None = None
     """An existing session to rejoin without negotiation."""
     token_source: ClientCredentialsTokens | None = None
@@ -84,6 +87,9 @@ async def open_session(
         else:
             with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
                 await _negotiate(session, probe=options.probes_modern)
+            if options.accepts_elicitation and transport is not None and transport.in_session:
+                with anyio.move_on_after(LISTEN_TIMEOUT_SECONDS):
+                    await transport.listening.wait()
         profile = _make_profile(session, dispatcher.handshake_result)
         upstream_session = UpstreamSession(
             session,
@@ -126,7 +132,7 @@ async def _reject_elicitation(
     context: ClientRequestContext,  # noqa: ARG001 - the SDK's names
     params: mcp_types.ElicitRequestParams,  # noqa: ARG001
 ) -> mcp_types.ErrorData:
-    """Makes the SDK declare elicitation. `SessionDispatcher` passes elicitations to the call; here no call takes one."""
+    """Makes the SDK declare elicitation. `SessionDispatcher` handles every elicitation before it gets here."""
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="No call accepts an elicitation now.")
 
 

@@ -6,7 +6,7 @@ with a prefix that is unique for the connection.
 
 import asyncio
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -14,6 +14,7 @@ import anyio
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
+from ringback.upstreams.elicitation_router import receive_elicitations
 from ringback.upstreams.errors import InvalidUpstreamResponse, UpstreamError
 from ringback.upstreams.session_dispatcher import SessionDispatcher
 from ringback.upstreams.session_ports import LegacySessionId, OnElicitation, OnStreamPosition, StreamPosition
@@ -118,10 +119,10 @@ class LegacySession:
         await self._flush_with_ping()
 
     def handle_elicitations(self, on_elicitation: OnElicitation) -> AbstractContextManager[None]:
-        return self._dispatcher.handle_elicitations(on_elicitation) if self._is_dedicated else nullcontext()
+        return receive_elicitations(on_elicitation)
 
     async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
-        await self._dispatcher.answer_elicitation(request_id, answer)
+        await self._dispatcher.answer_elicitation(request_id, answer, is_rejoined=self._is_dedicated)
         await self._flush_with_ping()
 
     async def _flush_with_ping(self) -> None:

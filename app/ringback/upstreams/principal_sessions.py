@@ -1,6 +1,12 @@
-"""A session for each principal, for upstreams that must not mix principals in one session (`isolation: principal`).
+"""A session for each principal.
 
-    first call ──▶ opened ──▶ shared by all calls of the principal ──▶ idle ──▶ closed after a while, or for another principal
+`session_selection` uses it for two kinds of calls:
+
+    `isolation: principal`                because the upstream must not mix principals in one session
+    calls that accept input, over HTTP    because they need a session that declares elicitation. Its questions reach at most one
+                                          principal, and the calls of an agent keep the state of their session
+
+    first call ──▶ opened ──▶ shared by the calls of the principal ──▶ idle ──▶ closed after a while, or for another principal
 
 The number of sessions is limited. When all are in use, calls of other principals wait.
 """
@@ -13,7 +19,6 @@ import anyio
 
 from ringback.domain.clock import Clock
 from ringback.domain.principal import Principal
-from ringback.upstreams.call_session import SessionSource
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 
@@ -30,7 +35,7 @@ OPEN_RETRY_SECONDS: Final = 1.0
 class SessionOpener(Protocol):
     """What this module needs of a connection."""
 
-    async def open_shared_session(self) -> UpstreamSession:
+    async def open_shared_session(self, *, accepts_elicitation: bool) -> UpstreamSession:
         """Open a new session; raises `UpstreamUnreachable`. It stays open until `close_to_new_requests` is called."""
         ...
 
@@ -44,26 +49,31 @@ class PrincipalSessions:
         *,
         clock: Clock,
         connect_timeout_seconds: float,
+        accepts_elicitation: bool = False,
         sessions_max: int = SESSIONS_MAX,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
+        """`accepts_elicitation`: whether the sessions declare elicitation."""
         self._opener = opener
+        self._accepts_elicitation = accepts_elicitation
         self._clock = clock
         self._connect_timeout_seconds = connect_timeout_seconds
         self._sessions_max = sessions_max
         self._idle_seconds = idle_seconds
-        self._entries: dict[Principal, _PrincipalSession] = {}
+        self._entries: dict[Principal, PrincipalSession] = {}
         """In order of last use."""
         self._released = anyio.Event()
 
     @asynccontextmanager
-    async def acquire_session(self, principal: Principal) -> AsyncGenerator[SessionSource]:
+    async def acquire_session(self, principal: Principal) -> AsyncGenerator["PrincipalSession"]:
         """Hold the session of the principal while entered. Waits while all sessions are in use."""
         while (entry := self._entries.get(principal)) is None and not self._evict_if_full():
             await self._released.wait()
         if entry is None:
-            entry = self._entries[principal] = _PrincipalSession(
-                self._opener, connect_timeout_seconds=self._connect_timeout_seconds
+            entry = self._entries[principal] = PrincipalSession(
+                self._opener,
+                connect_timeout_seconds=self._connect_timeout_seconds,
+                accepts_elicitation=self._accepts_elicitation,
             )
         entry.users += 1
         try:
@@ -96,22 +106,36 @@ class PrincipalSessions:
         self._entries.pop(principal).close()
 
 
-class _PrincipalSession:
+class PrincipalSession:
     """Implements `call_session.SessionSource`: the session of one principal, opened again after it has ended."""
 
-    def __init__(self, opener: SessionOpener, *, connect_timeout_seconds: float) -> None:
+    def __init__(self, opener: SessionOpener, *, connect_timeout_seconds: float, accepts_elicitation: bool) -> None:
         self._opener = opener
         self._connect_timeout_seconds = connect_timeout_seconds
+        self._accepts_elicitation = accepts_elicitation
         self._lock = anyio.Lock()
         self._session: UpstreamSession | None = None
         self.users = 0
         self.idle_since = 0.0
 
-    async def get_shared_session(self) -> UpstreamSession:
-        async with self._lock:
-            if self._session is None or self._session.closed.is_set():
-                self._session = await self._open_with_retries()
-            return self._session
+    async def get_shared_session(
+        self, timeout_seconds: float | None = None, *, retries: bool = True
+    ) -> UpstreamSession:
+        last_error: UpstreamUnreachable | None = None
+        with anyio.move_on_after(self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds):
+            async with self._lock:
+                while (session := self._session) is None or session.closed.is_set():
+                    try:
+                        self._session = await self._opener.open_shared_session(
+                            accepts_elicitation=self._accepts_elicitation
+                        )
+                    except UpstreamUnreachable as error:
+                        if not retries:
+                            raise
+                        last_error = error
+                        await anyio.sleep(OPEN_RETRY_SECONDS)
+                return session
+        raise last_error or UpstreamUnreachable("no answer in time, when a further connection was opened.")
 
     def open_dedicated_session(self, **options: Any) -> AbstractAsyncContextManager[UpstreamSession]:
         return self._opener.open_dedicated_session(**options)
@@ -119,14 +143,3 @@ class _PrincipalSession:
     def close(self) -> None:
         if self._session is not None:
             self._session.close_to_new_requests()
-
-    async def _open_with_retries(self) -> UpstreamSession:
-        last_error: UpstreamUnreachable | None = None
-        with anyio.move_on_after(self._connect_timeout_seconds):
-            while True:
-                try:
-                    return await self._opener.open_shared_session()
-                except UpstreamUnreachable as error:
-                    last_error = error
-                await anyio.sleep(OPEN_RETRY_SECONDS)
-        raise last_error or UpstreamUnreachable("no answer in time, when a further connection was opened.")

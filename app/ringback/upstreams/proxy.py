@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 from mcp.shared.inbound import NAME_BEARING_METHODS
@@ -43,13 +44,17 @@ class UpstreamProxy:
             await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
         return connection.catalog_cache.profile
 
-    async def list_entries(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+    async def list_entries(
+        self, upstream: str, listing: Listing, *, can_elicit: bool = False
+    ) -> Sequence[Mapping[str, Any]]:
         connection = self._get_connection(upstream)
-        await connection.refresh_listing(listing, age_seconds_max=LIST_AGE_SECONDS_MAX)
-        if connection.catalog_cache.get_entries(listing) is None:
+        get_entries = partial(
+            connection.lists.get_entries, listing, age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit
+        )
+        if (entries := await get_entries()) is None:
             await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
-            await connection.refresh_listing(listing, age_seconds_max=LIST_AGE_SECONDS_MAX)
-        if (entries := connection.catalog_cache.get_entries(listing)) is None:
+            entries = await get_entries()
+        if entries is None:
             raise _unavailable(upstream)
         return entries
 

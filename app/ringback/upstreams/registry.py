@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -103,19 +103,25 @@ class UpstreamRegistry:
     def get_capacity(self) -> Mapping[str, int]:
         return {name: connection.config.max_concurrent for name, connection in self.connections.items()}
 
+    def has_open_session(self, call: Call) -> bool:
+        """Whether `open_call_session` would return a session for the call without waiting."""
+        connection = self.connections.get(call.upstream)
+        return connection is not None and connection.has_open_session(call)
+
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
         """Open a session for the call; raises `UpstreamUnreachable` after `connect_timeout_seconds`."""
-        async with AsyncExitStack() as stack:
-            session = await self._enter_call_session(call, stack)
-            session.log_messages = CallLogMessages(call.id, self.notification_hub)
-            yield session
-
-    async def _enter_call_session(self, call: Call, stack: AsyncExitStack) -> CallSession:
+        is_open = False
         while (connection := self.connections.get(call.upstream)) is not None:
             try:
-                return await stack.enter_async_context(connection.open_call_session(call))
+                async with connection.open_call_session(call) as session:
+                    session.log_messages = CallLogMessages(call.id, self.notification_hub)
+                    is_open = True
+                    yield session
+                    return
             except ConnectionReplaced:
+                if is_open:
+                    raise
                 log.debug("call.moved", extra={"call_id": call.id})
         raise UpstreamNotConfigured("it is not configured any more. Configure it again, or cancel the call.")
 
@@ -158,6 +164,7 @@ class UpstreamRegistry:
             random_fraction=self._random_fraction,
             predict_driver_name=self._predict_driver_name,
             catalog_cache=self._catalog_caches.get_cache(config.name),
+            eliciting_cache=self._catalog_caches.get_eliciting_cache(config.name),
             connect_timeout_seconds=self._connect_timeout_seconds,
             child_records=self._child_records,
             look_up=self._hosts.look_up_for(config.name),

@@ -47,6 +47,7 @@ RELISTEN_SECONDS: Final = 30.0
 CANCELLED_REQUESTS_MAX: Final = 64
 """Cancelled requests that may stay open on one legacy HTTP session before it is replaced."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
+_CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
 _TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 _NAME_HEADER_PARAMS: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
@@ -77,9 +78,8 @@ class UpstreamSession:
         self._forwards_meta_key = forwards_meta_key
         self._session = session
         self._is_stdio = transport is None
-        self._keeps_cancelled_requests = (
-            transport is not None and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        )
+        self._is_modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._keeps_cancelled_requests = transport is not None and not self._is_modern
         self._cancelled_count = 0
         self._dispatcher = dispatcher
         self._in_flight = 0
@@ -88,6 +88,8 @@ class UpstreamSession:
         self._unsupported_filters: set[str] = set()
         self.tools: Mapping[str, ToolInfo] = {}
         """The tools as listed on this session. Their schemas name the arguments to repeat in headers."""
+        self.eliciting_tools: Mapping[str, ToolInfo] = {}
+        """The tools that the upstream lists for clients that can elicit; empty if it was not asked for them."""
         self.legacy_session = LegacySession(
             dispatcher,
             send=self._send_raw,
@@ -109,6 +111,9 @@ class UpstreamSession:
     @property
     def closed(self) -> anyio.Event:
         return self._dispatcher.ended
+
+    def find_tool(self, name: str) -> ToolInfo | None:
+        return self.tools.get(name) or self.eliciting_tools.get(name)
 
     def close_to_new_requests(self) -> None:
         """Accept no further requests."""
@@ -187,6 +192,14 @@ class UpstreamSession:
             await asyncio.gather(listening, return_exceptions=True)
 
     async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
+        if self._is_modern:  # it asks in its response, and not with a request of its own
+            return await self._send_once(method, stamped, options)
+        with self._dispatcher.elicitation_router.track_request(method, stamped) as note_result:
+            result = await self._send_once(method, stamped, options)
+            note_result(result)
+            return result
+
+    async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if self.closed.is_set():
             raise RequestNotSent("The connection to the upstream ended before the request was sent.")
         self._in_flight += 1
@@ -259,7 +272,7 @@ class UpstreamSession:
             return {**rest, "_meta": meta} if meta else rest, {"headers": headers}
         envelope = {
             mcp_types.PROTOCOL_VERSION_META_KEY: version,
-            mcp_types.CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
+            mcp_types.CLIENT_INFO_META_KEY: _CLIENT_INFO_META,
             mcp_types.CLIENT_CAPABILITIES_META_KEY: dict(client_capabilities),
         }
         headers[MCP_METHOD_HEADER] = method
@@ -276,6 +289,6 @@ class UpstreamSession:
 
     def _make_tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_NAME_HEADER: encode_header_value(name)}
-        if tool := self.tools.get(name):
+        if tool := self.find_tool(name):
             headers |= mcp_param_headers(x_mcp_header_map(tool.input_schema), arguments)
         return headers

@@ -1,7 +1,8 @@
 """The SDK's dispatcher of one session, extended by notification streams, log messages and elicitations.
 
 An elicitation is a request of the upstream during a call (`elicitation/create`, legacy). It is identified by its request id and
-stays open until the call answers it or the upstream withdraws it.
+stays open until the call answers it or the upstream withdraws it. `elicitation_router` finds the call. Other requests of the
+upstream are refused: Ringback has no model for sampling and no files for roots, and MCP 2026-07-28 deprecates both.
 """
 
 import asyncio
@@ -17,12 +18,12 @@ from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNoti
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.meta import without_reserved_meta
-from ringback.upstreams.session_ports import OnElicitation
+from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
 from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
 
@@ -41,6 +42,17 @@ CANCEL_SECONDS: Final = 5.0
 _HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 _ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _TASK_STATUS_METHOD: Final = "notifications/tasks/status"
+REFUSED_REQUESTS: Final = {
+    "sampling/createMessage": (
+        "Ringback refuses sampling: no model is connected to it, and MCP 2026-07-28 deprecates sampling. Let the server call "
+        "a model itself, or ask the user with elicitation/create."
+    ),
+    "roots/list": (
+        "Ringback refuses roots: it shares no folders of its clients, and MCP 2026-07-28 deprecates roots. Name the folders in "
+        "the server's configuration or in the arguments of the tool."
+    ),
+}
+"""Requests of upstreams that no client of Ringback answers, and what their upstream can do instead."""
 
 
 class SessionDispatcher(JSONRPCDispatcher):
@@ -58,8 +70,8 @@ class SessionDispatcher(JSONRPCDispatcher):
         """By the id of the request that opened the stream; for legacy, by task id."""
         self.handshake_result: Mapping[str, Any] = {}
         """The raw result of `initialize` or `server/discover`."""
-        self._on_elicitation: OnElicitation | None = None
-        self._pending_elicitations: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self.elicitation_router = ElicitationRouter()
+        self._open_elicitations: set[str] = set()
         self._session_log_listeners: list[OnLogMessage] = []
         """Callbacks for messages outside the context of a request; they are only used if there is just one."""
 
@@ -80,8 +92,10 @@ class SessionDispatcher(JSONRPCDispatcher):
         async def handle(
             context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
         ) -> dict[str, Any]:
-            if method == ELICITATION_METHOD and self._on_elicitation is not None:
-                return await self._handle_elicitation(context, params or {}, self._on_elicitation)
+            if method == ELICITATION_METHOD:
+                return await self._handle_elicitation(context, params or {})
+            if (refusal := REFUSED_REQUESTS.get(method)) is not None:
+                raise MCPError(METHOD_NOT_FOUND, refusal)
             return await on_request(context, method, params)
 
         async def on_notification(
@@ -199,35 +213,32 @@ class SessionDispatcher(JSONRPCDispatcher):
 
     # -- elicitations --
 
-    @contextmanager
-    def handle_elicitations(self, on_elicitation: OnElicitation) -> Generator[None]:
-        self._on_elicitation = on_elicitation
-        try:
-            yield
-        finally:
-            self._on_elicitation = None
+    async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any], *, is_rejoined: bool) -> None:
+        """Answer an elicitation of the call that this task serves.
 
-    async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
-        """Answer an elicitation, also one that arrived on an earlier connection."""
-        if (pending := self._pending_elicitations.pop(request_id, None)) is not None:
-            pending.set_result(answer)
-        else:
+        With `is_rejoined`, this is the session of that call, and the elicitation may have arrived on an earlier connection.
+        """
+        receiver = get_receiver()
+        if (receiver is None or not receiver.answer(request_id, answer)) and is_rejoined:
             await self._write_result(jsontext.loads(request_id), dict(answer))
 
     async def _handle_elicitation(
-        self, context: DispatchContext[TransportContext], params: Mapping[str, Any], on_elicitation: OnElicitation
+        self, context: DispatchContext[TransportContext], params: Mapping[str, Any]
     ) -> dict[str, Any]:
         request_id = jsontext.dumps(context.request_id).decode()
-        answer = self._pending_elicitations[request_id] = asyncio.get_running_loop().create_future()
-        on_elicitation(request_id, {"method": ELICITATION_METHOD, "params": without_reserved_meta(params)})
+        if request_id in self._open_elicitations:
+            raise MCPError(CONNECTION_CLOSED, "This request is open already.")  # replayed; `_write_error` sends nothing
+        receiver = self.elicitation_router.find_receiver(params)
+        request = {"method": ELICITATION_METHOD, "params": without_reserved_meta(params)}
+        self._open_elicitations.add(request_id)
         try:
-            return dict(await answer)
+            return dict(await receiver.wait_for_answer(request_id, request))
         except asyncio.CancelledError:
             if context.cancel_requested.is_set():
-                on_elicitation(request_id, None)
+                receiver.withdraw(request_id)
             raise
         finally:
-            self._pending_elicitations.pop(request_id, None)
+            self._open_elicitations.discard(request_id)
 
 
 class NotificationStream:

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback.domain.upstreams import ToolInfo
+
+ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
+"""Declared for a client that accepts input. Sampling and roots are not declared: Ringback has no model and no disk to offer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +94,17 @@ class LegacySessionPort(Protocol):
         ...
 
     def handle_elicitations(self, on_elicitation: OnElicitation) -> AbstractContextManager[None]:
-        """Pass elicitations to the callback. A shared session gets none, because its handshake does not declare elicitation."""
+        """Pass the elicitations of the requests made in this block to the callback (`elicitation_router`).
+
+        Elicitations that are open at the end of the block stay unanswered.
+        """
         ...
 
     async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
-        """Answer an elicitation, also one of an earlier connection, and wait until it has arrived; raises `RequestFailed`."""
+        """Answer an elicitation that `handle_elicitations` of this task got, and wait until the answer has arrived.
+
+        In a rejoined session also one of an earlier connection. Raises `RequestFailed`.
+        """
         ...
 
 

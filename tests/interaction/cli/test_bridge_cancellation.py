@@ -57,6 +57,8 @@ class BridgedService:
         """A bridge whose client waits for a call of `wait`, which runs."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ringback", "mcp", "--url", self.url, "--upstream", "paint"),
+            # A session of its own: a client that disconnected during a wait waits shorter for the rest of its session.
+            *("--client-session-id", folder.name),
             stdin=PIPE,
             stdout=PIPE,
             cwd=folder,

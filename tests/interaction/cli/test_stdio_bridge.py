@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 
 from ringback.domain.principal import Scope
 from tests.support.api_server import serving_api
-from tests.support.application import running_application
+from tests.support.application import SECRET, running_application, serving_callbacks
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import ControlledUpstream, free_port, make_http_config, serving
@@ -26,6 +26,13 @@ from tests.support.upstreams import ControlledUpstream, free_port, make_http_con
 class RunningBridge:
     url: str
     key: str
+
+    def make_command(self, *options: str, **environment: str) -> StdioServerParameters:
+        return StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "ringback", "mcp", "--url", self.url, *options],
+            env={"RINGBACK_API_KEY": self.key, "PATH": os.environ["PATH"], **environment},
+        )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +46,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
         serving_api(service.app.api) as url,
     ):
         _, key = await service.app.services.api_keys.create_key(
-            "alice", name="test", scopes=frozenset({Scope.CALLS, Scope.READ}), upstreams=None
+            "alice", name="test", scopes=frozenset({Scope.CALLS, Scope.READ, Scope.WEBHOOKS}), upstreams=None
         )
         yield RunningBridge(url, key)
 
@@ -57,14 +64,9 @@ async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-2
         assert params.message == "Which colour?"
         return types.ElicitResult(action="accept", content={"colour": "blue"})
 
-    command = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "ringback", "mcp", "--url", running.url],
-        env={"RINGBACK_API_KEY": running.key, "PATH": os.environ["PATH"]},
-    )
     async with (
         asyncio.timeout(WAIT_SECONDS),
-        Client(command, mode=mode, elicitation_callback=on_question) as client,
+        Client(running.make_command(), mode=mode, elicitation_callback=on_question) as client,
     ):
         names = {tool.name for tool in (await client.list_tools()).tools}
         results = await asyncio.gather(*(client.call_tool("stage__echo", {"number": number}) for number in range(5)))
@@ -92,6 +94,26 @@ async def test_clients_of_both_eras_call_through_standard_input_and_output(runni
     assert (legacy[0], modern[0]) == ("2025-11-25", "2026-07-28")
     assert 2 in legacy[1]
     assert 2 in modern[1]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_options_set_what_the_client_cannot(
+    running: RunningBridge, mode: Literal["legacy", "2026-07-28"]
+) -> None:
+    async with serving_callbacks() as receiver:
+        command = running.make_command(
+            *("--client-session-id", f"härte {mode}", "--correlation-id", mode, "--callback-url", receiver.url),
+            *("--wait", "0"),
+            RINGBACK_CALLBACK_SECRET=SECRET,
+        )
+        async with asyncio.timeout(WAIT_SECONDS), Client(command, mode=mode) as client:
+            result = await client.call_tool("stage__echo", {"text": "hello"})
+            callback = await receiver.wait_for_callback(mode)
+
+    assert result.structured_content is not None
+    assert "ringback_pending" in result.structured_content
+    assert callback.data["client_session_id"] == f"härte {mode}"
+    assert callback.data["call_id"] == (result.meta or {})["ringback/callId"]
 
 
 async def test_the_last_line_of_a_pipe_gets_its_response(running: RunningBridge, tmp_path: Path) -> None:
@@ -141,3 +163,18 @@ async def test_without_a_service_each_request_gets_an_error_that_says_what_to_do
         assert "ringback serve" in by_id[name]["message"]
     assert by_id[None]["code"] == -32700
     assert (process.returncode, errors) == (0, b"")
+
+
+async def test_the_bridge_exits_when_standard_input_ends_while_it_waits_for_the_service(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ringback", "mcp", "--url", f"http://127.0.0.1:{free_port()}"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=tmp_path,
+    )
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
+    async with asyncio.timeout(WAIT_SECONDS):
+        out, errors = await process.communicate(f"{line}\n".encode())
+
+    assert (process.returncode, out, errors) == (0, b"", b"")

@@ -11,8 +11,8 @@ from ringback.domain.call import CallOutcome
 from ringback.upstreams.config import Isolation, UpstreamConfig
 from tests.support.calls import answer_call, make_call_to, running_runner, wait_for_handle, wait_for_input_request
 from tests.support.engine import Engine
-from tests.support.everything_server import RESEARCH_TOOL, make_stdio_config, serving_over_http
-from tests.support.upstreams import make_http_config
+from tests.support.everything_server import ELICITATION_TOOL, RESEARCH_TOOL, make_stdio_config, serving_over_http
+from tests.support.upstreams import make_http_config, open_upstreams
 
 TECHNICAL_DETAIL = {"action": "accept", "content": {"interpretation": "technical"}}
 
@@ -29,13 +29,18 @@ async def running_everything_server(transport: str, isolation: Isolation) -> Asy
 @pytest.mark.requirement("R09")
 @pytest.mark.requirement("R28")
 @pytest.mark.requirement("R32")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_its_task_requests_input_gets_an_answer_and_ends(engine: Engine, transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "isolation"),
+    [("stdio", Isolation.SHARED), ("http", Isolation.SHARED), ("stdio", Isolation.CALL)],
+)
+async def test_its_task_requests_input_gets_an_answer_and_ends(
+    engine: Engine, transport: str, isolation: Isolation
+) -> None:
     arguments: dict[str, Any] = {"topic": "python", "ambiguous": True}
     call = make_call_to(engine, RESEARCH_TOOL, arguments=arguments)
     await engine.insert_calls(call)
 
-    async with running_everything_server(transport, Isolation.CALL) as config, running_runner(engine, config):
+    async with running_everything_server(transport, isolation) as config, running_runner(engine, config):
         asked = await wait_for_input_request(engine, call)
         await answer_call(engine, call, {"r1.1": TECHNICAL_DETAIL})
         (ended,) = await engine.wait_until_final(call)
@@ -43,6 +48,31 @@ async def test_its_task_requests_input_gets_an_answer_and_ends(engine: Engine, t
     assert "could have multiple interpretations" in asked.input_requests["r1.1"].params["message"]
     assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert b"Research Report: python (technical)" in (await engine.read_result(call) or b"")
+
+
+@pytest.mark.requirement("R32")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks(engine: Engine, transport: str) -> None:
+    call = make_call_to(engine, ELICITATION_TOOL)
+    await engine.insert_calls(call)
+
+    async with (
+        running_everything_server(transport, Isolation.SHARED) as config,
+        open_upstreams(config) as upstreams,
+        engine.running_runner(upstreams),
+    ):
+        listed = {tool.name for tool in await upstreams.tool_catalog.list_tools(config.name)}
+        await upstreams.tool_catalog.check_call(
+            config.name, ELICITATION_TOOL, {}, visible_upstreams=None, accepts_input=True
+        )
+        asked = await wait_for_input_request(engine, call)
+        await answer_call(engine, call, {"r1.1": {"action": "accept", "content": {"name": "Ada", "check": True}}})
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ELICITATION_TOOL in listed
+    assert "provide inputs" in asked.input_requests["r1.1"].params["message"]
+    assert ended.outcome is CallOutcome.RESULT
+    assert b"Ada" in (await engine.read_result(call) or b"")
 
 
 @pytest.mark.requirement("R28")

@@ -40,7 +40,7 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
         (ended,) = await engine.wait_until_final(call)
 
     assert running.handle is not None
-    session = {"id": stage.sessions[0], "protocol_version": "2025-11-25"}
+    session = {"id": stage.sessions[-1], "protocol_version": "2025-11-25"}
     assert (running.handle.driver, running.handle.data) == ("legacy_task", {"task_id": "task-1", "session": session})
     assert (ended.outcome, ended.progress and ended.progress.message) == (CallOutcome.RESULT, "half way")
     assert await engine.read_result(call) == b'{"content":[{"type":"text","text":"done"}]}'

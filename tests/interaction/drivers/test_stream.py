@@ -41,7 +41,7 @@ async def test_the_stream_position_is_saved_while_the_tool_runs(engine: Engine) 
 
     assert kept.handle is not None
     assert kept.handle.driver == "stream"
-    assert kept.handle.data["session_id"] == stage.sessions[0]
+    assert kept.handle.data["session_id"] == stage.sessions[-1]
     assert (ended.outcome, ended.runs, ended.handle) == (CallOutcome.RESULT, 1, None)
     assert stage.effects == ["work"]
 
@@ -281,13 +281,16 @@ async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Eng
 
 
 @pytest.mark.requirement("R32")
+@pytest.mark.parametrize("isolation", [Isolation.SHARED, OWN_SESSION_CALL])
 @pytest.mark.parametrize("keeps_events", [True, False], ids=["events", "no-events"])
-async def test_an_elicitation_is_answered_in_the_calls_own_session(engine: Engine, *, keeps_events: bool) -> None:
+async def test_an_elicitation_is_answered_in_the_session_of_the_call(
+    engine: Engine, *, keeps_events: bool, isolation: Isolation
+) -> None:
     stage, call = LegacyUpstream(), make_call_to(engine, "ask")
     await engine.insert_calls(call)
 
     async with serving(stage.app(keeps_events=keeps_events)) as server:
-        config = replace(make_http_config(server.url), isolation=OWN_SESSION_CALL)
+        config = replace(make_http_config(server.url), isolation=isolation)
         async with running_runner(engine, config):
             asked = await wait_for_input_request(engine, call)
             await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
@@ -304,12 +307,15 @@ async def test_an_elicitation_is_answered_in_the_calls_own_session(engine: Engin
 
 
 @pytest.mark.requirement("R32")
-async def test_a_question_is_answered_by_the_next_process(engine: Engine, clock: OffsetClock) -> None:
+@pytest.mark.parametrize("isolation", list(Isolation))
+async def test_a_question_is_answered_by_the_next_process(
+    engine: Engine, clock: OffsetClock, isolation: Isolation
+) -> None:
     stage, call = LegacyUpstream(), make_call_to(engine, "ask", deadline_in=24 * 3600)
     await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = replace(make_http_config(server.url), isolation=OWN_SESSION_CALL)
+        config = replace(make_http_config(server.url), isolation=isolation)
         async with running_runner(engine, config, drain_seconds=0.01):
             await wait_for_input_request(engine, call)
             await wait_for_handle(engine, call)
@@ -324,11 +330,9 @@ async def test_a_question_is_answered_by_the_next_process(engine: Engine, clock:
     assert stage.answers[0].action == "accept"
 
 
-@pytest.mark.parametrize(("isolation", "accepts_input"), [(Isolation.SHARED, True), (OWN_SESSION_CALL, False)])
-async def test_no_elicitation_happens_in_a_shared_session_or_without_an_answering_starter(
-    engine: Engine, *, isolation: Isolation, accepts_input: bool
-) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "ask", accepts_input=accepts_input)
+@pytest.mark.parametrize("isolation", list(Isolation))
+async def test_a_call_that_accepts_no_input_gets_no_elicitation(engine: Engine, isolation: Isolation) -> None:
+    stage, call = LegacyUpstream(), make_call_to(engine, "ask", accepts_input=False)
     await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:

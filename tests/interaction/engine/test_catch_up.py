@@ -126,6 +126,25 @@ async def test_a_webhook_for_one_call_gets_that_calls_events_only(still: Engine)
     assert orjson.loads(delivery.body)["data"]["result"] == orjson.loads(RESULT)
 
 
+@pytest.mark.parametrize("filters", [{}, {"client_session_id": "another"}])
+async def test_a_webhook_that_catches_up_gets_a_call_that_names_it_once(
+    still: Engine, short_steps: None, filters: dict[str, str]
+) -> None:
+    for _ in range(2 * FEW):
+        await still.finish_call(make_call())
+    webhook, call = make_webhook(**filters), make_call()
+    await start_catch_up(still, webhook)
+    assert await read_seq(still, webhook) is not None
+
+    await still.store.write(lambda tx: tx.call_webhooks.add(call.id, webhook.id))
+    await still.finish_call(call)
+    await finish_catching_up(still)
+
+    received = await list_sent_seqs(still, webhook)
+    assert [each.call_id for each in received].count(call.id) == 1
+    assert len(received) == (1 if filters else 2 * FEW + 1)
+
+
 async def test_the_event_of_an_expired_call_is_sent_without_a_resume_token(
     still: Engine, fake_clock: FakeClock
 ) -> None:

@@ -18,14 +18,16 @@ FAR_DEADLINE = {"poll_seconds": 3600.0}
 """Polling never helps: each call must be leased at its start or by a notification."""
 
 
-async def start(engine: Engine, *calls: Call, fails: bool = False, leases: CallLeases | None = None) -> None:
+async def start(
+    engine: Engine, *calls: Call, fails: bool = False, leases: CallLeases | None = None, may_dispatch: bool = False
+) -> None:
     """Start calls as the service does, all in one transaction."""
     prepare_leases = engine.post_commit.consumer
     leases = leases or (prepare_leases() if prepare_leases is not None else None)
 
     async def insert(tx: Transaction) -> None:
         for call in calls:
-            leased = await leases.lease_new(tx, call) if leases is not None else None
+            leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
             await tx.calls.insert(leased or call)
             if leased is None and not (
                 leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}

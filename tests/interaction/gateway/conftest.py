@@ -11,7 +11,6 @@ import mcp_types as types
 import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES
-from ringback.upstreams.config import Isolation
 from tests.support.api_server import serving_api
 from tests.support.application import CallbackReceiver, RunningApplication, running_application, serving_callbacks
 from tests.support.interop_upstream import InteropUpstream
@@ -137,7 +136,6 @@ async def running_gateway(
                 **{
                     "tool_inline_wait_seconds": {"hold": INLINE_WAIT_SECONDS},
                     "inline_wait_seconds": 0.0 if name.startswith("slow") else None,
-                    "isolation": Isolation.CALL if name.startswith("old") else Isolation.SHARED,
                     **(upstreams or {}).get(name, {}),
                 },
             )
@@ -164,6 +162,7 @@ async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerato
 def gate(shared_gate: GatewayHarness) -> GatewayHarness:
     shared_gate.interop.reset()
     shared_gate.interop.seen_meta.clear()
+    shared_gate.interop.seen_requests.clear()
     shared_gate.plain.release.clear()
     shared_gate.plain.cancelled.clear()
     return shared_gate

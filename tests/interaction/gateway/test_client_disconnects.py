@@ -98,6 +98,13 @@ async def test_not_even_then_the_call_of_a_client_with_tasks_or_ringback_keys(
     await wait_until_kept(cancelling_gate, name)
 
 
+async def test_nor_the_call_of_a_client_with_an_option_in_its_url(cancelling_gate: GatewayHarness) -> None:
+    key = await cancelling_gate.get_api_key("alice")
+    client = ModernClient(cancelling_gate.http, f"{cancelling_gate.url}/mcp/paint?correlation_id=mine", key)
+    await disconnect_during_call(cancelling_gate, client, "by-url")
+    await wait_until_kept(cancelling_gate, "by-url")
+
+
 async def test_a_tool_overrides_its_upstream_and_the_service(cancelling_gate: GatewayHarness) -> None:
     await disconnect_during_call(cancelling_gate, await cancelling_gate.make_modern_client("slow-paint"), "tool")
     await wait_until_kept(cancelling_gate, "tool")

@@ -10,8 +10,8 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
+from ringback.domain.upstreams import PendingForm
 from ringback.mcp_server.tool_export import PENDING_KEY
-from ringback.upstreams.config import PendingForm
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.application import running_application
 from tests.support.interop_upstream import InteropUpstream

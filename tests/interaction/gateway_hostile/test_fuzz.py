@@ -2,13 +2,20 @@
 
 import json
 from typing import Any, Final, cast
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interaction.gateway.conftest import GatewayHarness
-from tests.interaction.gateway_hostile.conftest import ENVELOPE, HostileClient, routing_headers
+from tests.interaction.gateway_hostile.conftest import (
+    ENVELOPE,
+    HostileClient,
+    count_stored_calls,
+    encode_request,
+    routing_headers,
+)
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, LegacyClientSession
 
 METHODS: Final = (
@@ -110,3 +117,73 @@ async def test_all_headers_get_a_response(
 ) -> None:
     sent = {**ACCEPT, **headers, "authorization": f"Bearer {intruder.key}"}
     well(await gate.http.request(method, f"{gate.url}/mcp/paint", headers=sent))
+
+
+# -- options in headers and in the URL (no `_meta`) ------------------------------------------------------------------------
+
+OPTION_HEADERS: Final = (
+    *("Ringback-Client-Session-Id", "Ringback-Correlation-Id", "Ringback-Idempotency-Key", "Ringback-Callback-Url"),
+    *("Ringback-Callback-Secret", "traceparent", "Ringback-Nothing"),
+)
+OPTION_PARAMETERS: Final = (
+    *("client_session_id", "correlation_id", "callback_url", "webhook", "callback_secret", "idempotency_key"),
+    *("clientSessionId", "", "nothing"),
+)
+OPTION_VALUES: Final = (
+    *(
+        "",
+        "s-1",
+        "x" * 257,
+        "x" * 3000,
+        "https://example.com/x",
+        "https://127.0.0.1:1/x",
+        "https://10.0.0.1/",
+        "http://[::",
+    ),
+    *(
+        "https://user:pass@example.com/",
+        "https://example.com:99999/",
+        "javascript:1",
+        "wh_",
+        "wh_01JZZZZZZZZZZZZZZZZZZZZZZZ",
+    ),
+    *("whsec_", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "00-trace", "ä", "\u2028", "\x00", "a\nb"),
+)
+UNSENDABLE: Final = frozenset(b"\x00\n\x0b\x0c\r")
+"""Bytes that the client's HTTP library refuses in a header."""
+header_values = st.sampled_from(OPTION_VALUES).map(str.encode) | st.binary(max_size=40)
+option_headers = st.lists(st.tuples(st.sampled_from(OPTION_HEADERS).map(str.encode), header_values), max_size=4)
+option_queries = st.lists(
+    st.tuples(st.sampled_from(OPTION_PARAMETERS), st.sampled_from(OPTION_VALUES) | st.text(max_size=20)), max_size=4
+).map(lambda pairs: urlencode(pairs, errors="surrogatepass")) | st.text(
+    st.characters(min_codepoint=0x21, max_codepoint=0x7E, exclude_characters="#"), max_size=40
+)
+
+
+@pytest.mark.requirement("R25")
+@given(headers=option_headers, query=option_queries, path=st.sampled_from(["/mcp", "/mcp/paint"]))
+async def test_all_options_in_headers_and_in_the_url_get_a_response_and_leave_nothing_half_made(
+    gate: GatewayHarness, intruder: HostileClient, headers: list[tuple[bytes, bytes]], query: str, path: str
+) -> None:
+    before = count_stored_calls(gate)
+    params: Json = {"name": "count" if path == "/mcp/paint" else "paint__count", "arguments": {}}
+    sent = {**routing_headers("tools/call", params), "mcp-protocol-version": MODERN, "content-type": "application/json"}
+    names = {**ACCEPT, **sent, "authorization": f"Bearer {intruder.key}"}
+    raw = [(name.encode(), value.encode()) for name, value in names.items() if value is not None]
+    sendable = [(name, value) for name, value in headers if not UNSENDABLE & set(value) and value == value.strip()]
+
+    answer = await gate.http.post(
+        f"{gate.url}{path}?{query}", content=encode_request("tools/call", params), headers=[*raw, *sendable]
+    )
+
+    well(answer)
+    started = '"result"' in answer.text
+    assert count_stored_calls(gate) - before <= started
+
+
+@given(query=option_queries)
+async def test_all_urls_get_a_response_to_the_handshake(
+    gate: GatewayHarness, intruder: HostileClient, query: str
+) -> None:
+    params: Json = {}
+    well(await intruder.send_request("server/discover", params, path=f"/mcp/paint?{query}"))

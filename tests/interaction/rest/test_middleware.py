@@ -7,6 +7,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from ringback.mcp_server.http_options import OPTION_HEADERS
 from tests.support.service import PUBLIC_URL, ServiceUnderTest, running_service
 
 PAGE = "https://console.example"
@@ -85,6 +86,21 @@ async def test_a_page_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> 
             assert answer.headers["access-control-allow-origin"] == PAGE
             assert "access-control-allow-credentials" not in answer.headers
         assert other.status_code == 403
+
+
+async def test_a_page_of_an_allowed_origin_may_send_every_option_header_of_an_mcp_client(tmp_path: Path) -> None:
+    async with running_service(tmp_path, allowed_origins=[PAGE]) as service:
+        alice = await service.create_client("alice")
+        names = [name.decode() for name in OPTION_HEADERS]
+        preflight = {
+            "Origin": PAGE,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": ", ".join([*names, "traceparent"]),
+        }
+
+        preflighted = await alice.options("/mcp", headers=preflight)
+
+        assert preflighted.status_code == 200, preflighted.text
 
 
 async def test_a_client_that_hangs_up_within_its_body_is_no_failure(

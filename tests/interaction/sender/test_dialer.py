@@ -5,7 +5,6 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +20,7 @@ from ringback.notifier.http.dialer import ADDRESSES_TRIED_MAX, open_socket
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.target import Target, parse_target
 from tests.support.clock import FakeClock
+from tests.support.event_loops import both_event_loops
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
@@ -35,13 +35,10 @@ from tests.support.receivers import (
 from tests.support.receivers import AcceptedConnection as Peer
 from tests.support.resolvers import LOOPBACK_POLICY, PUBLIC_POLICY, FakeResolver, SocketCounter, loopback_target
 
+anyio_backend = both_event_loops
+
 TIMEOUT = AttemptResult(category=AttemptCategory.TIMEOUT)
 REFUSED = AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
-
-
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": request.param}
 
 
 class OpenedSockets:

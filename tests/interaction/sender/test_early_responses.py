@@ -1,13 +1,14 @@
 """Answers that come before the end of their request, on both event loops: an acknowledged request is written to its end."""
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from ringback.domain.delivery import AttemptCategory, AttemptResult
 from ringback.notifier.http import connection as http1_connection
 from ringback.notifier.http.client import Http1Sender
+from tests.support.event_loops import both_event_loops
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
@@ -21,13 +22,10 @@ from tests.support.receivers import (
 )
 from tests.support.resolvers import loopback_target
 
+anyio_backend = both_event_loops
+
 MORE_THAN_BUFFERED = b"x" * 16_000_000
 """Than the two kernels' buffers hold: while nobody reads it, it is not written to its end."""
-
-
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": request.param}
 
 
 async def never_read_body(connection: AcceptedConnection) -> None:

@@ -25,18 +25,16 @@ from ringback.notifier.http.resolver import (
     Resolution,
 )
 from tests.support.clock import FakeClock
+from tests.support.event_loops import both_event_loops
 from tests.support.name_servers import HANG_BEHAVIOUR, Behaviour, NameServer, Records, name_server
 from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, response, serving_receiver
 from tests.support.resolvers import LOOPBACK_POLICY, loopback_target
 
+anyio_backend = both_event_loops
+
 MALLORY, ALICE = Principal("mallory"), Principal("alice")
 LONG_DEADLINE_SECONDS = 60
 """Long enough for a test that asserts an order and no time, on a busy machine."""
-
-
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": request.param}
 
 
 @asynccontextmanager

@@ -9,10 +9,10 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.upstreams import DisconnectAction, PendingForm, ToolCatalog, ToolConfig
 from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
-from ringback.upstreams.config import ConfigError, PendingForm
+from ringback.upstreams.config import ConfigError
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -48,7 +48,10 @@ async def check_arguments(
 
 async def test_a_call_of_a_listed_tool_is_checked_without_a_turn_of_the_event_loop() -> None:
     """However many calls start at once, none of them waits behind the checks of others."""
-    async with serving(ControlledUpstream().app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+    app = make_legacy_app(
+        ControlledUpstream().app()
+    )  # lists its tools once: a modern server does so again in the background
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         await list_tool_names(upstreams.tool_catalog)
 
         checking = upstreams.tool_catalog.check_call("stage", "echo", {"text": "hello"}, visible_upstreams=None)
@@ -87,18 +90,19 @@ async def test_the_pages_of_a_list_are_joined_and_an_endless_list_ends() -> None
     asked: list[str | None] = []
 
     async def paging(message: dict[str, Any], send: Send) -> None:
-        asked.append(message["params"].get("cursor"))
+        asked.append(message.get("params", {}).get("cursor"))
         tool = {"name": f"tool-{len(asked)}", "inputSchema": {"type": "object"}}
         await send_result(message, {"tools": [tool], "nextCursor": f"page-{len(asked)}"}, send)
 
     async with (
-        serving(OverriddenResponses(ControlledUpstream().app(), {"tools/list": paging})) as server,
+        serving(OverriddenResponses(make_legacy_app(ControlledUpstream().app()), {"tools/list": paging})) as server,
         open_upstreams(make_http_config(server.url)) as upstreams,
     ):
         listed = await list_tool_names(upstreams.tool_catalog)
 
     assert asked[:3] == [None, "page-1", "page-2"]
-    assert len(listed) == len(asked) == 100
+    assert len(listed) == 100
+    assert len(asked) == 2 * 100, "once for clients that can elicit, and once for all others"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -117,7 +121,8 @@ async def test_a_list_is_cached_and_read_again_only_when_old_before_a_rejection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = ControlledUpstream()
-    async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+    app = make_legacy_app(stage.app())
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         await list_tool_names(upstreams.tool_catalog)
         stage.tools = [*stage.tools, types.Tool(name="silent", input_schema={"type": "object"})]
 
@@ -127,20 +132,19 @@ async def test_a_list_is_cached_and_read_again_only_when_old_before_a_rejection(
         await check_arguments(upstreams.tool_catalog, "silent")
 
 
-async def test_concurrent_readers_cause_one_list_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
-    stage = ControlledUpstream()
-    inner = stage.app()
+async def test_concurrent_readers_cause_one_list_request() -> None:
+    asked: list[bool] = []
+    """Whether each request declared elicitation."""
 
-    async def counting(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal asked
-        asked += dict(scope.get("headers", [])).get(b"mcp-method") == b"tools/list"
-        await inner(scope, receive, send)
+    async def record_request(message: dict[str, Any], send: Send) -> None:
+        asked.append("elicitation" in message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"])
+        await send_result(message, {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}, send)
 
-    async with serving(counting) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+    app = OverriddenResponses(ControlledUpstream().app(), {"tools/list": record_request})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         await asyncio.gather(*(list_tool_names(upstreams.tool_catalog) for _ in range(20)))
 
-    assert asked == 1
+    assert asked.count(True) == 1
 
 
 async def test_an_unknown_tool_is_refused_with_a_suggestion() -> None:
@@ -250,23 +254,23 @@ async def test_a_tool_whose_arguments_are_repeated_in_headers_gets_them() -> Non
     assert listed == ["echo"]
 
 
-async def test_inline_waits_are_reported_as_configured() -> None:
-    configured = replace(UNREACHABLE_CONFIG, inline_wait_seconds=5.0, tool_inline_wait_seconds={"slow": 0.5})
+async def test_the_configuration_of_a_tool_is_reported_also_if_it_or_its_upstream_is_unknown() -> None:
+    configured = replace(
+        UNREACHABLE_CONFIG,
+        inline_wait_seconds=5.0,
+        tool_inline_wait_seconds={"slow": 0.5},
+        tool_pending={"slow": PendingForm.ERROR},
+        tool_on_disconnect={"slow": DisconnectAction.CANCEL},
+        task_only_tools=frozenset({"slow"}),
+    )
     async with open_upstreams(configured, make_http_config("http://127.0.0.1:1/mcp")) as upstreams:
         catalog = upstreams.tool_catalog
 
-        assert [catalog.get_inline_wait_seconds("away", tool) for tool in ("slow", "any")] == [0.5, 5.0]
-        assert catalog.get_inline_wait_seconds("stage", "any") is None
-        assert catalog.get_inline_wait_seconds("nobody", "any") is None
-
-
-async def test_the_form_of_pending_results_is_reported_as_configured() -> None:
-    configured = replace(UNREACHABLE_CONFIG, tool_pending={"typed": PendingForm.ERROR})
-    async with open_upstreams(configured) as upstreams:
-        catalog = upstreams.tool_catalog
-
-        assert [catalog.returns_pending_as_error("away", tool) for tool in ("typed", "any")] == [True, False]
-        assert not catalog.returns_pending_as_error("nobody", "typed")
+        assert catalog.get_tool_config("away", "slow") == ToolConfig(
+            inline_wait_seconds=0.5, on_disconnect=DisconnectAction.CANCEL, pending=PendingForm.ERROR, is_task_only=True
+        )
+        assert catalog.get_tool_config("away", "any") == ToolConfig(inline_wait_seconds=5.0)
+        assert catalog.get_tool_config("stage", "any") == catalog.get_tool_config("nobody", "any") == ToolConfig()
 
 
 def test_two_upstreams_of_one_name_are_refused() -> None:

@@ -67,6 +67,12 @@ def test_the_last_answer_sets_the_call_to_work_again(phase: CallPhase, then: Cal
     assert (all_of_them.status, all_of_them.phase) == (CallStatus.WORKING, then)
 
 
+@pytest.mark.parametrize(("method", "kind"), [("sampling/createMessage", "sampling"), ("roots/list", "roots")])
+def test_sampling_and_roots_are_refused_with_their_name(method: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"asks for {kind}, which Ringback refuses"):
+        inputs.request_input(RUNNING, {"a": {"method": method, "params": {}}}, now=START)
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -74,10 +80,11 @@ def test_the_last_answer_sets_the_call_to_work_again(phase: CallPhase, then: Cal
         {"a": {"method": "sampling/createMessage", "params": {}}},
         {"a": {"method": "elicitation/create", "params": []}},
         {"a": {"params": {}}},
+        {"a": {"method": ["sampling/createMessage"]}},
         {"a": {"method": "elicitation/create", "params": {"message": "x" * INPUT_BYTES_MAX}}},
         {"a": {"method": "elicitation/create", "params": {"n": 2**80}}},
     ],
-    ids=["many", "sampling", "shape", "nothing", "large", "wide"],
+    ids=["many", "sampling", "shape", "nothing", "list", "large", "wide"],
 )
 def test_input_requests_that_are_unsupported_or_cannot_be_stored_are_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="The upstream"):

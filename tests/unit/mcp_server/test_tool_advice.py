@@ -45,6 +45,10 @@ DETAILS: Final = [
         'Activate it: PATCH /v1/webhooks/wh_1 {"state": "active"}',
         "Activate it: the user can, with Ringback's REST API",
     ),
+    (
+        "webhook: unknown. List yours: `ringback webhooks list`, or GET /v1/webhooks. Nothing was started.",
+        "webhook: unknown. List yours: `ringback webhooks list`. Nothing was started.",
+    ),
     ("The upstream said: 404 on GET /v2/things", "The upstream said: 404 on GET /v2/things"),
 ]
 

@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 import pytest
 
 from ringback.domain.errors import InvalidRequest
+from ringback.domain.upstreams import ToolConfig
 from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
@@ -32,8 +33,8 @@ class FakeGateway:
         self.lifecycle = Lifecycle()
         self.catalog = self
 
-    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
-        return CONFIG.get_inline_wait_seconds(tool) if upstream == CONFIG.name else None
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
+        return CONFIG.get_tool_config(tool) if upstream == CONFIG.name else ToolConfig()
 
 
 def make_context(
@@ -44,6 +45,7 @@ def make_context(
     meta: dict[str, Any] | None = None,
     principal: str = "alice",
     call_id: str | None = None,
+    query: bytes = b"",
 ) -> RequestContext:
     """A legacy request with a session id, a modern one without."""
     return cast(
@@ -53,6 +55,8 @@ def make_context(
             mcp_session_id=session_id,
             caller=SimpleNamespace(principal=principal),
             meta=meta or {},
+            http_headers=[],
+            query_string=query,
             client_name=client,
             client_version="1",
             endpoint_wait_seconds=endpoint_wait,
@@ -187,6 +191,7 @@ def test_only_the_session_or_the_client_that_gave_up_gets_shorter_windows(
         make_context(),
         make_context(meta={"client_session_id": "mine"}, principal="bob"),
         make_context(meta={"client_session_id": "mine"}, client="other"),
+        make_context(query=b"client_session_id=another"),
     ]
 
     assert [windows.choose_tool_window(each, "time", "any").seconds for each in others] == [SETTING] * len(others)

@@ -37,7 +37,7 @@ class RunningElicitation:
     def __init__(self, session: ScriptedLegacySession, context: RecordingCallContext) -> None:
         self._session = session
         self._done = asyncio.Event()
-        self._task = asyncio.create_task(run_with_elicitations(session, context, self._work()))
+        self._task = asyncio.create_task(run_with_elicitations(lambda: session, context, self._work()))
 
     async def receive_elicitation(self, name: str, asked: dict[str, Any] | None) -> None:
         await wait_until(lambda: self._session.on_elicitation is not None)

@@ -29,7 +29,7 @@ class RenamingConnection(FakeUpstreamConnection):
     async def wait_until_settled(self, timeout_seconds: float) -> None:
         """It is known at once."""
 
-    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
+    def list_cached_tools(self) -> Mapping[str, ToolInfo]:
         return self._tools
 
 

@@ -90,8 +90,8 @@ def test_windows_are_read_for_an_upstream_and_for_single_tools() -> None:
         }
     )
 
-    assert [config.get_inline_wait_seconds(tool) for tool in ("slow", "x", "any")] == [0.5, 5.0, 5.0]
-    assert parse_one({"command": "uvx"}).get_inline_wait_seconds("any") is None
+    assert [config.get_tool_config(tool).inline_wait_seconds for tool in ("slow", "x", "any")] == [0.5, 5.0, 5.0]
+    assert parse_one({"command": "uvx"}).get_tool_config("any").inline_wait_seconds is None
 
 
 def test_what_a_disconnect_does_is_read_for_an_upstream_and_for_single_tools() -> None:
@@ -103,16 +103,16 @@ def test_what_a_disconnect_does_is_read_for_an_upstream_and_for_single_tools() -
     )
     single = parse_one({"command": "uvx", "ringback": {"tools": {"probe": {"on_disconnect": "cancel"}}}})
 
-    assert [config.get_disconnect_action(tool) for tool in ("slow", "x", "any")] == ["keep", "cancel", "cancel"]
-    assert [single.get_disconnect_action(tool) for tool in ("probe", "any")] == ["cancel", None]
+    assert [config.get_tool_config(tool).on_disconnect for tool in ("slow", "x", "any")] == ["keep", "cancel", "cancel"]
+    assert [single.get_tool_config(tool).on_disconnect for tool in ("probe", "any")] == ["cancel", None]
 
 
 def test_the_form_of_pending_results_is_read_for_an_upstream_and_for_single_tools() -> None:
     settings = {"pending": "error", "tools": {"plain": {"pending": "result"}, "x": {}}}
     config = parse_one({"command": "uvx", "ringback": settings})
 
-    assert [config.returns_pending_as_error(tool) for tool in ("plain", "x", "any")] == [False, True, True]
-    assert not parse_one({"command": "uvx"}).returns_pending_as_error("any")
+    assert [config.get_tool_config(tool).pending for tool in ("plain", "x", "any")] == ["result", "error", "error"]
+    assert parse_one({"command": "uvx"}).get_tool_config("any").pending == "result"
 
 
 def test_tools_that_are_called_as_tasks_only_are_read() -> None:

@@ -30,7 +30,7 @@ class FakeOpener:
         self.sessions: list[FakeUpstreamSession] = []
         self._away = away
 
-    async def open_shared_session(self) -> UpstreamSession:
+    async def open_shared_session(self, *, accepts_elicitation: bool) -> UpstreamSession:  # noqa: ARG002 - the opener's name
         if self._away:
             self._away -= 1
             raise UpstreamUnreachable("cannot connect.")

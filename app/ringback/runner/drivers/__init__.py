@@ -19,7 +19,7 @@
     driver               the interfaces
     selection            selects the driver of a call
     completions          maps responses and errors to completions
-    legacy_elicitation   a tool's questions in a legacy session that serves one call
+    legacy_elicitation   the questions of a tool in a legacy session
     task_polling         poll interval and lost tasks, for both task drivers
 
 To add a driver, write one file with a class that has `run_call` and `cancel_call` and a name for its handles, and add it to

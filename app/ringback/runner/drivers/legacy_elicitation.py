@@ -3,11 +3,11 @@
     upstream ──elicitation/create──▶ relay ──request_input──▶ the call is input_required; callbacks are sent …hours…
              ◀────── response ────── relay ◀──wait_for_answers── POST /v1/calls/{id}/input
 
-Only a session that serves one call declares elicitation, because the request does not say which call it belongs to. The name of
-a question is the id of the upstream's request, so another process can answer it over the same session.
+`upstreams.elicitation_router` passes a question to the relay only if it certainly belongs to the relay's call. The name of a
+question is the id of the upstream's request, so another process can answer it over the same session.
 """
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ringback.domain.call import CallCompletion, CallOutcome, failed_completion
@@ -26,13 +26,16 @@ class UnsupportedElicitation(Exception):
 
 
 async def run_with_elicitations(
-    legacy_session: LegacySessionPort, context: CallContext, work: Coroutine[Any, Any, T]
+    get_legacy_session: Callable[[], LegacySessionPort], context: CallContext, work: Coroutine[Any, Any, T]
 ) -> T | CallCompletion:
-    """Return the result of `work` while the relay runs; a completion if the upstream's questions cannot be stored."""
+    """Return the result of `work` while the relay runs; a completion if the upstream's questions cannot be stored.
+
+    `get_legacy_session` returns the session that the last request of `work` went to.
+    """
     if not context.call.accepts_input:
         return await work
-    relay = _ElicitationRelay(legacy_session, context)
-    with legacy_session.handle_elicitations(relay.on_elicitation):
+    relay = _ElicitationRelay(get_legacy_session, context)
+    with get_legacy_session().handle_elicitations(relay.on_elicitation):
         try:
             return await run_with_helper(work, relay.run())
         except UnsupportedElicitation as problem:
@@ -40,8 +43,8 @@ async def run_with_elicitations(
 
 
 class _ElicitationRelay:
-    def __init__(self, legacy_session: LegacySessionPort, context: CallContext) -> None:
-        self._legacy_session = legacy_session
+    def __init__(self, get_legacy_session: Callable[[], LegacySessionPort], context: CallContext) -> None:
+        self._get_legacy_session = get_legacy_session
         self._context = context
         self._changed = LocalWaiter()
         # Questions that an earlier process stored stay open: their answers go to the same session.
@@ -66,7 +69,7 @@ class _ElicitationRelay:
 
     async def _send_answers(self, answers: Mapping[str, Any]) -> None:
         for name, answer in answers.items():
-            await self._legacy_session.answer_elicitation(name, answer)
+            await self._get_legacy_session().answer_elicitation(name, answer)
             self._pending.pop(name, None)
         await self._context.mark_answers_sent(answers)
 

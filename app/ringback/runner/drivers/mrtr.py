@@ -27,10 +27,8 @@ from ringback.runner.drivers.completions import failure_to_completion, make_prog
 from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.upstreams.errors import RequestFailed, RequestNotSent
-from ringback.upstreams.session_ports import CallSessionPort
+from ringback.upstreams.session_ports import ELICITATION_CAPABILITY, CallSessionPort
 
-ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
-"""Declared for a call that accepts input. Sampling and roots are not declared: Ringback has no model and no disk to offer."""
 ROUNDS_MAX: Final = 100
 """More rounds than this are taken for an endless loop. The SDK's own client gives up after ten."""
 ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)

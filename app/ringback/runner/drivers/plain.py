@@ -21,7 +21,7 @@ class PlainDriver:
             request = session.send_request(
                 "tools/call", make_tool_call_params(context.call), on_progress=make_progress_callback(context)
             )
-            result = await run_with_elicitations(session.legacy_session, context, request)
+            result = await run_with_elicitations(lambda: session.legacy_session, context, request)
         except RequestFailed as failure:
             return failure_to_completion(failure)
         return result if isinstance(result, CallCompletion) else result_to_completion(result)

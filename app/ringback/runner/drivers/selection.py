@@ -23,6 +23,8 @@ class CallSessionOpener(Protocol):
 
     def get_capacity(self) -> Mapping[str, int]: ...
 
+    def has_open_session(self, call: Call) -> bool: ...
+
     def open_call_session(self, call: Call) -> AbstractAsyncContextManager[CallSessionPort]: ...
 
 
@@ -35,6 +37,9 @@ class BoundDriverProvider:
 
     def get_capacity(self) -> Mapping[str, int]:
         return self._sessions.get_capacity()
+
+    def has_open_session(self, call: Call) -> bool:
+        return self._sessions.has_open_session(call)
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:

@@ -72,14 +72,14 @@ class StreamDriver:
         self, session: CallSessionPort, context: CallContext, positions: _Positions
     ) -> CallCompletion:
         position = positions.latest or await run_with_elicitations(
-            session.legacy_session, context, self._start_call(session, context, positions)
+            lambda: session.legacy_session, context, self._start_call(session, context, positions)
         )
         if isinstance(position, CallCompletion):
             return position
         await positions.flush()
         async with session.rejoin_session(position.session) as legacy_session:
             return await run_with_elicitations(
-                legacy_session, context, self._resume_until_result(legacy_session, context, position)
+                lambda: legacy_session, context, self._resume_until_result(legacy_session, context, position)
             )
 
     async def _start_call(

@@ -34,7 +34,8 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
 
     calls            calls, their queue, tombstones of expired calls
     events           events, and the log of each principal
-    webhooks         webhooks, catch-ups, change subscriptions, breakers of origins; webhook_matching: an event's webhooks
+    webhooks         webhooks, the calls that name them, catch-ups, change subscriptions, breakers of origins;
+                     webhook_matching: an event's webhooks
     deliveries       deliveries, those of a call, those of a webhook; delivery_queue: due ones, and the janitor's
     verification     challenges and proofs of callback URLs
     upstreams        catalogs, aliases of tools

@@ -18,6 +18,7 @@ from ringback.storage.sqlite.upstreams import SqliteToolAliases, SqliteUpstreamC
 from ringback.storage.sqlite.verification import SqliteChallenges, SqliteProofs
 from ringback.storage.sqlite.webhooks import (
     CachingWebhookReader,
+    SqliteCallWebhooks,
     SqliteCatchUps,
     SqliteChangeSubscriptions,
     SqliteOriginBreakers,
@@ -58,6 +59,10 @@ class SqliteTransaction:
     @property
     def webhooks(self) -> SqliteWebhooks:
         return SqliteWebhooks(self._unit, reader=self._webhook_reader)
+
+    @property
+    def call_webhooks(self) -> SqliteCallWebhooks:
+        return SqliteCallWebhooks(self._unit, reader=self._webhook_reader)
 
     @property
     def catch_ups(self) -> SqliteCatchUps:

@@ -1,4 +1,4 @@
-"""Webhooks, whose secrets are sealed; and what belongs to them: catch-ups, change subscriptions, breakers of origins."""
+"""Webhooks, whose secrets are sealed; the calls that name them; catch-ups, change subscriptions, breakers of origins."""
 
 import logging
 import sqlite3
@@ -13,9 +13,9 @@ from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.cursor import Page
 from ringback.domain.encryption import Sealer
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import WebhookId
+from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, with_unreadable_secrets
+from ringback.domain.webhook import Webhook, webhook_for_call, with_unreadable_secrets
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import parameters
@@ -96,9 +96,9 @@ class SqliteWebhooks(SqliteRows, noun="webhooks"):
         matching = await self._find_matching(
             principal, {key for keys in keys_of for key in keys}, catching_up=catching_up
         )
-        of_call = self._find_call_webhooks(principal, events)
+        of_call = self._find_call_webhooks(principal, events, catching_up=catching_up)
         return [
-            [*of_call[event.call_id], *(webhook for key in keys for webhook in matching[key])]
+            _without_repetition(of_call[event.call_id], [webhook for key in keys for webhook in matching[key]])
             for event, keys in zip(events, keys_of, strict=True)
         ]
 
@@ -130,14 +130,19 @@ class SqliteWebhooks(SqliteRows, noun="webhooks"):
         return found
 
     def _find_call_webhooks(
-        self, principal: Principal, events: Sequence[Event]
+        self, principal: Principal, events: Sequence[Event], *, catching_up: bool
     ) -> Mapping[str | None, Sequence[Webhook]]:
-        """Webhooks that were given along with these calls."""
+        """Webhooks that belong to these calls, and those that the calls name."""
         found: defaultdict[str | None, list[Webhook]] = defaultdict(list)
         call_ids = list({event.call_id for event in events if event.call_id is not None})
         if call_ids:
-            for row in self._sql.fetch_all("of_calls", principal=principal, call_ids=json_to_column(call_ids)):
-                found[row["call_id"]].append(self._webhook_reader.read_webhook(row))
+            rows = self._sql.fetch_all(
+                "of_calls", principal=principal, call_ids=json_to_column(call_ids), catching_up=catching_up
+            )
+            for row in rows:
+                *columns, call_id = row
+                webhook = self._webhook_reader.read_webhook(row, tuple(columns))
+                found[call_id].append(webhook if webhook.call_id == call_id else webhook_for_call(webhook, call_id))
         return found
 
     async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:
@@ -182,6 +187,52 @@ _ENCODE_PART: Final = {
 
 def secrets_associated_data(webhook_id: str) -> str:
     return f"webhooks/{webhook_id}/secrets"
+
+
+def _without_repetition(of_call: Sequence[Webhook], matching: Sequence[Webhook]) -> Sequence[Webhook]:
+    """A webhook that a call names and that also matches its event receives the event once, as the call names it."""
+    if not of_call:
+        return matching
+    known = {webhook.id for webhook in of_call}
+    return [*of_call, *(webhook for webhook in matching if webhook.id not in known)]
+
+
+class SqliteCallWebhooks(SqliteRows, noun="call_webhooks"):
+    """Implements `domain.webhook_rows.CallWebhookRows`."""
+
+    def __init__(self, unit: UnitContext, *, reader: CachingWebhookReader) -> None:
+        super().__init__(unit)
+        self._webhook_reader = reader
+
+    async def add(self, call_id: CallId, webhook_id: WebhookId) -> None:
+        self._sql.execute("add", call_id=call_id, webhook_id=webhook_id)
+
+    async def has_calls(self, webhook_id: WebhookId) -> bool:
+        row = self._sql.fetch_one("any_call", webhook_id=webhook_id)
+        return row is not None and bool(row["any_call"])
+
+    async def select_calls(self, webhook_id: WebhookId, call_ids: Collection[CallId]) -> Collection[CallId]:
+        rows = self._sql.fetch_all("naming_calls", webhook_id=webhook_id, call_ids=json_to_column(list(call_ids)))
+        return {row["call_id"] for row in rows}
+
+    async def list_of_target(
+        self,
+        principal: Principal,
+        *,
+        url: str,
+        client_session_id: str | None,
+        call_id: CallId | None,
+        limit: int,
+    ) -> Sequence[Webhook]:
+        rows = self._sql.fetch_all(
+            "same_target",
+            principal=principal,
+            url=url,
+            client_session_id=client_session_id,
+            call_id=call_id,
+            limit=limit,
+        )
+        return [self._webhook_reader.read_webhook(row) for row in rows]
 
 
 class SqliteCatchUps(SqliteRows, noun="catch_ups"):

@@ -6,20 +6,23 @@
     removed    ──▶ remove_caches, remove_other_upstreams ──▶ memory and store forget the upstream
 
 A list that differs from the cached one also publishes a change: the upstream may have changed while it was away.
+
+An upstream may list more tools for clients that can elicit. That list has a cache of its own, which a connection fills when a
+client needs it.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
+from ringback.domain.upstream_rows import ELICITING_PREFIX, PROFILE_PART, CatalogPart
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamChange, UpstreamProfile
 from ringback.upstreams.catalog.listing import ENTRIES_PER_LOOP_TURN, parse_tools
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
@@ -80,9 +83,12 @@ class CatalogCache:
         """Handle a change notification of the upstream."""
         if change.listing is not None:
             for listing in LISTINGS_BY_CHANGE.get(change.listing, (change.listing,)):
-                self._requested_at.pop(listing, None)
+                self.mark_outdated(listing)
                 self._notified.add(listing)
         self._change_notifications.publish_change(change)
+
+    def mark_outdated(self, listing: Listing) -> None:
+        self._requested_at.pop(listing, None)
 
     async def put_profile(self, profile: UpstreamProfile) -> None:
         if not _is_small(profile):
@@ -151,14 +157,25 @@ class CatalogCaches:
         self._clock = clock
         self._change_notifications = changes
         self._store = store
-        self._caches: dict[str, CatalogCache] = {}
+        self._caches: dict[tuple[str, str], CatalogCache] = {}
+        """By the name of the upstream and the prefix of the stored parts."""
 
     def get_cache(self, upstream: str) -> CatalogCache:
-        if upstream not in self._caches:
-            self._caches[upstream] = CatalogCache(
-                upstream, clock=self._clock, change_notifications=self._change_notifications, save_part=self._save_part
+        return self._get_cache(upstream, "")
+
+    def get_eliciting_cache(self, upstream: str) -> CatalogCache:
+        """The tools that the upstream lists for clients that can elicit."""
+        return self._get_cache(upstream, ELICITING_PREFIX)
+
+    def _get_cache(self, upstream: str, prefix: str) -> CatalogCache:
+        if (upstream, prefix) not in self._caches:
+            self._caches[upstream, prefix] = CatalogCache(
+                upstream,
+                clock=self._clock,
+                change_notifications=self._change_notifications,
+                save_part=lambda upstream, part, body: self._save_part(upstream, prefix + part, body),
             )
-        return self._caches[upstream]
+        return self._caches[upstream, prefix]
 
     async def load_caches(self, upstreams: Collection[str]) -> None:
         """Load the stored parts of these upstreams and delete those of all others."""
@@ -170,15 +187,16 @@ class CatalogCaches:
             return await tx.catalog.list_all()
 
         for part in await self._store.write(work):
+            prefix = ELICITING_PREFIX if part.part.startswith(ELICITING_PREFIX) else ""
             try:
-                self.get_cache(part.upstream).restore_part(part)
+                self._get_cache(part.upstream, prefix).restore_part(replace(part, part=part.part.removeprefix(prefix)))
             except (TypeError, ValueError):  # stored by another version: it is fetched again
                 log.warning("upstream.catalog_not_read", extra={"upstream": part.upstream})
 
     def remove_caches(self, upstreams: Iterable[str]) -> None:
         """Remove these caches, so that a later upstream with the same name starts with an empty cache."""
         for upstream in upstreams:
-            del self._caches[upstream]
+            del self._caches[upstream, ""], self._caches[upstream, ELICITING_PREFIX]
 
     async def remove_other_upstreams(self, upstreams: Collection[str]) -> None:
         """Delete the stored parts of all other upstreams. A failed deletion is repeated by the next call or start."""

@@ -1,9 +1,13 @@
-"""Keeps the cached lists of one upstream current: fetches them for a new session, by age, and after change notifications."""
+"""Keeps the cached lists of one upstream current: fetches them for a new session, by age, and after change notifications.
+
+A refresher of its own fetches the tools that the upstream lists for clients that can elicit, only by age.
+"""
 
 import logging
 import math
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
 
 import anyio
 
@@ -33,15 +37,21 @@ class CatalogRefresher:
         clock: Clock,
         faults: FaultCounter,
         replaced: anyio.Event,
-        get_open_session: Callable[[], UpstreamSession | None],
+        open_listing_session: Callable[[], AbstractAsyncContextManager[UpstreamSession | None]],
+        client_capabilities: Mapping[str, Any] | None = None,
     ) -> None:
-        """Once `replaced` is set, a newer connection writes to the cache and this one stops."""
+        """Once `replaced` is set, a newer connection writes to the cache and this one stops.
+
+        `open_listing_session` yields None while the upstream is not connected. `client_capabilities` are declared with each
+        request to a modern upstream; None for the lists of clients without capabilities.
+        """
         self._cache = cache
         self._upstream = upstream
         self._clock = clock
         self._faults = faults
         self._replaced = replaced
-        self._get_open_session = get_open_session
+        self._open_listing_session = open_listing_session
+        self._client_capabilities = client_capabilities
         self._lock = anyio.Lock(fast_acquire=True)
         """Every start of a call acquires it. Without `fast_acquire` the lock is held for one turn of the event loop, so that 64
         concurrent starts need 64 turns (measured: most of the time of their 202 responses)."""
@@ -52,8 +62,10 @@ class CatalogRefresher:
             age = self._cache.get_age_seconds(listing)
             if age is not None and age <= age_seconds_max:
                 return self._cache.is_current(listing)
-            session = self._get_open_session()
-            return session is not None and await self._fetch_listing(session, listing)
+            async with self._open_listing_session() as session:
+                if session is None:
+                    return False
+                return await self._fetch_listing(session, listing)
 
     async def fetch_tools(self, session: UpstreamSession) -> None:
         """Fetch the tools of a session that does not serve calls yet."""
@@ -87,7 +99,10 @@ class CatalogRefresher:
         try:
             with anyio.fail_after(LIST_TIMEOUT_SECONDS):
                 entries = await fetch_listing(
-                    session, listing, on_truncated=lambda: self._faults.increment(Fault.LIST_CUT)
+                    session,
+                    listing,
+                    client_capabilities=self._client_capabilities,
+                    on_truncated=lambda: self._faults.increment(Fault.LIST_CUT),
                 )
         except (RequestFailed, TimeoutError) as error:
             problem = str(classify_problem(error))
@@ -96,6 +111,8 @@ class CatalogRefresher:
         if self._replaced.is_set():
             return False  # replaced while the request ran
         await self._cache.put_listing(listing, entries)
-        if listing is Listing.TOOLS:
+        if listing is Listing.TOOLS and self._client_capabilities is None:
             session.tools = self._cache.tools or {}
+        elif listing is Listing.TOOLS:
+            session.eliciting_tools = self._cache.tools or {}
         return True

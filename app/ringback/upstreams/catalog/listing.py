@@ -44,11 +44,16 @@ _CAPABILITY_BY_LISTING: Final = {
 
 
 async def fetch_listing(
-    session: UpstreamSession, listing: Listing, *, on_truncated: Callable[[], None] = lambda: None
+    session: UpstreamSession,
+    listing: Listing,
+    *,
+    client_capabilities: Mapping[str, Any] | None = None,
+    on_truncated: Callable[[], None] = lambda: None,
 ) -> Sequence[Mapping[str, Any]]:
     """Fetch the entries in the order of the upstream, each name once; raises `RequestFailed`. A missing list is empty.
 
-    `on_truncated` is called if the upstream has more entries than the limits allow.
+    `client_capabilities` are declared to a modern upstream. `on_truncated` is called if the upstream has more entries than the
+    limits allow.
     """
     if (
         capability := _CAPABILITY_BY_LISTING.get(listing)
@@ -60,7 +65,9 @@ async def fetch_listing(
     size = 0
     for _ in range(PAGES_MAX):
         try:
-            page = await session.send_request(_METHOD_BY_LISTING[listing], params)
+            page = await session.send_request(
+                _METHOD_BY_LISTING[listing], params, client_capabilities=client_capabilities
+            )
         except UpstreamError as error:
             if error.error.get("code") == METHOD_NOT_FOUND:
                 return []

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from ringback.domain.errors import InvalidArguments, InvalidRequest, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import DisconnectAction, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 
 LIST_AGE_SECONDS_MAX: Final = 300.0
@@ -30,35 +30,26 @@ class CatalogConnection(Protocol):
 
     def get_info(self) -> UpstreamInfo: ...
 
-    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
-        """The tools by name, as last listed."""
+    def get_cached_tool(self, name: str) -> ToolInfo | None:
+        """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         ...
 
-    def get_inline_wait_seconds(self, tool: str) -> float | None:
-        """The configured value for this tool, or else for all tools."""
-        ...
-
-    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
-        """The configured value for this tool, or else for all tools."""
-        ...
-
-    def returns_pending_as_error(self, tool: str) -> bool:
-        """The configured form for this tool, or else for all tools."""
-        ...
-
-    def is_task_only(self, tool: str) -> bool:
-        """Whether the configuration allows this tool only as a task."""
-        ...
+    def get_tool_config(self, tool: str) -> ToolConfig: ...
 
     async def wait_until_settled(self, timeout_seconds: float) -> None:
         """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
         ...
 
-    async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        """The tools by name, fetched again if the list is older or has changed; None if they were never listed."""
+    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo] | None:
+        """The tools by name, fetched again if the list is older or has changed; None if they were never listed.
+
+        `can_elicit` selects the tools that the upstream lists for clients that can elicit.
+        """
         ...
 
-    async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+    async def get_fresh_tools(
+        self, *, age_seconds_max: float, can_elicit: bool = False
+    ) -> Mapping[str, ToolInfo] | None:
         """Like `get_tools`, but None if the list cannot be fetched now."""
         ...
 
@@ -72,7 +63,8 @@ class UpstreamToolCatalog:
         """`draining` connections take no new calls but count with their running ones."""
         self._connections = connections
         self._draining = draining
-        self._validators: dict[str, _ToolValidators] = {}
+        self._validators: dict[tuple[str, bool], _ToolValidators] = {}
+        """By upstream, and whether the list is the one for calls that accept input."""
 
     def list_upstreams(self) -> Sequence[UpstreamInfo]:
         draining_calls = Counter[str]()
@@ -81,31 +73,50 @@ class UpstreamToolCatalog:
         infos = [connection.get_info() for connection in self._connections.values()]
         return [replace(info, calls_in_flight=info.calls_in_flight + draining_calls[info.name]) for info in infos]
 
+    def has_upstream(self, upstream: str) -> bool:
+        return upstream in self._connections
+
     async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
         connection = self._get_connection(upstream, visible_upstreams=None)
-        tools = await self._get_tools_with_wait(connection, timeout_seconds=LIST_TOOLS_TIMEOUT_SECONDS)
+        tools = await self._get_tools_with_wait(connection, LIST_TOOLS_TIMEOUT_SECONDS, can_elicit=True)
         if tools is None:
             raise Unavailable(f"Upstream '{upstream}' cannot be reached now. See how it is doing: GET /v1/upstreams")
         return list(tools.values())
 
     async def check_call(
-        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible_upstreams: frozenset[str] | None
+        self,
+        upstream: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        visible_upstreams: frozenset[str] | None,
+        accepts_input: bool = False,
     ) -> None:
         connection = self._get_connection(upstream, visible_upstreams=visible_upstreams)
-        tools = await self._get_tools_with_wait(connection, timeout_seconds=FIRST_LIST_TIMEOUT_SECONDS)
-        if tools is None or self._find_error(upstream, tool, arguments, tools) is None:
+        tools = await self._get_tools_with_wait(connection, FIRST_LIST_TIMEOUT_SECONDS, can_elicit=False)
+        if tools is None or self._find_error((upstream, False), tool, arguments, tools) is None:
             return
-        tools = await connection.get_fresh_tools(age_seconds_max=REJECTING_LIST_AGE_SECONDS_MAX)
-        if tools is not None and (error := self._find_error(upstream, tool, arguments, tools)) is not None:
-            raise error
+        if accepts_input:
+            tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=True)
+            if tools is None or self._find_error((upstream, True), tool, arguments, tools) is None:
+                return
+        tools = await connection.get_fresh_tools(
+            age_seconds_max=REJECTING_LIST_AGE_SECONDS_MAX, can_elicit=accepts_input
+        )
+        if tools is None or (error := self._find_error((upstream, accepts_input), tool, arguments, tools)) is None:
+            return
+        if isinstance(error, UnknownTool) and connection.get_cached_tool(tool) is not None:
+            error = UnknownTool(_input_needed_message(upstream, tool), tool=tool)
+        raise error
 
     def _find_error(
-        self, upstream: str, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo]
+        self, listed: tuple[str, bool], tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo]
     ) -> InvalidRequest | None:
-        """The reason to reject the call, given these tools."""
+        """The reason to reject the call, given these tools. `listed` is the key of their validators."""
+        upstream, _ = listed
         if tool not in tools:
             return UnknownTool(_unknown_tool_message(upstream, tool, tools), tool=tool)
-        if errors := self._get_validators(upstream, tools).get_validator(tool).find_errors(arguments):
+        if errors := self._get_validators(listed, tools).get_validator(tool).find_errors(arguments):
             detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
             return InvalidArguments(
                 f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
@@ -118,7 +129,7 @@ class UpstreamToolCatalog:
         connection = self._connections.get(upstream)
         if connection is None or not connection.get_info().trusts_annotations:
             return False
-        info = connection.get_cached_tools().get(tool)
+        info = connection.get_cached_tool(tool)
         annotations = info.raw.get("annotations") if info is not None else None
         if not isinstance(annotations, dict):
             return False
@@ -127,24 +138,12 @@ class UpstreamToolCatalog:
 
     def get_input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
         connection = self._connections.get(upstream)
-        info = None if connection is None else connection.get_cached_tools().get(tool)
+        info = None if connection is None else connection.get_cached_tool(tool)
         return None if info is None else info.input_schema
 
-    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
         connection = self._connections.get(upstream)
-        return None if connection is None else connection.get_inline_wait_seconds(tool)
-
-    def get_disconnect_action(self, upstream: str, tool: str) -> DisconnectAction | None:
-        connection = self._connections.get(upstream)
-        return None if connection is None else connection.get_disconnect_action(tool)
-
-    def returns_pending_as_error(self, upstream: str, tool: str) -> bool:
-        connection = self._connections.get(upstream)
-        return connection is not None and connection.returns_pending_as_error(tool)
-
-    def is_task_only(self, upstream: str, tool: str) -> bool:
-        connection = self._connections.get(upstream)
-        return connection is not None and connection.is_task_only(tool)
+        return ToolConfig() if connection is None else connection.get_tool_config(tool)
 
     def _get_connection(self, upstream: str, *, visible_upstreams: frozenset[str] | None) -> CatalogConnection:
         connection = self._connections.get(upstream)
@@ -157,19 +156,19 @@ class UpstreamToolCatalog:
         return connection
 
     async def _get_tools_with_wait(
-        self, connection: CatalogConnection, *, timeout_seconds: float
+        self, connection: CatalogConnection, timeout_seconds: float, *, can_elicit: bool
     ) -> Mapping[str, ToolInfo] | None:
-        tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX)
+        tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit)
         if tools is None:
             await connection.wait_until_settled(timeout_seconds)
-            tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX)
+            tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit)
         return tools
 
-    def _get_validators(self, upstream: str, tools: Mapping[str, ToolInfo]) -> "_ToolValidators":
-        validators = self._validators.get(upstream)
+    def _get_validators(self, listed: tuple[str, bool], tools: Mapping[str, ToolInfo]) -> "_ToolValidators":
+        validators = self._validators.get(listed)
         if validators is None or validators.tools is not tools:
-            self._validators = {name: of for name, of in self._validators.items() if name in self._connections}
-            self._validators[upstream] = validators = _ToolValidators(upstream, tools)
+            self._validators = {key: of for key, of in self._validators.items() if key[0] in self._connections}
+            self._validators[listed] = validators = _ToolValidators(listed[0], tools)
         return validators
 
 
@@ -192,6 +191,13 @@ def _unknown_tool_message(upstream: str, tool: str, tools: Iterable[str]) -> str
     return (
         f"Upstream '{upstream}' has no tool '{_truncate(tool)}'.{_suggest_name(tool, tools)}"
         f" List them: GET /v1/upstreams/{upstream}/tools"
+    )
+
+
+def _input_needed_message(upstream: str, tool: str) -> str:
+    return (
+        f"Upstream '{upstream}' offers '{_truncate(tool)}' only to clients that can answer questions. Start the call with "
+        "accepts_input, declare the elicitation capability, or give a callback."
     )
 
 

@@ -17,7 +17,6 @@ from ringback.upstreams.config.models import (
     ClientCredentials,
     ConfigError,
     Isolation,
-    PendingForm,
     UpstreamConfig,
     UpstreamTransport,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "ClientCredentials",
     "ConfigError",
     "Isolation",
-    "PendingForm",
     "UpstreamConfig",
     "UpstreamTransport",
     "load_upstreams",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ringback.domain.upstreams import DisconnectAction
+from ringback.domain.upstreams import DisconnectAction, PendingForm, ToolConfig
 
 MAX_CONCURRENT_STDIO: Final = 16
 """A child has one process and one pipe; more concurrent calls only wait inside it."""
@@ -30,15 +30,6 @@ class Isolation(StrEnum):
     SHARED = "shared"
     PRINCIPAL = "principal"
     CALL = "call"
-
-
-class PendingForm(StrEnum):
-    """What a client without tasks gets for a call that outlives its wait."""
-
-    RESULT = "result"
-    ERROR = "error"
-    """A result with `isError`, for clients that make typed objects of structuredContent: they ignore the fields of a pending
-    result and return an object of nulls."""
 
 
 class AuthMethod(StrEnum):
@@ -87,7 +78,7 @@ class UpstreamConfig:
     trusts_annotations: bool = False
     """Whether readOnlyHint and idempotentHint of its tools permit a second run of a call."""
     isolation: Isolation = Isolation.SHARED
-    """On legacy protocols a tool can send elicitations only with `CALL`."""
+    """On a legacy child, a tool that runs beside other calls can send elicitations only with `CALL`."""
     inline_wait_seconds: float | None = None
     """How long an MCP client's tools/call waits for the plain result; None selects the setting of the service."""
     tool_inline_wait_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -105,14 +96,13 @@ class UpstreamConfig:
     """Keys of a client's `_meta` that the upstream receives: names and prefixes such as `acme/*`. The default forwards all
     keys, because a client that only changed its URL sent all of them before."""
 
-    def get_inline_wait_seconds(self, tool: str) -> float | None:
-        return self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds)
-
-    def get_disconnect_action(self, tool: str) -> DisconnectAction | None:
-        return self.tool_on_disconnect.get(tool, self.on_disconnect)
-
-    def returns_pending_as_error(self, tool: str) -> bool:
-        return self.tool_pending.get(tool, self.pending) is PendingForm.ERROR
+    def get_tool_config(self, tool: str) -> ToolConfig:
+        return ToolConfig(
+            inline_wait_seconds=self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds),
+            on_disconnect=self.tool_on_disconnect.get(tool, self.on_disconnect),
+            pending=self.tool_pending.get(tool, self.pending),
+            is_task_only=tool in self.task_only_tools,
+        )
 
     def forwards_meta_key(self, key: str) -> bool:
         """Whether the upstream receives this key of a client's `_meta`. Reserved keys (`domain.meta`) are removed elsewhere."""

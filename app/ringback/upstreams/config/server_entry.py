@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from ringback.domain import meta
-from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN, DisconnectAction
+from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN, DisconnectAction, PendingForm
 from ringback.domain.validation import is_loopback
 from ringback.upstreams.config.expansion import (
     FIELD_ERROR,
@@ -41,7 +41,6 @@ from ringback.upstreams.config.models import (
     ClientCredentials,
     ConfigError,
     Isolation,
-    PendingForm,
     UpstreamConfig,
     UpstreamTransport,
 )

@@ -16,11 +16,12 @@ import httpx2
 from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback.domain import jsontext
-from ringback.upstreams.transports.guarded_http import MESSAGE
+from ringback.upstreams.transports.guarded_http import DIRECT_REQUEST, MESSAGE
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 
 _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 """What the SDK sends with every request."""
+_CONTENT_LENGTH: Final = b"Content-Length"
 
 
 class DirectPosts(httpx2.AsyncBaseTransport):
@@ -29,28 +30,52 @@ class DirectPosts(httpx2.AsyncBaseTransport):
     def __init__(self, inner: LegacySessionTransport, url: str) -> None:
         self._inner = inner
         self._url = httpx2.URL(url)
-        self._client: httpx2.AsyncClient | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._header_names = frozenset[bytes]()
+        self._timeout: dict[str, Any] | None = None
+        """None before `use`."""
         self._held: dict[RequestId, httpx2.Response] = {}
         """Responses for requests that the SDK makes next, by request id."""
 
     def use(self, client: httpx2.AsyncClient) -> None:
-        """Send requests with the headers and timeouts of this client."""
-        self._client = client
+        """Send requests with the headers and timeouts of this client.
+
+        They are the same for every request, so they are built once: building each request with the client takes as long as
+        sending it (measured).
+        """
+        request = client.build_request("POST", self._url, headers=_HEADERS)
+        self._headers = [header for header in request.headers.raw if header[0].lower() != _CONTENT_LENGTH.lower()]
+        self._header_names = frozenset(name.lower() for name, _ in self._headers)
+        self._timeout = request.extensions["timeout"]
 
     @property
     def serves(self) -> bool:
         """Whether requests may go this way: there is no session and no URL credentials, which only the client adds."""
-        return self._client is not None and not self._inner.in_session and not self._url.userinfo
+        return self._timeout is not None and not self._inner.in_session and not self._url.userinfo
 
     async def post(
         self, request_id: RequestId, method: str, params: Mapping[str, Any], headers: Mapping[str, str]
     ) -> httpx2.Response:
         """Send a request and return the response for `get_message` or `hold_response`. Cancelling it closes the connection."""
-        if self._client is None:
+        if self._timeout is None:
             raise RuntimeError("`use` was not called")
         body = jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
-        request = self._client.build_request("POST", self._url, content=body, headers={**_HEADERS, **headers})
+        request = httpx2.Request(
+            "POST",
+            self._url,
+            headers=[*self._merge_headers(headers), (_CONTENT_LENGTH, b"%d" % len(body))],
+            stream=httpx2.ByteStream(body),
+            extensions={"timeout": self._timeout, DIRECT_REQUEST: (request_id, method)},
+        )
         return await self._inner.handle_async_request(request)
+
+    def _merge_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+        """The headers of the client and of one request, which replace those of the same name."""
+        added = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        names = {name.lower() for name, _ in added}
+        if self._header_names.isdisjoint(names):
+            return self._headers + added
+        return [header for header in self._headers if header[0].lower() not in names] + added
 
     @asynccontextmanager
     async def hold_response(self, request_id: RequestId, response: httpx2.Response) -> AsyncGenerator[None]:

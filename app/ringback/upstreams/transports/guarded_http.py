@@ -51,9 +51,13 @@ would otherwise block every later call."""
 
 MESSAGE: Final = "ringback/message"
 """The response extension with the decoded JSON-RPC message of the body."""
+DIRECT_REQUEST: Final = "ringback/direct_request"
+"""The request extension with the id and method of a request that is not the SDK's. It gets messages as `MESSAGE` alone, without
+a body."""
 _CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 SESSION_HEADER: Final = "mcp-session-id"
 _AUTHORIZATION: Final = "authorization"
+_NO_BODY: Final = httpx2.ByteStream(b"")
 _UNKNOWN_SESSION_CODE: Final = -32000
 """The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
 
@@ -104,7 +108,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             )
             return self._check_event_stream(response, None, EVENT_BYTES_MAX) if _is_event_stream(response) else response
         try:
-            request_id, method = _parse_request(await request.aread())
+            request_id, method = request.extensions.get(DIRECT_REQUEST) or _parse_request(await request.aread())
             response = await self._inner.handle_async_request(
                 request if request_id is not None else _with_read_timeout(request)
             )
@@ -149,7 +153,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             if (rejection := _reject_by_status(request, response, in_session=in_session)) is not None:
                 return rejection
             if kind == "application/json" and not encoded:
-                return await self._check_json(response, request_id, limit, in_session=in_session)
+                is_direct = DIRECT_REQUEST in request.extensions
+                return await self._check_json(response, request_id, limit, in_session=in_session, is_direct=is_direct)
         finally:
             await response.aclose()
         message = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
@@ -172,7 +177,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
 
     async def _check_json(
-        self, response: httpx2.Response, request_id: RequestId, limit: int, *, in_session: bool
+        self, response: httpx2.Response, request_id: RequestId, limit: int, *, in_session: bool, is_direct: bool
     ) -> httpx2.Response:
         body = await _read_bounded(response, limit)
         if body is None:
@@ -197,18 +202,20 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                     content=_message_bytes(read, body),
                     extensions={MESSAGE: read.message},
                 )
-            case JSONRPCResponse() as message if response.is_success:
-                return self._make_json_response(response, message, request_id, _message_bytes(read, body))
-            case _:
-                self._faults.increment(Fault.UNREADABLE)
+            case JSONRPCResponse() as message if response.is_success and _is_response_to(message, request_id):
+                content = None if is_direct else _message_bytes(read, body)
+                return self._make_json_response(response, message, content)
+            case message:
+                is_unmatched = isinstance(message, JSONRPCResponse) and response.is_success
+                self._faults.increment(Fault.UNMATCHED if is_unmatched else Fault.UNREADABLE)
                 return _invalid_response(response)
 
     def _make_json_response(
-        self, response: httpx2.Response, message: JSONRPCResponse, request_id: RequestId, body: bytes
+        self, response: httpx2.Response, message: JSONRPCResponse, body: bytes | None
     ) -> httpx2.Response:
-        if coerce_request_id(message.id) != coerce_request_id(request_id):
-            self._faults.increment(Fault.UNMATCHED)
-            return _invalid_response(response)
+        if body is None:
+            headers = _kept_headers(response) if SESSION_HEADER in response.headers else None
+            return httpx2.Response(HTTPStatus.OK, headers=headers, stream=_NO_BODY, extensions={MESSAGE: message})
         if len(body) > LARGE_BYTES and self._large_results.put_result(message):
             body = self._large_results.encode_placeholder(message)
         return httpx2.Response(
@@ -260,6 +267,10 @@ def _message_bytes(read: DecodedMessage, body: bytes) -> bytes:
         if not read.repaired_characters
         else read.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     )
+
+
+def _is_response_to(message: JSONRPCResponse, request_id: RequestId) -> bool:
+    return coerce_request_id(message.id) == coerce_request_id(request_id)
 
 
 def _invalid_response(response: httpx2.Response) -> httpx2.Response:

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import httpx2
@@ -23,7 +24,6 @@ IDLE_SECONDS: Final = 1.0
 """Shorter than the keep-alive of servers (gunicorn 2 s, uvicorn and Node 5 s). If the server closes a connection at the
 moment of its reuse, the call looks as if it may have run."""
 _HEADER_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
 ADDRESSES_TRIED_MAX: Final = 8
 """The number of addresses tried for one host."""
 ADDRESS_TIMEOUT_FRACTION: Final = 0.5
@@ -63,7 +63,7 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
                 message, write_seconds=timeout.get("write"), read_seconds=timeout.get("read")
             )
             body = _ResponseBody(self, origin, connection, read_seconds=timeout.get("read"))
-            return httpx2.Response(head.status_code, headers=head.headers, stream=body)
+            return httpx2.Response(head.status_code, headers=_make_headers(head.headers), stream=body)
         except BaseException:
             connection.close()
             self._open.discard(connection)
@@ -186,12 +186,27 @@ def _encode_head(request: httpx2.Request) -> bytes:
     """Encode request line and headers. httpx2 has added Host and Content-Length and encoded the path, but checks no headers."""
     if "transfer-encoding" in request.headers:
         raise httpx2.LocalProtocolError("the body of a request is sent whole, with its length")
-    for name, value in request.headers.raw:
-        if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
-            raise httpx2.LocalProtocolError("a header of the request has a character that HTTP does not allow")
-    lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
-    lines += [b"%b: %b" % header for header in request.headers.raw]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
+    headers = request.headers.raw
+    block = b"".join([b"%b: %b\r\n" % header for header in headers])
+    line_ends = len(headers)
+    if (
+        not all(_is_header_name(name) for name, _ in headers)
+        or not block.count(b"\n") == block.count(b"\r") == line_ends
+        or b"\0" in block
+    ):
+        raise httpx2.LocalProtocolError("a header of the request has a character that HTTP does not allow")
+    return b"%b %b HTTP/1.1\r\n%b\r\n" % (request.method.encode("ascii"), request.url.raw_path, block)
+
+
+@lru_cache(maxsize=1024)
+def _is_header_name(name: bytes) -> bool:
+    return _HEADER_NAME.fullmatch(name) is not None
+
+
+def _make_headers(headers: list[tuple[bytes, bytes]]) -> httpx2.Headers:
+    """With the encoding of headers that are ASCII, as nearly all are: httpx2 finds it out by decoding every header."""
+    is_ascii = all(value.isascii() for _, value in headers)
+    return httpx2.Headers(headers, encoding="ascii" if is_ascii else None)
 
 
 def _enable_keepalive(connected: socket.socket | None) -> None:

@@ -9,6 +9,7 @@ The last is for rejoined sessions. The SDK's client transport (2.3.0) raises err
 and waits for ever when the stream just ends. The error event prevents both.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Final, cast
@@ -38,6 +39,8 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         """Whether the upstream has sent a session id, also one that is too long to keep."""
         self.resumable_calls = 0
         """The number of calls that may be resumed in this session."""
+        self.listening = asyncio.Event()
+        """Set once the upstream has answered the GET for messages outside requests, or has refused it."""
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -47,7 +50,11 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(HTTPStatus.OK)
         if request.method == "GET" and self._is_rejoined and _LAST_EVENT_ID_HEADER in request.headers:
             return await self._reattach(request)
-        response = await self._inner.handle_async_request(request)
+        try:
+            response = await self._inner.handle_async_request(request)
+        finally:
+            if request.method == "GET":
+                self.listening.set()
         session_id = response.headers.get(SESSION_HEADER, "")
         self.in_session = self.in_session or bool(session_id)
         if self.session_id is None and 0 < len(session_id) <= SESSION_ID_LENGTH_MAX:

@@ -35,10 +35,17 @@ CROSS JOIN webhook_matches ON webhook_matches.principal = :principal AND event_n
 CROSS JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
 WHERE :catching_up OR NOT EXISTS (SELECT 1 FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id);
 
+-- The webhooks that belong to these calls, then those that the calls name.
 -- name: of_calls
-SELECT {webhook in webhooks} FROM json_each(:call_ids) AS wanted
+SELECT {webhook in webhooks}, wanted.value AS of_call FROM json_each(:call_ids) AS wanted
 CROSS JOIN webhooks ON principal = :principal AND call_id = wanted.value AND origin = 'call'
-WHERE state <> 'disabled';
+WHERE state <> 'disabled'
+UNION ALL
+SELECT {webhook in webhooks}, wanted.value FROM json_each(:call_ids) AS wanted
+CROSS JOIN call_webhooks ON call_webhooks.call_id = wanted.value
+CROSS JOIN webhooks ON webhooks.id = call_webhooks.webhook_id
+WHERE state <> 'disabled'
+    AND (:catching_up OR NOT EXISTS (SELECT 1 FROM catch_ups WHERE catch_ups.webhook_id = call_webhooks.webhook_id));
 
 -- One statement for each part of a webhook: the owner's settings, its health by the receiver's answers, and so on.
 

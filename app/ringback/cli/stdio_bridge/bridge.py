@@ -1,0 +1,220 @@
+"""One task for each message of the client."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    RequestId,
+)
+
+from ringback.cli.stdio_bridge.call_cancellation import cancel_lost_call, cancel_sent_request, may_start_call
+from ringback.cli.stdio_bridge.client_output import ClientOutput
+from ringback.cli.stdio_bridge.connection import ServiceConnection
+from ringback.cli.stdio_bridge.endpoint import (
+    SESSION_END_TIMEOUT_SECONDS,
+    EndpointConfig,
+    NoResponse,
+    RequestRefused,
+    ServiceEndpoint,
+    SessionUnknown,
+)
+from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
+from ringback.cli.stdio_bridge.retries import Patience, RetrySchedule
+from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
+from ringback.cli.stdio_bridge.session_stream import SessionStream
+from ringback.domain.clock import SystemClock
+
+log = logging.getLogger(__name__)
+
+LAST_RESPONSES_SECONDS: Final = 1.0
+"""For pending responses when standard input ends, so that the last line of a pipe gets its response. Clients that close
+standard input allow two seconds for the exit."""
+
+
+async def run_bridge(config: EndpointConfig) -> None:
+    """Forward messages until standard input ends, then responses for up to `LAST_RESPONSES_SECONDS`."""
+    try:
+        async with AsyncExitStack() as stack:
+            from_client, to_client = await stack.enter_async_context(stdio_server())
+            stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when its last sender is closed
+            endpoint = ServiceEndpoint(config)
+            stack.push_async_callback(endpoint.aclose)
+            service = ServiceConnection(endpoint, clock=SystemClock(), patience=Patience())
+            bridge = StdioBridge(service, ClientOutput(lambda message: to_client.send(SessionMessage(message))))
+            stack.push_async_callback(bridge.aclose)
+            _end_session_on_signals(bridge)
+            async for message in from_client:
+                bridge.handle_line(message)
+            await bridge.wait_for_last_responses()
+    except* BrokenPipeError:
+        pass  # the client has closed standard output
+
+
+def _end_session_on_signals(bridge: "StdioBridge") -> None:
+    """On SIGTERM and SIGINT, end the session and then this process; a second signal ends it at once."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, lambda number=number: bridge.spawn(_end_process(bridge, number)))
+
+
+async def _end_process(bridge: "StdioBridge", number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    await bridge.end_session()
+    os.kill(os.getpid(), number)  # a normal exit would wait for the thread that reads standard input
+
+
+@dataclass(slots=True)
+class _RunningRequest:
+    request: ForwardedRequest
+    task: asyncio.Task[None]
+
+
+class StdioBridge:
+    def __init__(self, service: ServiceConnection, output: ClientOutput) -> None:
+        self._service = service
+        self._output = output
+        self._requests: dict[RequestId, _RunningRequest] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._initialized: asyncio.Task[None] | None = None
+        """Sends `notifications/initialized`; later messages wait for it."""
+        self._stream: asyncio.Task[None] | None = None
+
+    def handle_line(self, line: SessionMessage | Exception) -> None:
+        """Handle a line of standard input; an exception stands for a line that is not a message."""
+        if isinstance(line, SessionMessage):
+            self.handle_message(line.message)
+        else:
+            error = ErrorData(code=PARSE_ERROR, message="This line is not a JSON-RPC message.")
+            self.spawn(self._output.send(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+
+    def handle_message(self, message: JSONRPCMessage) -> None:
+        match message:
+            case JSONRPCRequest():
+                self._start_request(message)
+            case JSONRPCNotification(method="notifications/initialized"):
+                self._initialized = self.spawn(self._complete_handshake(message))
+            case JSONRPCNotification(method=method) if method == CANCELLED_METHOD:
+                self.spawn(self._cancel_request(message))
+            case JSONRPCNotification():
+                self.spawn(self._post_in_order(message))
+            case _:
+                if (answer := self._output.server_requests.resolve_answer(message)) is not None:
+                    self.spawn(self._post_answer(answer))
+
+    async def wait_for_last_responses(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_RESPONSES_SECONDS)
+
+    async def aclose(self) -> None:
+        """Drop what is not answered, and end the session."""
+        running = [*self._tasks, *([self._stream] if self._stream else [])]
+        for task in running:
+            task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*running, return_exceptions=True)
+            await self.end_session()
+
+    async def end_session(self) -> None:
+        with anyio.move_on_after(SESSION_END_TIMEOUT_SECONDS, shield=True):
+            await self._service.session.end()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- requests --
+
+    def _start_request(self, message: JSONRPCRequest) -> None:
+        request = ForwardedRequest(message, self._service, self._output)
+        running = _RunningRequest(request, self.spawn(self._run_request(request)))
+        self._requests[message.id] = running
+        running.task.add_done_callback(lambda _: self._forget_request(message.id, running))
+
+    def _forget_request(self, request_id: RequestId, running: _RunningRequest) -> None:
+        if self._requests.get(request_id) is running:
+            del self._requests[request_id]
+
+    async def _run_request(self, request: ForwardedRequest) -> None:
+        await self._wait_for_handshake()
+        try:
+            await request.run()
+        except Exception:  # the boundary: a bug in one request must not leave its client waiting
+            log.exception("bridge.request_failed", extra={"method": request.message.method})
+            error = ErrorData(
+                code=INTERNAL_ERROR, message="The bridge of Ringback has failed; its standard error says why."
+            )
+            await self._output.send(JSONRPCError(jsonrpc="2.0", id=request.message.id, error=error))
+
+    async def _cancel_request(self, notification: JSONRPCNotification) -> None:
+        running = self._requests.get((notification.params or {}).get("requestId", ""))
+        if running is None:
+            return
+        request = running.request
+        request.is_cancelled = True
+        if request.is_sending and await cancel_sent_request(request, notification, self._service):
+            if not request.is_modern:
+                return  # the service responds to it
+        elif (request.is_sending or request.may_have_arrived) and may_start_call(request.message):
+            await cancel_lost_call(request.message, self._service)
+        running.task.cancel()
+
+    # -- notifications and answers --
+
+    async def _complete_handshake(self, initialized: JSONRPCNotification) -> None:
+        await self._post(initialized)
+        if self._stream is None and self._service.session.id is not None:
+            stream = SessionStream(
+                self._service.endpoint,
+                self._service.session,
+                self._service.create_retries(is_endless=True),
+                output=self._output,
+                clock=self._service.clock,
+            )
+            self._stream = asyncio.create_task(stream.run())
+
+    async def _post_in_order(self, notification: JSONRPCNotification) -> None:
+        await self._wait_for_handshake()
+        await self._post(notification)
+
+    async def _post_answer(self, answer: JSONRPCMessage) -> None:
+        """Send an answer to a request of the service, once: after a failure the service may have another with the same id."""
+        with suppress(NoResponse, RequestRefused, SessionUnknown):
+            await self._service.post_in_this_session(answer)
+
+    async def _post(self, message: JSONRPCMessage) -> None:
+        """Send a message that has no response; it is dropped if the service does not return in time."""
+        retries = self._service.create_retries()
+        with suppress(RequestRefused):
+            while not await self._try_to_post(message, retries):
+                pass
+
+    async def _try_to_post(self, message: JSONRPCMessage, retries: RetrySchedule) -> bool:
+        """Return whether it was sent, or is not to be sent again."""
+        try:
+            await self._service.post(message)
+        except NoResponse as failure:
+            return not await retries.pause_after(failure)
+        return True
+
+    async def _wait_for_handshake(self) -> None:
+        if self._initialized is not None:
+            await asyncio.wait([self._initialized])

@@ -1,0 +1,75 @@
+"""What the messages of one client share: the endpoint, the headers and the session."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from ringback.cli.stdio_bridge.endpoint import NoResponse, ServiceEndpoint, SessionUnknown
+from ringback.cli.stdio_bridge.request_headers import RequestHeaders, read_modern_version
+from ringback.cli.stdio_bridge.retries import Patience, RetrySchedule
+from ringback.cli.stdio_bridge.session import LegacySession
+from ringback.domain.clock import Clock
+
+T = TypeVar("T")
+
+
+class ServiceConnection:
+    def __init__(self, endpoint: ServiceEndpoint, *, clock: Clock, patience: Patience) -> None:
+        self.endpoint = endpoint
+        self.headers = RequestHeaders()
+        self.session = LegacySession(endpoint, self.headers)
+        self.clock = clock
+        self._patience = patience
+        self._started_at = clock.monotonic()
+
+    def create_retries(self, *, is_endless: bool = False) -> RetrySchedule:
+        patience = None if is_endless else self._patience
+        return RetrySchedule(self.endpoint, self.clock, patience, bridge_started_at=self._started_at)
+
+    def get_headers(self, message: JSONRPCMessage) -> dict[str, str]:
+        if isinstance(message, JSONRPCRequest | JSONRPCNotification) and (
+            message.method == "initialize" or read_modern_version(message) is not None
+        ):
+            return self.headers.get_headers(message)
+        return self.session.get_headers()
+
+    async def run_in_session(self, exchange: Callable[[], Awaitable[T]]) -> T:
+        """Run the exchange; if the service does not know the session, begin a new one and run it once more.
+
+        Raises `NoResponse` or `RequestRefused`.
+        """
+        session_id = self.session.id
+        try:
+            return await exchange()
+        except SessionUnknown:
+            await self.session.replace(session_id)
+        try:
+            return await exchange()
+        except SessionUnknown:
+            raise NoResponse("Ringback does not know a session that it has just begun.") from None
+
+    async def request(
+        self,
+        request: JSONRPCRequest,
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> JSONRPCResponse:
+        """The response to a request of the bridge's own; raises `NoResponse` or `RequestRefused`."""
+
+        async def exchange() -> JSONRPCResponse:
+            own_headers = {**(headers or {}), **self.get_headers(request)}
+            response, _ = await self.endpoint.request(request, own_headers, query=query)
+            return response
+
+        return await self.run_in_session(exchange)
+
+    async def post(self, message: JSONRPCMessage) -> None:
+        """Send a message that has no response; raises `NoResponse` or `RequestRefused`."""
+        await self.run_in_session(lambda: self.post_in_this_session(message))
+
+    async def post_in_this_session(self, message: JSONRPCMessage) -> None:
+        """The same for a message that belongs to this session and to no later one; also raises `SessionUnknown`."""
+        async with self.endpoint.post(message, self.get_headers(message)):
+            pass

@@ -1,0 +1,143 @@
+"""Call options in an HTTP request: in `Ringback-…` headers, and in query parameters of the MCP URL.
+
+Many clients let their users set nothing but a URL and headers. The options are read from each POST, because a client sends both
+with each. They stay here: they are neither forwarded to an upstream nor logged, and only the options themselves are stored.
+
+A value that cannot be meant is refused, because an option that is silently ignored means a callback that never comes: an empty
+or repeated one, one with control characters or without valid UTF-8, a parameter in another spelling. What does not belong in a
+URL is refused there: URLs are logged by proxies and shared between people, and every call would have the same idempotency key.
+Other headers and parameters belong to somebody else and are ignored.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl
+
+from ringback.domain.call import LABEL_LENGTH_MAX
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.webhook import SECRET_LENGTH_MAX
+from ringback.notifier.http.target import URL_LENGTH_MAX
+from ringback.schemas.fields import ID_LENGTH_MAX
+
+QUERY_PARAMETERS_MAX: Final = 64
+"""Parameters in the query of an MCP URL; Ringback has a handful, and a proxy may add some of its own."""
+
+OPTION_HEADERS: Final = {
+    b"ringback-client-session-id": ("client_session_id", "Ringback-Client-Session-Id"),
+    b"ringback-correlation-id": ("correlation_id", "Ringback-Correlation-Id"),
+    b"ringback-idempotency-key": ("idempotency_key", "Ringback-Idempotency-Key"),
+    b"ringback-callback-url": ("callback_url", "Ringback-Callback-Url"),
+    b"ringback-callback-secret": ("callback_secret", "Ringback-Callback-Secret"),
+}
+"""The option of each header, and the name in its usual spelling. `api.app` allows them to pages of other origins."""
+_TRACEPARENT_HEADER: Final = b"traceparent"
+_PARAMETERS: Final = frozenset({"client_session_id", "correlation_id", "callback_url", "webhook"})
+_REFUSED_PARAMETERS: Final = {
+    "callback_secret": "A secret must not be in a URL, because URLs are logged. Send the header Ringback-Callback-Secret; or "
+    "leave it out and get the generated secret with `ringback webhooks rotate-secret`; or register a webhook and name it with "
+    "webhook=wh_….",
+    "idempotency_key": "An idempotency key must not be in a URL, because every call would have the same one. Send the header "
+    "Ringback-Idempotency-Key, or _meta['ringback/idempotencyKey'].",
+}
+_NO_LETTER: Final = re.compile("[^a-z0-9]")
+_SPELLINGS: Final = {_NO_LETTER.sub("", name): name for name in (*_PARAMETERS, *_REFUSED_PARAMETERS)} | {
+    "webhookid": "webhook"
+}
+"""The parameters without their underscores, by which other spellings (`clientSessionId`) are recognized."""
+_LENGTHS_MAX: Final = {
+    "callback_url": URL_LENGTH_MAX,
+    "callback_secret": SECRET_LENGTH_MAX,
+    "webhook": ID_LENGTH_MAX,
+}
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""Headers of an ASGI scope: names are in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """The options of one request; for each option the header counts, then the query."""
+
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+    callback_url: str | None = None
+    callback_secret: str | None = field(default=None, repr=False)
+    webhook: str | None = None
+
+
+NO_OPTIONS: Final = HttpOptions()
+
+
+def read_http_options(headers: Headers, query_string: bytes) -> HttpOptions:
+    """Read and validate the options. Raises `InvalidRequest`, which names the header or parameter and never shows its value."""
+    found = {**(_read_query(query_string) if query_string else {}), **_read_headers(headers)}
+    return HttpOptions(**found) if found else NO_OPTIONS
+
+
+def has_http_options(headers: Headers, query_string: bytes) -> bool:
+    """Whether any option is present, valid or not."""
+    if any(name in OPTION_HEADERS for name, _ in headers):
+        return True
+    return any(name in _PARAMETERS for name, _ in _split_query(query_string))
+
+
+def read_traceparent(headers: Headers) -> str | None:
+    """The header `traceparent` (W3C Trace Context); None without a usable one. Proxies and tracing libraries set it."""
+    values = [value for name, value in headers if name == _TRACEPARENT_HEADER]
+    text = _decode(values[0]) if len(values) == 1 else ""
+    return text if _is_valid("traceparent", text) else None
+
+
+def _read_headers(headers: Headers) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name in OPTION_HEADERS:
+            option, spelling = OPTION_HEADERS[name]
+            _add_option(found, option, _decode(value), place=f"Header {spelling}")
+    return found
+
+
+def _read_query(query_string: bytes) -> dict[str, str]:
+    parameters = _split_query(query_string)
+    if len(parameters) > QUERY_PARAMETERS_MAX:
+        raise InvalidRequest(f"The query of the MCP URL may have {QUERY_PARAMETERS_MAX} parameters at most.")
+    found: dict[str, str] = {}
+    for name, value in parameters:
+        _check_spelling(name)
+        if name in _PARAMETERS:
+            _add_option(found, name, value, place=f"Query parameter {name} of the MCP URL")
+    return found
+
+
+def _split_query(query_string: bytes) -> Sequence[tuple[str, str]]:
+    """The first parameters of the query. Bytes that are not UTF-8 become surrogates, which are not printable."""
+    first_parameters = b"&".join(query_string.split(b"&", QUERY_PARAMETERS_MAX + 1)[: QUERY_PARAMETERS_MAX + 1])
+    return parse_qsl(_decode(first_parameters), keep_blank_values=True, errors="surrogateescape")
+
+
+def _check_spelling(name: str) -> None:
+    option = _SPELLINGS.get(_NO_LETTER.sub("", name.lower()).removeprefix("ringback"))
+    if reason := _REFUSED_PARAMETERS.get(option or ""):
+        raise InvalidRequest(f"Query parameter {option} of the MCP URL: {reason}")
+    if option is not None and option != name:
+        raise InvalidRequest(f"The query of the MCP URL has {option} in another spelling. Write {option}=….")
+
+
+def _add_option(found: dict[str, str], option: str, value: str, *, place: str) -> None:
+    if option in found:
+        raise InvalidRequest(f"{place} is sent more than once. Send it once.")
+    if not _is_valid(option, value):
+        length_max = _LENGTHS_MAX.get(option, LABEL_LENGTH_MAX)
+        raise InvalidRequest(f"{place} must have 1 to {length_max} printable characters, in UTF-8.")
+    found[option] = value
+
+
+def _is_valid(option: str, value: str) -> bool:
+    return 0 < len(value) <= _LENGTHS_MAX.get(option, LABEL_LENGTH_MAX) and value.isprintable()
+
+
+def _decode(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")

@@ -1,0 +1,211 @@
+"""Finds the call that an elicitation of a legacy session belongs to.
+
+An elicitation names no request. It belongs to a call only if that is certain:
+
+    its `_meta` names a related task       the call that runs as this task
+    it came on the stream of a request     the call of this request; over HTTP, where the SDK's streams carry contextvars
+    it came outside any such stream        the call of the only open request or task of the session
+
+On a pipe every message comes outside. The last rule fails once another client session has abandoned a request: the abandoned
+tool may still run and ask. Every other elicitation is refused with a JSON-RPC error that says why. An answer with an `action`
+would claim that a user has seen the question.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+
+from ringback.domain.principal import Principal
+from ringback.upstreams.errors import ResponseLost, UpstreamError
+from ringback.upstreams.session_ports import OnElicitation
+
+ASKING_METHODS: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""Requests during which an upstream may ask. A request of a task does not count, because its task does."""
+TASKS_MAX: Final = 1024
+"""Tasks remembered for one session; four times the calls of an HTTP upstream. A task is forgotten when it ends."""
+RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
+_TASK_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
+_FINAL_TASK_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
+_UNCERTAIN: Final = (
+    "Nobody was asked: Ringback cannot tell which of the calls in this session asks. Call the tool while no other call runs, "
+    'or let the operator of Ringback set "isolation": "call" for this server.'
+)
+_NO_INPUT_ACCEPTED: Final = "Nobody was asked: the call that asks does not accept input, or has ended."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOwner:
+    """Who may be asked instead of each other: one session of one client."""
+
+    principal: Principal
+    client_session_id: str | None
+
+
+class ElicitationReceiver:
+    """Receives the elicitations of one call. A closed receiver leaves its open elicitations unanswered."""
+
+    def __init__(self, on_elicitation: OnElicitation) -> None:
+        self._on_elicitation = on_elicitation
+        self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self.is_open = True
+
+    async def wait_for_answer(self, request_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Pass the elicitation on and wait for its answer; raises `MCPError` when the receiver is closed."""
+        answer = self._answers[request_id] = asyncio.get_running_loop().create_future()
+        self._on_elicitation(request_id, request)
+        try:
+            return await answer
+        finally:
+            self._answers.pop(request_id, None)
+
+    def withdraw(self, request_id: str) -> None:
+        if self.is_open:
+            self._on_elicitation(request_id, None)
+
+    def answer(self, request_id: str, answer: Mapping[str, Any]) -> bool:
+        """False if no such elicitation is open."""
+        if (pending := self._answers.get(request_id)) is None or pending.done():
+            return False
+        pending.set_result(answer)
+        return True
+
+    def close(self) -> None:
+        """Leave open elicitations unanswered: another process may answer them, or the upstream withdraws them."""
+        self.is_open = False
+        for pending in self._answers.values():
+            if not pending.done():
+                pending.set_exception(MCPError(CONNECTION_CLOSED, "The call has left this connection."))
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """A request or a task during which the upstream may ask."""
+
+    receiver: ElicitationReceiver | None
+    """None if the call does not accept input."""
+    owner: CallOwner | None
+    """None if the request belongs to no call."""
+
+
+_RECEIVER: Final[ContextVar[ElicitationReceiver | None]] = ContextVar("ringback_elicitation_receiver", default=None)
+"""The receiver of the requests made in this context."""
+_OWNER: Final[ContextVar[CallOwner | None]] = ContextVar("ringback_call_owner", default=None)
+"""The owner of the requests made in this context."""
+_SOURCE: Final[ContextVar[_Source | None]] = ContextVar("ringback_elicitation_source", default=None)
+"""The request made in this context. Over HTTP, the messages on its stream arrive in the same context."""
+
+
+@contextmanager
+def receive_elicitations(on_elicitation: OnElicitation) -> Generator[None]:
+    """Receive the elicitations of the requests made in this block."""
+    receiver = ElicitationReceiver(on_elicitation)
+    token = _RECEIVER.set(receiver)
+    try:
+        yield
+    finally:
+        receiver.close()
+        _RECEIVER.reset(token)
+
+
+@contextmanager
+def own_requests(owner: CallOwner | None) -> Generator[None]:
+    """Make the requests of this block on behalf of this owner."""
+    token = _OWNER.set(owner)
+    try:
+        yield
+    finally:
+        _OWNER.reset(token)
+
+
+def get_receiver() -> ElicitationReceiver | None:
+    return _RECEIVER.get()
+
+
+def leave_call_context() -> None:
+    """Forget the call in whose context this task was started, for a session that outlives the call."""
+    for variable in (_RECEIVER, _OWNER, _SOURCE):
+        variable.set(None)
+
+
+class ElicitationRouter:
+    """The open requests and tasks of one session."""
+
+    def __init__(self) -> None:
+        self._open_requests: set[_Source] = set()
+        self._tasks: dict[str, _Source] = {}
+        self._abandoned_owners: set[CallOwner | None] = set()
+        """Owners of requests without a response; two suffice to make every owner uncertain."""
+
+    @contextmanager
+    def track_request(self, method: str, params: Mapping[str, Any]) -> Generator[Callable[[Mapping[str, Any]], None]]:
+        """Track a request until the block ends. Yields a callback for its result."""
+        source = _Source(_RECEIVER.get(), _OWNER.get())
+        task_id = params.get("taskId") if method in _TASK_METHODS else None
+        token = _SOURCE.set(source)
+        self._begin_request(method, task_id, source)
+        try:
+            yield lambda result: self._note_result(method, task_id, source, result)
+        except (asyncio.CancelledError, ResponseLost):
+            if method in ASKING_METHODS:
+                self._abandon(source.owner)
+            raise
+        except UpstreamError:
+            self._tasks.pop(task_id or "", None)  # the upstream does not know the task, or has reported its end
+            raise
+        finally:
+            self._open_requests.discard(source)
+            _SOURCE.reset(token)
+
+    def find_receiver(self, params: Mapping[str, Any]) -> ElicitationReceiver:
+        """Raises `MCPError` if the elicitation is refused."""
+        match params:
+            case {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": str() as task_id}}}:
+                source = self._tasks.get(task_id)
+            case _:
+                source = _SOURCE.get() or self._find_only_source()
+        if source is None:
+            raise MCPError(INVALID_REQUEST, _UNCERTAIN)
+        if source.receiver is None or not source.receiver.is_open:
+            raise MCPError(INVALID_REQUEST, _NO_INPUT_ACCEPTED)
+        return source.receiver
+
+    def _find_only_source(self) -> _Source | None:
+        sources = [*self._open_requests, *self._tasks.values()]
+        if len(sources) != 1 or not self._abandoned_owners <= {sources[0].owner}:
+            return None
+        return sources[0]
+
+    def _begin_request(self, method: str, task_id: str | None, source: _Source) -> None:
+        if method in ASKING_METHODS:
+            self._open_requests.add(source)
+        elif task_id is not None and (known := self._tasks.get(task_id)) is not None:
+            known.receiver = source.receiver or known.receiver
+        elif task_id is not None:
+            self._remember_task(task_id, source)
+
+    def _note_result(self, method: str, task_id: str | None, source: _Source, result: Mapping[str, Any]) -> None:
+        match result:
+            case {"task": {"taskId": str() as new_task_id}} if method == "tools/call":
+                self._remember_task(new_task_id, source)
+            case {"status": status} if task_id is not None and method != "tasks/result":
+                if status in _FINAL_TASK_STATUSES:
+                    self._tasks.pop(task_id, None)
+            case _ if task_id is not None:
+                self._tasks.pop(task_id, None)
+            case _:
+                pass
+
+    def _remember_task(self, task_id: str, source: _Source) -> None:
+        self._tasks[task_id] = source
+        if len(self._tasks) > TASKS_MAX:
+            self._abandon(self._tasks.pop(next(iter(self._tasks))).owner)
+
+    def _abandon(self, owner: CallOwner | None) -> None:
+        if len(self._abandoned_owners) < 2:  # noqa: PLR2004 - see the attribute
+            self._abandoned_owners.add(owner)

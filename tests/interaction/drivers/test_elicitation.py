@@ -1,0 +1,152 @@
+"""Questions of a legacy upstream reach the call that asks, with default settings, and no other call."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.call import Call, CallOutcome
+from ringback.domain.principal import Principal
+from ringback.upstreams.config import UpstreamConfig
+from tests.support.asking_upstream import AskingUpstream
+from tests.support.calls import (
+    answer_call,
+    make_call_to,
+    request_cancel,
+    running_runner,
+    wait_for_call,
+    wait_for_input_request,
+)
+from tests.support.engine import Engine
+from tests.support.upstreams import make_http_config, make_python_config, serving
+
+STDIO_SERVER: Final = Path(__file__).parents[2] / "support" / "asking_stdio_upstream.py"
+STDIO: Final = make_python_config(str(STDIO_SERVER))
+
+pytestmark = pytest.mark.requirement("R32")
+
+
+@asynccontextmanager
+async def serving_asking_upstream(transport: str) -> AsyncGenerator[UpstreamConfig]:
+    if transport == "stdio":
+        yield STDIO
+    else:
+        async with serving(AskingUpstream().app()) as server:
+            yield make_http_config(server.url)
+
+
+def accept(text: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"answer": text}}
+
+
+def ask(engine: Engine, question: str, *, tool: str = "ask", principal: str = "alice", **over: Any) -> Call:
+    arguments = {"question": question, **over.pop("arguments", {})}
+    return make_call_to(engine, tool, arguments=arguments, principal=Principal(principal), **over)
+
+
+async def read_response(engine: Engine, call: Call) -> Any:
+    """What the tool returned: the response to its request."""
+    (ended,) = await engine.wait_until_final(call)
+    assert ended.outcome is CallOutcome.RESULT, ended.error
+    result = json.loads(await engine.read_result(call) or b"")
+    return json.loads(result["content"][0]["text"])
+
+
+async def answer_with_own_question(engine: Engine, call: Call) -> None:
+    """Answer the only question of the call with the question's own text."""
+    asked = await wait_for_input_request(engine, call)
+    ((key, request),) = asked.input_requests.items()
+    await answer_call(engine, call, {key: accept(request.params["message"])})
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_question_reaches_the_call_that_asks_and_its_answer_the_tool(engine: Engine, transport: str) -> None:
+    call = ask(engine, "Which colour?")
+    await engine.insert_calls(call)
+
+    async with serving_asking_upstream(transport) as config, running_runner(engine, config):
+        asked = await wait_for_input_request(engine, call)
+        await answer_call(engine, call, {"r1.1": accept("blue")})
+        response = await read_response(engine, call)
+
+    assert asked.input_requests["r1.1"].params["message"] == "Which colour?"
+    assert response == accept("blue")
+
+
+@pytest.mark.parametrize("related", [True, False], ids=["on-the-requests-stream", "on-the-sessions-stream"])
+async def test_principals_that_are_asked_at_once_over_http_get_their_own_questions(
+    engine: Engine, *, related: bool
+) -> None:
+    names = ("alice", "bob", "carol")
+    arguments = {"count": len(names), "related": related}
+    calls = [ask(engine, name, tool="ask_together", principal=name, arguments=arguments) for name in names]
+    await engine.insert_calls(*calls)
+
+    async with serving_asking_upstream("http") as config, running_runner(engine, config):
+        for call in calls:
+            await answer_with_own_question(engine, call)
+        responses = [await read_response(engine, call) for call in calls]
+
+    assert responses == [accept(name) for name in names]
+
+
+async def test_concurrent_calls_of_one_principal_over_http_get_their_own_questions(engine: Engine) -> None:
+    calls = [ask(engine, f"q{number}", tool="ask_together", arguments={"count": 5}) for number in range(5)]
+    await engine.insert_calls(*calls)
+
+    async with serving_asking_upstream("http") as config, running_runner(engine, config):
+        for call in calls:
+            await answer_with_own_question(engine, call)
+        responses = [await read_response(engine, call) for call in calls]
+
+    assert responses == [accept(f"q{number}") for number in range(5)]
+
+
+async def test_calls_that_share_a_child_and_are_asked_at_once_are_not_asked(engine: Engine) -> None:
+    calls = [
+        ask(engine, name, tool="ask_together", principal=name, arguments={"count": 2}) for name in ("alice", "bob")
+    ]
+    await engine.insert_calls(*calls)
+
+    async with running_runner(engine, STDIO):
+        responses = [await read_response(engine, call) for call in calls]
+    ended = [await engine.read_call(call) for call in calls]
+
+    assert [call.input_round for call in ended] == [0, 0]
+    assert all("cannot tell which" in response["message"] for response in responses)
+    assert all("isolation" in response["message"] for response in responses)
+
+
+@pytest.mark.parametrize(("next_principal", "is_asked"), [("alice", True), ("bob", False)])
+async def test_a_cancelled_tool_that_goes_on_asks_no_other_principal(
+    engine: Engine, next_principal: str, *, is_asked: bool
+) -> None:
+    cancelled = ask(engine, "Delete alice's files?", tool="ask_later", deadline_in=3600.0)
+    following = ask(engine, "unused", tool="whoami", principal=next_principal)
+    await engine.insert_calls(cancelled)
+
+    async with running_runner(engine, STDIO):
+        await wait_for_call(engine, cancelled, lambda found: found.progress is not None)
+        await request_cancel(engine, cancelled)
+        await engine.wait_until_final(cancelled)
+        await engine.insert_calls(following)
+        if is_asked:
+            await answer_with_own_question(engine, following)
+        response = await read_response(engine, following)
+
+    assert ("action" in response) is is_asked
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_call_that_accepts_no_input_is_not_asked(engine: Engine, transport: str) -> None:
+    call = ask(engine, "Which colour?", accepts_input=False)
+    await engine.insert_calls(call)
+
+    async with serving_asking_upstream(transport) as config, running_runner(engine, config):
+        response = await read_response(engine, call)
+
+    assert (await engine.read_call(call)).input_round == 0
+    assert response["code"] in {-32600, -32601}

@@ -1,0 +1,125 @@
+"""Bodies that cannot be read get a problem document that says what to do, and write nothing."""
+
+from collections.abc import AsyncGenerator
+
+import httpx
+import pytest
+
+from tests.support.rejections import assert_rejected
+from tests.support.service import ServiceUnderTest
+
+JSON = {"Content-Type": "application/json"}
+MEBIBYTE = b"x" * 1024 * 1024
+LONG = "x" * 257
+LONE_SURROGATE = '{"url": "https://agent.example/\\ud800"}'
+DEEPLY_NESTED = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "[" * 300 + "]" * 300 + "}}"
+
+
+class ChunkedUpload:
+    """A body in chunks that counts the chunks that were read."""
+
+    def __init__(self, pieces: int) -> None:
+        self.pieces = pieces
+        self.chunks_read = 0
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        for _ in range(self.pieces):
+            self.chunks_read += 1
+            yield MEBIBYTE
+
+
+@pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/resume"])
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (b"", (1, 1)),
+        (b"{", (1, 2)),
+        (b'{\n  "url": https://agent.example\n}', (2, 10)),
+        (b'{"url": NaN}', (1, 9)),
+        (b'{"url": 1e999}', (1, 9)),
+        (b"{} {}", (1, 4)),
+        (b"\xff\xfe", (1, 1)),
+        (b"\xef\xbb\xbf{}", (1, 1)),
+        (LONE_SURROGATE.encode(), None),
+        (b"[" * 5000 + b"]" * 5000, None),
+    ],
+)
+async def test_malformed_json_is_answered_with_the_place(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, text: bytes, place: tuple[int, int] | None
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", path, content=text, headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (400, "/problems/malformed-json")
+    assert isinstance(problem["position"], int)
+    if place is not None:
+        assert (problem["line"], problem["column"]) == place
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/jsonp",
+    ],
+)
+async def test_a_body_that_is_not_declared_as_json_is_answered_with_what_to_send(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, content_type: str | None
+) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=b"{}", headers=headers)
+
+    assert (problem["status"], problem["type"]) == (415, "/problems/unsupported-media-type")
+    assert "Content-Type: application/json" in problem["detail"]
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON"])
+async def test_json_may_be_declared_in_any_spelling(alice: httpx.AsyncClient, content_type: str) -> None:
+    answer = await alice.post(
+        "/v1/webhooks", content=b'{"url":"https://agent.example/"}', headers={"Content-Type": content_type}
+    )
+    assert answer.status_code == 201
+
+
+async def test_ten_mebibytes_without_a_declared_length_are_stopped_at_the_limit(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    upload = ChunkedUpload(pieces=10)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (413, "/problems/content-too-large")
+    assert upload.chunks_read == 1
+
+
+async def test_a_body_with_a_declared_length_of_ten_mebibytes_is_not_read(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    upload = ChunkedUpload(pieces=10)
+    headers = JSON | {"Content-Length": str(10 * len(MEBIBYTE))}
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=headers)
+
+    assert problem["status"] == 413
+    assert upload.chunks_read == 0
+
+
+@pytest.mark.parametrize("text", [b"[]", b'"text"', b"1", b"null", b"true"])
+async def test_a_body_that_is_no_object_is_refused(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, text: bytes
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", content=text, headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
+
+
+@pytest.mark.parametrize(
+    "text", [DEEPLY_NESTED, '{"upstream": "git", "tool": "git_log", "arguments": {"n": 18446744073709551616}}']
+)
+async def test_json_that_could_not_be_written_again_is_refused(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, text: str
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=text.encode(), headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")

@@ -1,0 +1,254 @@
+"""Cancellations, questions and notifications through `ringback mcp`."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.bridge_stage import MODERN_META, BridgeStage, ScriptedStream, running_bridge
+
+CALL: dict[str, Any] = {"name": "work", "arguments": {}}
+PENDING: dict[str, Any] = {"content": [], "_meta": {"ringback/callId": "call_1"}}
+
+
+def cancel(stage: BridgeStage, request_id: int | str = 1) -> None:
+    stage.send(method="notifications/cancelled", params={"requestId": request_id})
+
+
+async def test_a_modern_client_s_cancellation_cancels_the_call_of_its_request() -> None:
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", ScriptedStream())
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+        started, cancelled = stage.service.requests
+
+    assert cancelled.method == cancelled.headers["mcp-method"] == "ringback/cancelRequest"
+    assert cancelled.headers["ringback-cancel-key"] == started.headers["ringback-cancel-key"]
+    assert cancelled.message["params"] == MODERN_META
+    assert stage.received == []
+
+
+async def test_a_modern_call_whose_connection_is_lost_is_cancelled_when_the_service_is_back() -> None:
+    stream = ScriptedStream()
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", stream, PENDING)
+        stage.service.script("ringback/cancelRequest", httpx2.ReadError("reset"))
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+        started, found, cancelled = stage.service.select("tools/call")
+
+    assert (found.idempotency_key, found.query) == (started.idempotency_key, {"wait": "0"})
+    assert cancelled.message["params"]["name"] == cancelled.headers["mcp-name"] == "ringback_cancel_call"
+    assert cancelled.message["params"]["arguments"] == {"call_id": "call_1"}
+    assert stage.received == []
+
+
+@pytest.mark.parametrize(
+    "result",
+    [PENDING, {"resultType": "task", "taskId": "call_1"}, {"task": {"taskId": "call_1"}}, {"content": []}],
+    ids=["pending", "task", "legacy task", "ended before calls had ids"],
+)
+async def test_the_call_to_cancel_is_the_one_that_the_response_names(result: dict[str, Any]) -> None:
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", httpx2.ReadError("reset"), httpx2.ConnectError("refused"), result)
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+        names = [each.message["params"]["name"] for each in stage.service.select("tools/call")]
+
+    assert names.count("ringback_cancel_call") == (result != {"content": []})
+
+
+async def test_a_lost_call_that_has_ended_with_an_error_needs_no_cancellation() -> None:
+    failed = httpx2.Response(200, json={"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "It failed."}})
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", ScriptedStream(), failed)
+        stage.service.script("ringback/cancelRequest", httpx2.ReadError("reset"))
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+
+        assert len(stage.service.select("tools/call")) == 2
+
+
+async def test_the_cancellation_of_a_lost_call_waits_for_the_service() -> None:
+    async with running_bridge() as stage:
+        outage = [httpx2.ConnectError("refused")] * 20
+        stage.service.script("tools/call", ScriptedStream(), *outage, PENDING)
+        stage.service.script("ringback/cancelRequest", httpx2.ReadError("reset"))
+        stage.send_request("tools/call", CALL | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == len(outage) + 3)
+
+        assert stage.service.requests[-1].message["params"]["name"] == "ringback_cancel_call"
+
+
+async def test_cancelling_a_wait_for_a_call_does_not_cancel_the_call() -> None:
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", ScriptedStream())
+        stage.send_request("tools/call", {"name": "ringback_wait_for_call"} | MODERN_META)
+        await stage.service.wait_until(lambda: len(stage.service.requests) == 1)
+        cancel(stage)
+        await stage.request("ping", MODERN_META, request_id=2)
+
+        assert [each.method for each in stage.service.requests] == ["tools/call", "ping"]
+
+
+async def test_a_request_that_never_arrived_is_dropped_by_its_cancellation() -> None:
+    async with running_bridge() as stage:
+        stage.service.is_down = True
+        stage.send_request("tools/call", CALL | MODERN_META)
+        cancel(stage)
+        await stage.bridge.wait_for_last_responses()
+
+    assert (stage.service.requests, stage.received) == ([], [])
+
+
+async def test_a_legacy_cancellation_names_the_request_as_it_was_sent_last() -> None:
+    broken, open_stream = ScriptedStream(), ScriptedStream()
+    broken.break_off()
+    async with running_bridge() as stage:
+        await stage.begin_session()
+        stage.service.script("tools/call", broken, open_stream)
+        stage.send_request("tools/call", CALL)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == 2)
+        cancel(stage)
+        await stage.service.wait_until(lambda: bool(stage.service.select("notifications/cancelled")))
+        sent, cancelled = stage.service.select("tools/call")[1], stage.service.select("notifications/cancelled")[0]
+
+    assert cancelled.message["params"]["requestId"] == sent.message["id"] != 1
+    assert len(stage.service.select("tools/call")) == 2
+
+
+async def test_a_legacy_call_whose_connection_is_lost_is_cancelled_when_the_service_is_back() -> None:
+    broken = ScriptedStream()
+    async with running_bridge() as stage:
+        await stage.begin_session()
+        stage.service.script("tools/call", broken, PENDING)
+        stage.service.script("notifications/cancelled", httpx2.ConnectError("refused"))
+        stage.send_request("tools/call", CALL)
+        await stage.service.wait_until(lambda: bool(stage.service.select("tools/call")))
+        cancel(stage)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == 3)
+        cancelled = stage.service.select("tools/call")[2].message["params"]
+
+    assert cancelled["arguments"] == {"call_id": "call_1"}
+
+
+async def test_a_cancellation_of_no_request_is_ignored() -> None:
+    async with running_bridge() as stage:
+        cancel(stage, 7)
+        await stage.bridge.wait_for_last_responses()
+
+    assert stage.service.requests == []
+
+
+# -- questions of the service ------------------------------------------------------------------------------------------------
+
+
+def make_question(request_id: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": {"message": "Sure?"}}
+
+
+async def test_an_answer_reaches_the_question_of_the_service_under_its_own_id() -> None:
+    stream = ScriptedStream()
+    stream.write_event(make_question(0))
+    async with running_bridge() as stage:
+        await stage.begin_session()
+        stage.service.script("tools/call", stream)
+        stage.send_request("tools/call", CALL)
+        question = await stage.wait_for_notification("elicitation/create")
+        for _ in range(2):  # the second answer is to no open question
+            stage.send(id=question["id"], result={"action": "accept"})
+        await stage.service.wait_until(lambda: bool(stage.service.answers))
+        await stage.request("ping", request_id="last")
+        answers = stage.service.answers
+
+    assert answers == [{"jsonrpc": "2.0", "id": 0, "result": {"action": "accept"}}]
+    assert question["params"] == {"message": "Sure?"}
+
+
+async def test_a_question_on_a_lost_connection_is_cancelled_and_asked_again() -> None:
+    broken, stream = ScriptedStream(), ScriptedStream()
+    for each in (broken, stream):
+        each.write_event(make_question(0))
+    broken.break_off()
+    async with running_bridge() as stage:
+        await stage.begin_session()
+        stage.service.script("tools/call", broken, stream)
+        stage.send_request("tools/call", CALL)
+        await stage.service.wait_until(lambda: len(stage.select("elicitation/create")) == 2)
+        first, second = stage.select("elicitation/create")
+        (cancelled,) = stage.select("notifications/cancelled")
+        for question in (first, second):
+            stage.send(id=question["id"], result={"action": "accept", "content": {"asked": question["id"]}})
+        await stage.service.wait_until(lambda: bool(stage.service.answers))
+        await stage.request("ping", request_id="last")
+        answers = stage.service.answers
+
+    assert cancelled["params"]["requestId"] == first["id"] != second["id"]
+    assert answers == [{"jsonrpc": "2.0", "id": 0, "result": {"action": "accept", "content": {"asked": second["id"]}}}]
+
+
+async def test_the_service_s_cancellation_of_a_question_reaches_the_client_under_the_question_s_id() -> None:
+    stream = ScriptedStream()
+    stream.write_event(make_question(5))
+    for request_id in (5, 6):  # no question has the id 6
+        stream.write_event({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}})
+    stream.write_event({"jsonrpc": "2.0", "id": 1, "result": {}})
+    async with running_bridge() as stage:
+        await stage.begin_session()
+        stage.service.script("tools/call", stream)
+        await stage.request("tools/call", CALL)
+        (question,) = stage.select("elicitation/create")
+        (cancelled,) = stage.select("notifications/cancelled")
+
+    assert cancelled["params"]["requestId"] == question["id"] != 5
+
+
+# -- notifications and odd messages ------------------------------------------------------------------------------------------
+
+
+async def test_requests_wait_until_the_handshake_has_arrived() -> None:
+    async with running_bridge() as stage:
+        await stage.request("initialize", {"protocolVersion": "2025-11-25"}, request_id=0)
+        stage.service.script("notifications/initialized", *[httpx2.ConnectError("refused")] * 5)
+        stage.send(method="notifications/initialized")
+        await stage.request("tools/list")
+        methods = [each.method for each in stage.service.requests if each.http_method == "POST"]
+
+    assert methods == ["initialize", *["notifications/initialized"] * 6, "tools/list"]
+
+
+async def test_notifications_of_the_client_are_forwarded() -> None:
+    async with running_bridge() as stage:
+        await stage.begin_session()
+        stage.send(method="notifications/roots/list_changed")
+        await stage.service.wait_until(lambda: bool(stage.service.select("notifications/roots/list_changed")))
+
+        assert stage.service.requests[-1].session_id == "session-1"
+
+
+async def test_a_line_that_is_no_message_gets_a_parse_error() -> None:
+    async with running_bridge() as stage:
+        stage.bridge.handle_line(ValueError("no JSON"))
+        await stage.bridge.wait_for_last_responses()
+
+    assert [each["error"]["code"] for each in stage.received] == [-32700]
+
+
+async def test_a_bug_in_one_request_is_an_error_for_that_request(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_bridge() as stage:
+        stage.service.script("tools/list", RuntimeError("a bug"))
+        response = await stage.request("tools/list", MODERN_META)
+        other = await stage.request("ping", MODERN_META, request_id=2)
+
+    assert (response["error"]["code"], other["result"]) == (-32603, {})
+    assert "bridge.request_failed" in caplog.text

@@ -1,0 +1,93 @@
+"""`ringback doctor --callbacks` reaches for every receiver, and judges its certificate."""
+
+import asyncio
+import ssl
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.cli import doctor_checks as checks
+from ringback.cli.doctor_checks import CallbackCheck, Finding
+from ringback.client import RingbackClient
+from ringback.domain.clock import SystemClock
+from ringback.notifier.http.guard import TargetGuard
+from ringback.schemas import examples
+from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, serving_receiver
+from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver
+
+
+def make_client(*urls: str) -> RingbackClient:
+    webhooks = [{**examples.WEBHOOK, "id": f"wh_{number}", "url": url} for number, url in enumerate(urls)]
+    answer = {"webhooks": webhooks, "next_cursor": None}
+    return RingbackClient(
+        "http://ringback.example", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+    )
+
+
+async def callbacks(*urls: str, certificates: CertificateAuthority | None = None) -> list[Finding]:
+    """The findings about webhooks with these URLs. Trusts these certificates, or the default ones."""
+    names = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}
+    tls = ssl.create_default_context() if certificates is None else certificates.client()
+    check = CallbackCheck(TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver(names)), clock=SystemClock(), tls=tls)
+    async with make_client(*urls) as client:
+        return await check.run_checks(client)
+
+
+async def test_a_receiver_with_a_valid_certificate_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CERTIFICATE_DAYS_MIN", 0)
+    certificates = CertificateAuthority()
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
+        url = receiver.url(host="here.example")
+        found = await callbacks(url, f"{url}/other", certificates=certificates)
+
+    assert [(finding.ok, finding.about) for finding in found] == [(True, f"callback {url.removesuffix('/hook')}")]
+    assert receiver.requests == []
+
+
+async def test_a_certificate_that_expires_soon_is_reported() -> None:
+    certificates = CertificateAuthority()
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
+        (found,) = await callbacks(receiver.url(host="here.example"), certificates=certificates)
+
+    assert (found.ok, "Renew it" in found.detail) == (False, True)
+
+
+async def test_an_untrusted_certificate_is_reported() -> None:
+    async with serving_receiver(
+        respond_with(NO_CONTENT), tls=CertificateAuthority().server("here.example")
+    ) as receiver:
+        (found,) = await callbacks(receiver.url(host="here.example"))
+
+    assert (found.ok, "TLS fails" in found.detail) == (False, True)
+
+
+async def test_a_receiver_without_tls_is_only_reached_for() -> None:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
+        (found,) = await callbacks(receiver.url())
+
+    assert found.ok
+
+
+async def test_unreachable_receivers_are_reported() -> None:
+    found = await callbacks(
+        "https://127.0.0.1:1/", "https://inside.example/", "https://nowhere.example/", "http://agent.example/"
+    )
+
+    words = ["No server accepts", "may not receive callbacks", "no address", "plain http"]
+    assert [finding.ok for finding in found] == [False] * 4
+    assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
+
+
+async def test_a_receiver_that_accepts_and_stays_silent_does_not_block_the_doctor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "CHECK_TIMEOUT_SECONDS", 0.1)
+
+    async def silent(connection: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with serving_receiver(silent) as receiver:
+        (found,) = await callbacks(receiver.url().replace("http:", "https:"))
+
+    assert not found.ok

@@ -1,0 +1,133 @@
+"""Modern tool calls that are answered by one message: as JSON, or on a stream if they take long."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from mcp.server import _streamable_http_modern as sdk
+from starlette.types import Message, Receive, Scope, Send
+
+from ringback.mcp_server import single_responses
+from ringback.mcp_server.single_responses import asks_for_notifications, is_modern_tool_call, send_single_response
+from tests.support.limits import WAIT_SECONDS
+
+HEADERS = {
+    "accept": "application/json, text/event-stream",
+    "content-type": "application/json",
+    "mcp-protocol-version": "2026-07-28",
+    "mcp-method": "tools/call",
+}
+NEVER = 3600.0
+UNUSED: Any = None
+START: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
+BODY: Message = {"type": "http.response.body", "body": b'{"result":{}}', "more_body": False}
+
+
+def make_scope(method: str = "POST", **headers: str) -> Scope:
+    named = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
+    return {
+        "type": "http",
+        "method": method,
+        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+    }
+
+
+class Exchange:
+    """One request: its handler responds when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, attend_after: float = 0.0, ping: float = NEVER) -> None:
+        self.sent: list[Message] = []
+        self.sent_changed = asyncio.Event()
+        self.respond = asyncio.Event()
+        self.disconnected = asyncio.Event()
+        self.was_cancelled = False
+        monkeypatch.setattr(sdk, "handle_modern_request", self.handle)
+        monkeypatch.setattr(sdk, "_SSE_PING_INTERVAL", ping)
+        monkeypatch.setattr(single_responses, "ATTEND_AFTER_SECONDS", attend_after)
+
+    async def handle(self, *arguments: Any) -> None:
+        send: Send = arguments[-1]
+        try:
+            await self.respond.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        await send(START)
+        await send(BODY)
+
+    async def receive(self) -> Message:
+        await self.disconnected.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+        self.sent_changed.set()
+
+    async def run(self) -> None:
+        receive: Receive = self.receive
+        await asyncio.wait_for(send_single_response(UNUSED, UNUSED, make_scope(), receive, self.send), WAIT_SECONDS)
+
+    async def wait_for_sent(self, count: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self.sent) < count:
+                self.sent_changed.clear()
+                await self.sent_changed.wait()
+
+
+async def test_a_response_in_time_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange(monkeypatch)
+    exchange.respond.set()
+
+    await exchange.run()
+
+    assert exchange.sent == [START, BODY]
+
+
+async def test_a_late_response_is_the_event_of_a_stream_that_comments_keep_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exchange = Exchange(monkeypatch, ping=0.001)
+    running = asyncio.create_task(exchange.run())
+    await exchange.wait_for_sent(3)
+    exchange.respond.set()
+    await running
+
+    start, *comments, last = exchange.sent
+    assert (start["status"], dict(start["headers"])[b"content-type"]) == (200, b"text/event-stream")
+    assert {(each["body"], each["more_body"]) for each in comments} == {(b": ping\r\n\r\n", True)}
+    assert last["body"] == b'event: message\r\ndata: {"result":{}}\r\n\r\n'
+    assert not last["more_body"]
+
+
+async def test_a_disconnect_cancels_the_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange(monkeypatch)
+    running = asyncio.create_task(exchange.run())
+    exchange.disconnected.set()
+
+    await running
+
+    assert exchange.was_cancelled
+    assert exchange.sent == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        (make_scope(), True),
+        (make_scope("GET"), False),
+        (make_scope(mcp_method="tools/list"), False),
+        (make_scope(mcp_protocol_version="2025-11-25"), False),
+        (make_scope(accept="application/json"), False),
+    ],
+    ids=["a call", "a GET", "another method", "a legacy client", "a client that reads no streams"],
+)
+def test_only_modern_tool_calls_of_clients_that_accept_both_are_served_this_way(
+    scope: Scope, *, expected: bool
+) -> None:
+    assert is_modern_tool_call(scope) is expected
+
+
+def test_a_request_for_progress_or_log_messages_keeps_its_stream() -> None:
+    assert asks_for_notifications(b'{"params":{"_meta":{"progressToken":7}}}')
+    assert asks_for_notifications(b'{"params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}')
+    assert not asks_for_notifications(b'{"params":{"_meta":{}}}')
