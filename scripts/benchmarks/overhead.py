@@ -1,7 +1,7 @@
 """A call through REST, compared with a direct call of the SDK's client: latency of single calls, and calls per second.
 
-Ringback commits a call when it is accepted, dispatched and ended, and writes an event and a resume token. The direct call does
-none of that, so the ratio is the cost of all of it.
+Ringback commits a call when it is sent and when it ends, and writes an event and a resume token. The direct call does none of
+that, so the ratio is the cost of all of it.
 """
 
 import asyncio

@@ -8,9 +8,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.crash_checks import wait_for_finished_events, wait_until_final
+from tests.support.engine import wait_until
 from tests.support.processes import WAIT_SECONDS, post_unless_killed, running_process
 from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
 from tests.support.upstreams import ControlledUpstream, serving
@@ -96,3 +98,34 @@ async def test_a_kill_right_after_a_call_that_found_no_room_was_leased_runs_it_o
 
     assert [call["outcome"] for call in ended] == ["result", "result"]
     assert len(stage.calls) == 2
+
+
+@pytest.mark.requirement("R35")
+async def test_a_kill_before_a_waiting_clients_call_is_sent_leaves_it_unknown_and_unsent(tmp_path: Path) -> None:
+    """Its client has been told of no call. With its idempotency key it finds the call, and the tool never runs."""
+    stage = ControlledUpstream()
+    async with serving(stage.app()) as upstream:
+        spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
+        async with running_process(**spec, unit=START, after=True) as doomed:
+            await wait_until_connected(doomed.url)
+            assert await post_unless_killed(doomed.url, "/v1/calls", CALL | {"wait_seconds": 30}, **KEY) is None
+            assert await doomed.wait_until_dead() == -9
+
+        async with running_process(**spec) as revived:
+            again = await post_unless_killed(revived.url, "/v1/calls", CALL | {"wait_seconds": 30}, **KEY)
+            assert again is not None
+            call = await wait_until_final(revived, again["call"]["id"])
+
+    assert (call["status"], call["outcome"]) == ("failed", "unknown")
+    assert stage.calls == []
+
+
+async def wait_until_connected(url: str) -> None:
+    """Wait until the upstream has an open session: only then is a call marked as dispatched as it is accepted."""
+
+    async def is_connected() -> bool:
+        (upstream,) = (await http.get("/v1/upstreams")).json()["upstreams"]
+        return upstream["state"] == "ready"
+
+    async with httpx.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as http:
+        await wait_until(is_connected)

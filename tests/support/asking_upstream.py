@@ -4,9 +4,10 @@
     async with serving(upstream.app()) as server: …
 
 `ask` asks its `question` on the stream of its request, `ask_aside` on the stream of the session. `ask_together` asks once
-`count` calls of its `group` run. `sample` and `roots` send requests that clients may refuse. `visits` counts its calls in one
-session. `learn` announces a changed list, and `enable` adds a tool for its own session. The tools that ask are listed only for
-a client that declared elicitation. The result of a tool that sends a request is the response to it, as JSON.
+`count` calls of its `group` run. `ask_briefly` withdraws its question. `sample` and `roots` send requests that clients may
+refuse. `visits` counts its calls in one session. `learn` announces a changed list, and `enable` adds a tool for its own
+session. The tools that ask are listed only for a client that declared elicitation. The result of a tool that sends a request is
+the response to it, as JSON.
 """
 
 import asyncio
@@ -35,6 +36,10 @@ class AskingUpstream:
         self.asking_tools: tuple[str, ...] = ASKING_TOOLS
         self.refuses_elicitation = False
         """Whether `initialize` of a client that declares elicitation fails."""
+        self.withdraw = asyncio.Event()
+        """`ask_briefly` withdraws its question when this is set."""
+        self.release = asyncio.Event()
+        """`ask_briefly` then returns when this is set."""
         self._together: dict[str, int] = {}
         """The number of `ask_together` calls by their `group`."""
         self._changed = asyncio.Event()
@@ -81,10 +86,10 @@ class AskingUpstream:
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments = params.arguments or {}
         match params.name:
-            case "ask":
-                return await _ask(context, arguments["question"])
-            case "ask_aside":
-                return await _ask(context, arguments["question"], is_related=False)
+            case "ask" | "ask_aside":
+                return await _ask(context, arguments["question"], is_related=params.name == "ask")
+            case "ask_briefly":
+                return await self._ask_briefly(context, arguments["question"])
             case "ask_together":
                 await self._wait_for_others(arguments)
                 return await _ask(context, arguments["question"], is_related=arguments.get("related", True))
@@ -99,6 +104,14 @@ class AskingUpstream:
                 session_id = _session_id(context)
                 self._visits[session_id] = self._visits.get(session_id, 0) + 1
                 return _result(self._visits[session_id])
+
+    async def _ask_briefly(self, context: Context, question: str) -> types.CallToolResult:
+        asking = asyncio.create_task(_ask(context, question))
+        await self.withdraw.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        await self.release.wait()
+        return _result("withdrawn")
 
     async def _wait_for_others(self, arguments: dict[str, Any]) -> None:
         group = arguments.get("group", "")

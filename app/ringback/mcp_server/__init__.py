@@ -60,9 +60,9 @@ Where Ringback differs from the specification or goes beyond it, and why:
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time
     sampling and roots       are offered to no upstream, and refused with a reason: no client may be connected when the upstream
                              requests them, and 2026-07-28 deprecates both
-    tools for elicitation    that an upstream lists only for clients that can elicit are listed for these clients. A legacy
-                             upstream over stdio has one process, so its list is the same for all clients; a tool that asks a
-                             client without elicitation gets an error that says so
+    tools for elicitation    that an upstream lists only for clients that can elicit are listed for these clients, and for
+                             clients whose headers or URL name a callback. A legacy upstream over stdio has one process, so its
+                             list is the same for all; a tool that asks a client without elicitation gets an error that says so
     waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time
                              that a user takes to answer a question; their streams send a ping every 15 s
     log messages             reach a client only while it waits for its own call

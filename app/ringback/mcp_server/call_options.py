@@ -18,6 +18,7 @@ one webhook (`services.shared_webhooks`), which receives events of these calls o
 receives this call's events whatever it filters by, each once. All other webhooks that match receive them too.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -51,6 +52,16 @@ class CallOptions:
     @property
     def requests_callback(self) -> bool:
         return self.callback is not None or self.webhook_id is not None
+
+
+def accepts_input(context: RequestContext) -> bool:
+    """Whether calls of this client accept input: it declares elicitation, or its headers or its URL name a callback."""
+    if context.supports_elicitation(frozenset()):
+        return True
+    with suppress(InvalidRequest):  # `initialize`, `server/discover` and tools/call refuse invalid options
+        options = read_http_options(context.http_headers, context.query_string)
+        return options.callback_url is not None or options.webhook is not None
+    return False
 
 
 def read_call_options(context: RequestContext) -> CallOptions:

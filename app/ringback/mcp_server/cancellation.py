@@ -81,8 +81,7 @@ class WaitingRequests:
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
-        request_id = context.request_id
-        key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, request_id)
+        key = _get_modern_key(context) if context.is_modern else _get_legacy_key(context, context.request_id)
         if key is None:
             yield WaitingRequest()
             return

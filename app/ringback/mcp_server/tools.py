@@ -176,7 +176,11 @@ class ToolMethods:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
             with self._resumed_calls.track_start(context) as call_id:
-                request = replace(_build_start_call(context, params, upstream, tool, window.seconds), call_id=call_id)
+                request = replace(
+                    _build_start_call(context, params, upstream, tool, window.seconds),
+                    call_id=call_id,
+                    is_cancelled=waiting_request.is_cancelled,
+                )
                 call = (await self._gateway.calls.start_call(context.caller, request)).call
         waiting_request.call_id = call.id
         if waiting_request.is_cancelled:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ringback.domain.errors import NotFound, RingbackError, UnknownTool
 from ringback.domain.upstreams import Listing
+from ringback.mcp_server.call_options import accepts_input
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
 
@@ -56,7 +57,7 @@ class UpstreamRouter:
     async def list_entries(self, context: RequestContext, listing: Listing) -> Sequence[ListedEntry]:
         """All entries at this endpoint, in the order of the configured upstreams and of each upstream's list."""
         upstreams = self.list_upstreams(context)
-        can_elicit = context.supports_elicitation(frozenset())
+        can_elicit = accepts_input(context)
         if context.endpoint.upstream is not None:
             listed = await self.gateway.proxy.list_entries(upstreams[0], listing, can_elicit=can_elicit)
             return _build_entries(upstreams[0], listing, listed)

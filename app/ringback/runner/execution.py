@@ -5,7 +5,8 @@
                  └── upstream away      has a handle)           └──▶ handed back, because this process stops
 
 A call whose client waits for the result is leased and marked as dispatched in one transaction, if its request can be sent right
-after it: the upstream has an open session, and nothing else is to be done first. Then the commit in the middle is left out.
+after it: the upstream has an open session, and nothing else is to be done first. Then the commit in the middle is left out. If
+the process dies between that commit and the request, the call ends as `unknown`: the store does not say that nothing was sent.
 
 What stops an execution early, and what the upstream sees:
 

@@ -46,6 +46,8 @@ class StartCallRequest(CallRequest):
     webhook_id: str | None = None
     """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    is_cancelled: bool = False
+    """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
     wants_receipt: bool = True
     """Whether the client is shown a resume token and the webhooks of the call. Without, `StartedCall` has neither."""
 
@@ -275,8 +277,8 @@ class Calls:
         is_callback_new = await self._new_calls.insert_callback(
             tx, call, callback, secret_generated=secret is not None, webhook_id=request.webhook_id
         )
-        # Until the wait is over, the client knows of no call that could be lost or queued again.
-        may_dispatch = request.wait_seconds > 0
+        # Until the wait is over, no response has told the client of the call, which a crash would have to queue again.
+        may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
         leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
         await tx.calls.insert(leased or call)
         if leased is not None and request.wait_seconds > 0:

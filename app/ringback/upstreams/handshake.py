@@ -35,9 +35,10 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_SECONDS: Final = 120.0
 """Long, because the launcher of a stdio server (npx, uvx) may download it first."""
-LISTEN_TIMEOUT_SECONDS: Final = 2.0
+LISTEN_TIMEOUT_SECONDS: Final = 1.0
 """How long a session that accepts elicitations waits for its stream for messages outside requests. Servers drop an elicitation
-that they send before it. A server without such a stream refuses it at once."""
+that they send before the stream is there. A server without such a stream refuses it at once; a longer wait would only help
+servers that begin their response late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class SessionOptions:
     """Whether the session serves only one call."""
     accepts_elicitation: bool = False
     """Whether calls of this session can answer elicitations. Legacy declares this in the handshake."""
+    awaits_stream: bool = True
+    """Whether a session that accepts elicitations is opened with its stream for messages outside requests."""
     rejoined_session: LegacySessionId | None = None
     """An existing session to rejoin without negotiation."""
     token_source: ClientCredentialsTokens | None = None
@@ -87,9 +90,8 @@ async def open_session(
         else:
             with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
                 await _negotiate(session, probe=options.probes_modern)
-            if options.accepts_elicitation and transport is not None and transport.in_session:
-                with anyio.move_on_after(LISTEN_TIMEOUT_SECONDS):
-                    await transport.listening.wait()
+                if options.accepts_elicitation and options.awaits_stream and transport is not None:
+                    await _wait_for_stream(transport)
         profile = _make_profile(session, dispatcher.handshake_result)
         upstream_session = UpstreamSession(
             session,
@@ -167,6 +169,12 @@ async def _negotiate(session: ClientSession, *, probe: bool) -> None:
             raise
         # A slow start: the upstream took the abandoned probe for its first message and now uses the modern protocol.
         await session.discover()
+
+
+async def _wait_for_stream(transport: LegacySessionTransport) -> None:
+    if transport.in_session:
+        with anyio.move_on_after(LISTEN_TIMEOUT_SECONDS):
+            await transport.listening.wait()
 
 
 def _make_profile(session: ClientSession, handshake_result: Mapping[str, Any]) -> UpstreamProfile:

@@ -18,7 +18,15 @@ from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNoti
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
+    RequestId,
+)
 
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION_METHOD
@@ -42,6 +50,9 @@ CANCEL_SECONDS: Final = 5.0
 _HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 _ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _TASK_STATUS_METHOD: Final = "notifications/tasks/status"
+OPEN_ELICITATIONS_MAX: Final = 64
+"""Open elicitations of one session. A call that waits for an answer counts towards `max_concurrent` of its upstream. Over HTTP
+the session belongs to one principal, so unanswered questions of one principal leave most of the 256 calls to the others."""
 REFUSED_REQUESTS: Final = {
     "sampling/createMessage": (
         "Ringback refuses sampling: no model is connected to it, and MCP 2026-07-28 deprecates sampling. Let the server call "
@@ -53,6 +64,9 @@ REFUSED_REQUESTS: Final = {
     ),
 }
 """Requests of upstreams that no client of Ringback answers, and what their upstream can do instead."""
+_TOO_MANY_OPEN: Final = (
+    "Nobody was asked: too many earlier questions wait for their answers. Answer them, then call again."
+)
 
 
 class SessionDispatcher(JSONRPCDispatcher):
@@ -229,6 +243,8 @@ class SessionDispatcher(JSONRPCDispatcher):
         if request_id in self._open_elicitations:
             raise MCPError(CONNECTION_CLOSED, "This request is open already.")  # replayed; `_write_error` sends nothing
         receiver = self.elicitation_router.find_receiver(params)
+        if len(self._open_elicitations) >= OPEN_ELICITATIONS_MAX:
+            raise MCPError(INVALID_REQUEST, _TOO_MANY_OPEN)
         request = {"method": ELICITATION_METHOD, "params": without_reserved_meta(params)}
         self._open_elicitations.add(request_id)
         try:

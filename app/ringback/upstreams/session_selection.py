@@ -48,8 +48,13 @@ class SessionSelection:
         self._clock = clock
         self._connect_timeout_seconds = connect_timeout_seconds
         self._is_stdio = config.transport is UpstreamTransport.STDIO
-        self._principal_sessions = self._make_principal_sessions(accepts_elicitation=self._is_stdio)
-        self._eliciting_sessions = self._make_principal_sessions(accepts_elicitation=True)
+        self._principal_sessions = self._make_principal_sessions(
+            accepts_elicitation=self._is_stdio, sessions_max=min(config.max_concurrent, SESSIONS_MAX)
+        )
+        # No fewer than calls: a call that waits for its answer holds its session, and no other call waits for that.
+        self._eliciting_sessions = self._make_principal_sessions(
+            accepts_elicitation=True, sessions_max=config.max_concurrent
+        )
         self._refused: tuple[UpstreamSession, float] | None = None
         """The last failure to open a session that declares elicitation: the shared session then, and the time by the clock."""
 
@@ -124,11 +129,11 @@ class SessionSelection:
         refused_shared, refused_at = self._refused
         return refused_shared is shared and self._clock.monotonic() < refused_at + ELICITING_RETRY_SECONDS
 
-    def _make_principal_sessions(self, *, accepts_elicitation: bool) -> PrincipalSessions:
+    def _make_principal_sessions(self, *, accepts_elicitation: bool, sessions_max: int) -> PrincipalSessions:
         return PrincipalSessions(
             self._sessions,
             clock=self._clock,
             connect_timeout_seconds=self._connect_timeout_seconds,
             accepts_elicitation=accepts_elicitation,
-            sessions_max=min(self._config.max_concurrent, SESSIONS_MAX),
+            sessions_max=sessions_max,
         )

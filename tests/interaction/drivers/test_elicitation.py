@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import Call, CallOutcome
+from ringback.domain.call import Call, CallOutcome, CallStatus
 from ringback.domain.principal import Principal
+from ringback.upstreams import session_dispatcher
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.calls import (
@@ -138,6 +139,40 @@ async def test_a_cancelled_tool_that_goes_on_asks_no_other_principal(
         response = await read_response(engine, following)
 
     assert ("action" in response) is is_asked
+
+
+async def test_a_question_that_its_tool_withdraws_is_closed(engine: Engine) -> None:
+    asking, call = AskingUpstream(), ask(engine, "Which colour?", tool="ask_briefly")
+    await engine.insert_calls(call)
+
+    async with serving(asking.app()) as server, running_runner(engine, make_http_config(server.url)):
+        await wait_for_input_request(engine, call)
+        asking.withdraw.set()
+        working = await wait_for_call(engine, call, lambda found: found.status is CallStatus.WORKING)
+        asking.release.set()
+        response = await read_response(engine, call)
+
+    assert working.input_requests == {}
+    assert response == "withdrawn"
+
+
+async def test_too_many_open_questions_of_a_principal_are_refused_and_no_question_of_others(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_dispatcher, "OPEN_ELICITATIONS_MAX", 1)
+    first, second, of_bob = ask(engine, "first"), ask(engine, "second"), ask(engine, "bob", principal="bob")
+
+    async with serving_asking_upstream("http") as config, running_runner(engine, config):
+        await engine.insert_calls(first)
+        await wait_for_input_request(engine, first)
+        await engine.insert_calls(second, of_bob)
+        refused = await read_response(engine, second)
+        for call in (of_bob, first):
+            await answer_with_own_question(engine, call)
+        responses = [await read_response(engine, call) for call in (of_bob, first)]
+
+    assert "too many earlier questions" in refused["message"]
+    assert responses == [accept("bob"), accept("first")]
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])

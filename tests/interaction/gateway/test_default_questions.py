@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -201,12 +202,15 @@ async def test_only_clients_that_can_elicit_see_the_tools_that_an_upstream_has_f
     asking_gate: AskingGateway,
 ) -> None:
     modern = await asking_gate.make_modern_client("remote")
+    callback = quote(asking_gate.callback_receiver.url, safe="")
     async with (
+        asking_gate.open_session(f"remote?callback_url={callback}", capabilities=NO_CAPABILITIES) as has_callback,
         asking_gate.open_session("remote") as can_elicit,
         asking_gate.open_session("remote", capabilities=NO_CAPABILITIES) as cannot,
     ):
         lists = [
             await can_elicit.request("tools/list", {}),
+            await has_callback.request("tools/list", {}),
             await modern.request("tools/list", {}, declare=ELICITATION_CAPABILITY),
             await asking_gate.request_rest("GET", "/v1/upstreams/remote/tools"),
             await cannot.request("tools/list", {}),
@@ -215,7 +219,7 @@ async def test_only_clients_that_can_elicit_see_the_tools_that_an_upstream_has_f
         with pytest.raises(JsonRpcErrorResponse, match="only to clients that can answer questions"):
             await cannot.request("tools/call", ask())
 
-    assert ["ask" in {tool["name"] for tool in each["tools"]} for each in lists] == [True, True, True, False, False]
+    assert ["ask" in {tool["name"] for tool in each["tools"]} for each in lists] == [True] * 4 + [False] * 2
 
 
 async def test_a_caller_that_cannot_answer_a_child_learns_that_nobody_was_asked(asking_gate: AskingGateway) -> None:

@@ -13,7 +13,7 @@ from ringback.services import mcp_sessions
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
-from tests.support.mcp_wire import ACCEPT, LEGACY, LegacyClientSession
+from tests.support.mcp_wire import ACCEPT, LEGACY, JsonRpcErrorResponse, LegacyClientSession
 from tests.support.resource_upstream import NOTE_URI
 
 pytestmark = pytest.mark.requirement("R25")
@@ -43,6 +43,23 @@ async def test_a_session_remembers_what_its_client_declared(files: RestartableRi
         created = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {}})
         ended = await session.request("tasks/result", {"taskId": created["task"]["taskId"]})
     assert ended["isError"] is False
+
+
+async def test_a_wrong_option_in_the_url_of_the_first_request_refuses_this_call_and_not_the_session(
+    files: RestartableRingback,
+) -> None:
+    async with files.running() as first:
+        session = await open_session(first)
+    async with files.running() as second:
+        session = second.find_session(session)
+        del session.headers["mcp-protocol-version"]
+        right, session.url = session.url, f"{session.url}?correlation_id="
+        with pytest.raises(JsonRpcErrorResponse, match="correlation_id of the MCP URL"):
+            await session.request("tools/call", {"name": "echo", "arguments": {}})
+        session.url = f"{right}?correlation_id=labelled"
+        created = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {}})
+    assert created["task"]["taskId"]  # the negotiated version, which has tasks, is known
+    assert created["_meta"]["ringback/correlationId"] == "labelled"
 
 
 async def test_requests_that_arrive_at_once_continue_one_session(files: RestartableRingback) -> None:

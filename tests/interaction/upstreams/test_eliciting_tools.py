@@ -113,7 +113,7 @@ async def test_both_lists_are_fetched_again_after_a_change() -> None:
         await run_tool(upstreams, "learn", accepts_input=False)
         async with asyncio.timeout(WAIT_SECONDS):
             while "learn" not in (larger := await list_names(upstreams, can_elicit=True)):  # noqa: ASYNC110 - see below
-                await asyncio.sleep(0.001)  # the result may overtake the notification
+                await asyncio.sleep(0)  # the result may overtake the notification
         plain = await list_names(upstreams, can_elicit=False)
 
     assert plain == [*PLAIN_TOOLS, "learn"]
@@ -126,7 +126,7 @@ async def test_a_tool_that_a_call_enables_for_its_session_is_listed_and_can_be_c
         await run_tool(upstreams, "enable")
         async with asyncio.timeout(WAIT_SECONDS):
             while "enabled" not in await list_names(upstreams, can_elicit=True):  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         await check_tool(upstreams, "enabled", accepts_input=True)
         visits = await run_tool(upstreams, "enabled")
 

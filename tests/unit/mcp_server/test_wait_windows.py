@@ -44,8 +44,8 @@ def make_context(
     client: str = "test",
     meta: dict[str, Any] | None = None,
     principal: str = "alice",
-    call_id: str | None = None,
     query: bytes = b"",
+    call_id: str | None = None,
 ) -> RequestContext:
     """A legacy request with a session id, a modern one without."""
     return cast(

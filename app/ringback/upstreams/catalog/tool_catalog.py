@@ -105,7 +105,7 @@ class UpstreamToolCatalog:
         )
         if tools is None or (error := self._find_error((upstream, accepts_input), tool, arguments, tools)) is None:
             return
-        if isinstance(error, UnknownTool) and connection.get_cached_tool(tool) is not None:
+        if isinstance(error, UnknownTool) and not accepts_input and connection.get_cached_tool(tool) is not None:
             error = UnknownTool(_input_needed_message(upstream, tool), tool=tool)
         raise error
 

@@ -157,7 +157,9 @@ class UpstreamLists:
             return announcing
         with suppress(UpstreamUnreachable), anyio.move_on_after(LIST_TIMEOUT_SECONDS):
             return await stack.enter_async_context(
-                self._sessions.open_dedicated_session(accepts_elicitation=True, probes_modern=False)
+                self._sessions.open_dedicated_session(
+                    accepts_elicitation=True, awaits_stream=False, probes_modern=False
+                )
             )
         self._eliciting_cache.mark_requested(Listing.TOOLS)
         return None

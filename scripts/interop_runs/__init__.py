@@ -1,0 +1,17 @@
+"""Runs real MCP clients and servers with Ringback: `scripts/interop`.
+
+    __main__ ─┬─ catalog         the clients and servers, what each can set and how
+              ├─ pins            their versions (pypi.json, npm.json), and the newest ones
+              ├─ environments    a virtual environment or a node_modules for each, kept in a cache folder
+              ├─ scenarios ──┬── driver_process ─▶ drivers/drive_….py | .mjs   one process: the client
+              │              └── stage ─┬─ Ringback, started, stopped and killed
+              │                         ├─ upstream     counts the runs of its tools
+              │                         └─ receiver     keeps the callbacks
+              ├─ server_scenarios        Ringback in front of servers that others wrote
+              ├─ judge           pure: from what was observed to a judgement
+              └─ report          results.json, and the README's table
+
+A driver calls tools as its framework calls them for a model, with the framework's default settings, and says what a model would
+read. A judgement does not depend on the driver's opinion: the upstream says how often a tool ran, and the receiver which
+callbacks arrived.
+"""

@@ -1,0 +1,113 @@
+"""The command line of scripts/interop."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ringback.domain.clock import SystemClock
+from scripts.interop_runs.catalog import Client
+from scripts.interop_runs.environments import CACHE_VARIABLE, default_cache
+from scripts.interop_runs.judge import Row
+from scripts.interop_runs.pins import Ecosystem, LookUpFailed, update_pins
+from scripts.interop_runs.report import read_results, render_table, store_results, write_readme
+from scripts.interop_runs.rows import RunOptions, find_entries, read_versions, run_row
+from scripts.interop_runs.scenarios import SLOW_SECONDS
+
+FAILED: Final = 1
+"""The exit code if a client or a server failed."""
+INCOMPLETE: Final = 2
+"""The exit code if one could not be installed, or a registry did not answer."""
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the processes of the stage, as Ctrl-C does
+    options = _options()
+    if options.list:
+        return _print_list()
+    if options.update:
+        return _update()
+    if options.table:
+        return _print_table(write=options.write)
+    if options.store and options.only:
+        print("interop: --store needs all scenarios; leave --only out", file=sys.stderr)
+        return INCOMPLETE
+    return _run(options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/interop")
+    parser.add_argument("name", nargs="*", help="clients and servers; default: all")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--list", action="store_true", help="print the names, the versions, and what each can set")
+    parser.add_argument("--update", action="store_true", help="pin the newest versions, and run nothing")
+    parser.add_argument("--table", action="store_true", help="print the README's table from the stored results")
+    parser.add_argument("--write", action="store_true", help="with --table: put it into README.md")
+    parser.add_argument("--store", action="store_true", help="store the results for the table")
+    parser.add_argument("--full", action="store_true", help="with a tool of 40 s as well")
+    parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="may be repeated; default: all")
+    parser.add_argument("--slow", type=float, default=SLOW_SECONDS, help="seconds of the slow tool (7)")
+    where = f"the folder of the environments ({CACHE_VARIABLE}, or ~/.cache/ringback-interop)"
+    parser.add_argument("--cache", type=Path, default=default_cache(), help=where)
+    return parser.parse_args()
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        entries = find_entries(options.name)
+    except KeyError as unknown:
+        print(f"interop: no client or server is called {unknown}; see --list", file=sys.stderr)
+        return INCOMPLETE
+    note = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    run_options = RunOptions(
+        cache=options.cache, slow_seconds=options.slow, full=options.full, only=options.only, note=note
+    )
+    rows: list[Row] = []
+    for entry in entries:
+        rows.append(run_row(entry, run_options))
+        if options.store:
+            store_results(rows, SystemClock().now().date().isoformat())
+    if options.json:
+        print(json.dumps({row.name: row.to_json() for row in rows}, ensure_ascii=False))
+    return _exit_code(rows)
+
+
+def _print_list() -> int:
+    for entry in find_entries([]):
+        versions = ", ".join(f"{package} {version}" for package, version in read_versions(entry).items())
+        ways = [f"{way}: {how}" for way, how in entry.ways.items()] if isinstance(entry, Client) else ["a server"]
+        print(f"{entry.name:<26} {versions:<60} {'; '.join(ways)}")
+    return 0
+
+
+def _update() -> int:
+    for ecosystem in Ecosystem:
+        try:
+            changes = update_pins(ecosystem)
+        except LookUpFailed as problem:
+            print(f"interop: {problem}", file=sys.stderr)
+            return INCOMPLETE
+        print("\n".join(changes) or f"{ecosystem}: all pins are the newest")
+    return 0
+
+
+def _print_table(*, write: bool) -> int:
+    table = render_table(read_results())
+    print(table)
+    if write:
+        write_readme(table)
+    return 0
+
+
+def _exit_code(rows: Sequence[Row]) -> int:
+    if any(row.not_run is None and not row.is_good for row in rows):
+        return FAILED
+    return INCOMPLETE if any(row.not_run for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The stored results, and the README's compatibility table made from them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from scripts.interop_runs.catalog import CLIENTS, Client
+from scripts.interop_runs.judge import Row, Verdict
+from scripts.interop_runs.servers import SERVERS, Server
+
+RESULTS: Final = Path(__file__).with_name("results.json")
+README: Final = Path(__file__).resolve().parents[2] / "README.md"
+BEGIN: Final = "<!-- scripts/interop --table: begin -->"
+END: Final = "<!-- scripts/interop --table: end -->"
+COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill", "beside")
+"""The scenarios of the table. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`. `beside` is
+`pip install ringback` in the client's environment."""
+PARTS: Final[Mapping[str, Sequence[str]]] = {"slow": ("slow", "typed", "slow-40"), "cancel": ("cancel", "give up")}
+SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
+WAYS: Final = "session and callback by"
+MARKS: Final = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_OFFERED: "-", Verdict.NOT_RUN: "not run"}
+
+Stored = dict[str, Any]
+
+
+def read_results() -> dict[str, Stored]:
+    if not RESULTS.exists():
+        return {}
+    stored: dict[str, Stored] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return stored
+
+
+def store_results(rows: Sequence[Row], date: str) -> None:
+    """Replace the stored rows of these names."""
+    stored = read_results() | {row.name: {"date": date, **row.to_json()} for row in rows}
+    lines = [f"  {json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in sorted(stored.items())]
+    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def render_table(results: Mapping[str, Stored]) -> str:
+    """Markdown: the clients, the servers, and one line for each failure."""
+    notes = [note for entry in (*CLIENTS, *SERVERS) for note in _render_notes(entry, results.get(entry.name))]
+    clients = _render_rows([*COLUMNS, WAYS], CLIENTS, results)
+    servers = _render_rows(SERVER_COLUMNS, SERVERS, results)
+    return "\n".join([*clients, "", *servers, *(["", *notes] if notes else [])])
+
+
+def _render_rows(
+    columns: Sequence[str], entries: Sequence[Client | Server], results: Mapping[str, Stored]
+) -> list[str]:
+    first = "client" if WAYS in columns else "server"
+    lines = [[first, *columns, "tested"], ["---"] * (len(columns) + 2)]
+    lines += [_render_row(entry, columns, results.get(entry.name)) for entry in entries]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def write_readme(table: str) -> None:
+    """Put the table between its two marks; raises `ValueError` if the README has none."""
+    text = README.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md has no {BEGIN} … {END}")
+    README.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+
+
+def _render_row(entry: Client | Server, columns: Sequence[str], stored: Stored | None) -> list[str]:
+    scenarios: Mapping[str, Mapping[str, str]] = {} if stored is None else stored["scenarios"]
+    versions = "" if stored is None else " ".join(stored["versions"].values())
+    cells = [_render_ways(entry) if column == WAYS else _render_cell(scenarios, column) for column in columns]
+    return [f"{entry.title} {versions}".strip(), *cells, "" if stored is None else stored["date"]]
+
+
+def _render_ways(entry: Client | Server) -> str:
+    return "; ".join(f"{way}: {how}" for way, how in entry.ways.items()) if isinstance(entry, Client) else ""
+
+
+def _render_cell(scenarios: Mapping[str, Mapping[str, str]], column: str) -> str:
+    verdicts = [Verdict(scenarios[name]["verdict"]) for name in PARTS.get(column, (column,)) if name in scenarios]
+    if Verdict.FAILED in verdicts or "open" in scenarios:
+        return MARKS[Verdict.FAILED]
+    missing = Verdict.NOT_OFFERED if scenarios else Verdict.NOT_RUN
+    return MARKS[verdicts[0] if verdicts else missing]
+
+
+def _render_notes(entry: Client | Server, stored: Stored | None) -> list[str]:
+    """One line for each failure, and the reason why a client was not run."""
+    if stored is None:
+        return []
+    if stored["not_run"] is not None:
+        return [f"- {entry.title}: not run: {stored['not_run']}"]
+    return [
+        f"- {entry.title}, {name}: {each['detail']}"
+        for name, each in stored["scenarios"].items()
+        if each["verdict"] == Verdict.FAILED
+    ]
