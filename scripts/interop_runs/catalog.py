@@ -99,7 +99,7 @@ CLIENTS: Final[Sequence[Client]] = (
     _python("llama-index", "LlamaIndex", "llama_index", header="BasicMCPClient(headers=)", **_NO_PROGRESS),
     _python("crewai", "CrewAI", "crewai", header="server_params['headers']", **_BLOCKING),
     _python("smolagents", "smolagents", "smolagents", header="server_parameters['headers']", **_BLOCKING),
-    _python("strands", "Strands Agents", "strands", header=_TRANSPORT_HEADERS, **_NO_PROGRESS),
+    _python("strands", "Strands Agents", "strands", header="http_client=", **_NO_PROGRESS),
     _python("autogen", "AutoGen", "autogen", header="StreamableHttpServerParams(headers=)", **_NO_PROGRESS),
     _python("semantic-kernel", "Semantic Kernel", "semantic_kernel", header="plugin's headers=", **_NO_PROGRESS),
     _python("agent-framework", "Microsoft Agent Framework", "agent_framework", header="headers=", **_NO_PROGRESS),

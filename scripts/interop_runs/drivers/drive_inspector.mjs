@@ -10,7 +10,8 @@ const perform = (words, signal) =>
     child.stderr.on('data', (chunk) => (errors += chunk));
     child.on('error', reject);
     child.on('close', (code) => {
-      if (code !== 0) reject(new Error(`exit code ${code}: ${(errors || out).trim()}`));
+      // A result with isError has an exit code of its own, and is printed all the same.
+      if (code !== 0 && !out.trimStart().startsWith('{')) reject(new Error(`exit code ${code}: ${(errors || out).trim()}`));
       else resolve(JSON.parse(out));
     });
   });

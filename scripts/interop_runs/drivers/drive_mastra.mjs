@@ -16,7 +16,13 @@ await run(async ({ url, headers }) => {
     listTools: async () => Object.keys(tools),
     call: async (name, args, { signal }) => {
       const tool = find(name);
-      const output = tool.execute.length > 1 || !tool.isLegacy ? await tool.execute(args, { abortSignal: signal }) : null;
+      let output;
+      try {
+        output = await tool.execute(args, { abortSignal: signal });
+      } catch (error) {
+        if (!error?.message?.startsWith('Call call_')) throw error;
+        return readMcpContent([{ type: 'text', text: error.message }], true); // as an agent shows a result with isError
+      }
       const content = Array.isArray(output?.content) ? output.content : [{ type: 'text', text: JSON.stringify(output) }];
       return readMcpContent(content, output?.isError);
     },

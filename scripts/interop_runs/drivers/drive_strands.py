@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import kit
-from mcp.client.streamable_http import streamablehttp_client
+from mcp.client.streamable_http import streamable_http_client
 from strands.tools.mcp import MCPClient
 
 
@@ -29,7 +30,8 @@ class StrandsClient:
 
 @asynccontextmanager
 async def open_client(job: kit.Job) -> AsyncGenerator[StrandsClient]:
-    client = MCPClient(lambda: streamablehttp_client(job.url, headers=dict(job.headers)))
+    http = httpx2.AsyncClient(headers=dict(job.headers))
+    client = MCPClient(lambda: streamable_http_client(job.url, http_client=http))
     await asyncio.to_thread(client.__enter__)
     try:
         yield StrandsClient(client)
