@@ -93,10 +93,21 @@ async def test_an_event_that_was_cut_off_is_skipped_and_the_place_before_it_stay
     assert (type(failure(last)), last.event, last.id) == (ResponseLost, "message", "8")
 
 
-async def test_a_session_is_known_by_the_first_answer_that_names_it() -> None:
-    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.Response(200, headers={SESSION_HEADER: "s1"})))
+@pytest.mark.parametrize("probe_status", [200, 400])
+async def test_a_session_is_known_by_the_response_to_initialize_and_not_to_the_probe_before_it(
+    probe_status: int,
+) -> None:
+    """Servers on the SDK's 1.x open a session for any first request, and end it when they refuse the request."""
+    probe, initialize, later = (
+        httpx2.Response(status, headers={SESSION_HEADER: session_id})
+        for status, session_id in ((probe_status, "of the probe"), (200, "s1"), (200, "another"))
+    )
+    transport = LegacySessionTransport(httpx2.MockTransport(lambda _: responses.pop(0)))
+    responses = [probe, initialize, later]
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         await client.post(URL)
+        await client.post(URL)
+        await client.post(URL, headers={SESSION_HEADER: "s1"})
 
     assert transport.session_id == "s1"
 

@@ -55,11 +55,17 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         finally:
             if request.method == "GET":
                 self.listening.set()
-        session_id = response.headers.get(SESSION_HEADER, "")
-        self.in_session = self.in_session or bool(session_id)
-        if self.session_id is None and 0 < len(session_id) <= SESSION_ID_LENGTH_MAX:
-            self.session_id = session_id
+        if response.is_success and not self._is_rejoined and SESSION_HEADER not in request.headers:
+            self._learn_session_id(response.headers.get(SESSION_HEADER, ""))
         return response
+
+    def _learn_session_id(self, session_id: str) -> None:
+        """Keep the id in the response to `initialize`, the last request without a session.
+
+        A server may open a session for the probe of the modern era before it, too, and refuse the probe (the SDK's 1.x do).
+        """
+        self.in_session = bool(session_id)
+        self.session_id = session_id if 0 < len(session_id) <= SESSION_ID_LENGTH_MAX else None
 
     async def _reattach(self, request: httpx2.Request) -> httpx2.Response:
         try:
