@@ -1,7 +1,7 @@
 """Primitives for waiting within one process: a waiter, a flag with callbacks, and waits that leave no task behind."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -70,9 +70,7 @@ async def wait_first(*awaitables: Awaitable[Any], timeout_seconds: float | None 
     try:
         await asyncio.wait(tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
 
 async def run_with_helper(work: Coroutine[Any, Any, T], helper: Coroutine[Any, Any, None]) -> T:
@@ -84,6 +82,25 @@ async def run_with_helper(work: Coroutine[Any, Any, T], helper: Coroutine[Any, A
             tasks[1].result()
         return await tasks[0]
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
+
+
+async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancel these and return when they have ended. A cancellation of the caller meanwhile is raised after that, as it came.
+
+    `asyncio.gather` would raise a cancellation of its own: anyio does not recognize that as the one of its scope, and a request
+    that is cancelled while it ends would end its whole session.
+    """
+    for task in tasks:
+        task.cancel()
+    cancellation: asyncio.CancelledError | None = None
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # retrieved, so that it is not logged
+    if cancellation is not None:
+        raise cancellation

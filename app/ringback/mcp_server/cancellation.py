@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 import anyio
 import mcp_types as types
@@ -31,6 +31,7 @@ from ringback.domain.call import Call
 from ringback.domain.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
 from ringback.domain.upstreams import DisconnectAction
 from ringback.mcp_server.call_options import mentions_ringback
 from ringback.mcp_server.gateway import Gateway, Result
@@ -39,13 +40,48 @@ from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 T = TypeVar("T")
 
 WAITING_REQUESTS_MAX: Final = 10_000
-"""Requests that wait, or were interrupted and may still be cancelled; beyond this the oldest are dropped, and their calls
-continue.
+"""Requests of one principal that wait, or were interrupted and may still be cancelled; beyond this its oldest are dropped, and
+their calls continue.
 """
 EARLY_CANCELLATIONS_MAX: Final = 1_000
-"""Cancellations that arrived before their request, which travels on another connection; beyond this the oldest are dropped."""
+"""Cancellations of one principal that arrived before their request, which travels on another connection; beyond this its oldest
+are dropped.
+"""
 
-_RequestKey = tuple[str, str, str]
+
+class RequestKey(NamedTuple):
+    principal: Principal
+    session_id: str
+    """Empty for a modern request."""
+    name: str
+    """The id of a legacy request, the cancel key of a modern one."""
+
+
+class EntriesByPrincipal(Generic[T]):
+    """Entries by request, with a limit for each principal: the requests of one displace no requests of another."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._entries: dict[Principal, OrderedDict[RequestKey, T]] = {}
+
+    def put(self, key: RequestKey, value: T) -> None:
+        entries = self._entries.setdefault(key.principal, OrderedDict())
+        entries[key] = value
+        if len(entries) > self._entries_max:
+            entries.popitem(last=False)
+
+    def get(self, key: RequestKey) -> T | None:
+        entries = self._entries.get(key.principal)
+        return None if entries is None else entries.get(key)
+
+    def pop(self, key: RequestKey) -> T | None:
+        entries = self._entries.get(key.principal)
+        if entries is None:
+            return None
+        value = entries.pop(key, None)
+        if not entries:
+            del self._entries[key.principal]
+        return value
 
 
 def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: Call) -> bool:
@@ -76,8 +112,8 @@ class WaitingRequests:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._requests: OrderedDict[_RequestKey, WaitingRequest] = OrderedDict()
-        self._early_cancellations: OrderedDict[_RequestKey, None] = OrderedDict()
+        self._requests = EntriesByPrincipal[WaitingRequest](WAITING_REQUESTS_MAX)
+        self._early_cancellations = EntriesByPrincipal[Literal[True]](EARLY_CANCELLATIONS_MAX)
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
@@ -85,8 +121,8 @@ class WaitingRequests:
         if key is None:
             yield WaitingRequest()
             return
-        self._requests[key] = waiting = WaitingRequest(is_cancelled=self._take_early_cancellation(key))
-        _drop_oldest(self._requests, WAITING_REQUESTS_MAX)
+        waiting = WaitingRequest(is_cancelled=self._early_cancellations.pop(key) is not None)
+        self._requests.put(key, waiting)
         try:
             yield waiting
         except Exception:  # any exception except cancellation
@@ -94,16 +130,15 @@ class WaitingRequests:
             raise
         self._remove_request(key, waiting)
 
-    def _remove_request(self, key: _RequestKey, waiting: WaitingRequest) -> None:
+    def _remove_request(self, key: RequestKey, waiting: WaitingRequest) -> None:
         """Remove the entry, unless the client has resumed the request meanwhile."""
         if self._requests.get(key) is waiting:
-            del self._requests[key]
+            self._requests.pop(key)
 
     async def handle_cancelled(self, context: RequestContext) -> None:
         """Handles `notifications/cancelled` of a legacy session."""
         request_id = (context.sdk_context.params or {}).get("requestId")
-        if (waiting := self._requests.pop(_get_legacy_key(context, request_id), None)) is not None:
-            await self._cancel_waiting_request(context, waiting)
+        await self._cancel_request(context, _get_legacy_key(context, request_id))
 
     async def cancel_request(self, context: RequestContext, params: types.RequestParams) -> Result:  # noqa: ARG002 - a MethodHandler
         """Handles `ringback/cancelRequest`: cancels the call that the modern request with the same cancel key waits for."""
@@ -112,23 +147,17 @@ class WaitingRequests:
             raise MCPError(
                 INVALID_PARAMS, "Send the header Ringback-Cancel-Key of the request that is to be cancelled."
             )
-        waiting = self._requests.pop(key, None)
-        if waiting is None:
-            self._early_cancellations[key] = None
-            _drop_oldest(self._early_cancellations, EARLY_CANCELLATIONS_MAX)
-        else:
-            await self._cancel_waiting_request(context, waiting)
+        await self._cancel_request(context, key)
         return {}
 
-    async def _cancel_waiting_request(self, context: RequestContext, waiting: WaitingRequest) -> None:
+    async def _cancel_request(self, context: RequestContext, key: RequestKey) -> None:
+        waiting = self._requests.pop(key)
+        if waiting is None:
+            self._early_cancellations.put(key, True)  # noqa: FBT003 - the value of a set's entry
+            return
         waiting.is_cancelled = True
         if waiting.call_id is not None:
             await cancel_call(self._gateway, context, waiting.call_id)
-
-    def _take_early_cancellation(self, key: _RequestKey) -> bool:
-        is_early = key in self._early_cancellations
-        self._early_cancellations.pop(key, None)
-        return is_early
 
 
 async def shield_from_cancellation(awaitable: Awaitable[T]) -> T:
@@ -150,18 +179,13 @@ async def mark_call_unattended(gateway: Gateway, context: RequestContext, call_i
         await gateway.calls.mark_unattended(context.caller, call_id)
 
 
-def _get_legacy_key(context: RequestContext, request_id: object) -> _RequestKey:
+def _get_legacy_key(context: RequestContext, request_id: object) -> RequestKey:
     """The key of a request. 7 and "7" are the same id, as for the SDK, which cancels the handlers of both."""
-    return "legacy", context.mcp_session_id, str(request_id)
+    return RequestKey(context.caller.principal, context.mcp_session_id, str(request_id)[:CANCEL_KEY_LENGTH_MAX])
 
 
-def _get_modern_key(context: RequestContext) -> _RequestKey | None:
+def _get_modern_key(context: RequestContext) -> RequestKey | None:
     """The client's key for the request, or None. Clients choose their request ids alike, so those identify no request."""
     request = context.sdk_context.request
     key = "" if request is None else request.headers.get(CANCEL_KEY_HEADER, "")
-    return ("modern", context.caller.principal, key) if 0 < len(key) <= CANCEL_KEY_LENGTH_MAX else None
-
-
-def _drop_oldest(entries: OrderedDict[_RequestKey, T], entries_max: int) -> None:
-    if len(entries) > entries_max:
-        entries.popitem(last=False)
+    return RequestKey(context.caller.principal, "", key) if 0 < len(key) <= CANCEL_KEY_LENGTH_MAX else None

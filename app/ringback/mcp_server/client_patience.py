@@ -32,17 +32,21 @@ class ClientPatience:
         self._tracked_clients_max = tracked_clients_max
         self._shortest_waits: OrderedDict[ClientKey, float] = OrderedDict()
 
-    def record_give_up(self, client: ClientKey, *, after_seconds: float) -> None:
+    def record_give_up(self, client: ClientKey | None, *, after_seconds: float) -> None:
+        if client is None:
+            return
         self._shortest_waits[client] = min(after_seconds, self._shortest_waits.get(client, after_seconds))
         self._shortest_waits.move_to_end(client)
         if len(self._shortest_waits) > self._tracked_clients_max:
             self._shortest_waits.popitem(last=False)
 
-    def forget_client(self, client: ClientKey) -> None:
-        self._shortest_waits.pop(client, None)
+    def forget_client(self, client: ClientKey | None) -> None:
+        if client is not None:
+            self._shortest_waits.pop(client, None)
 
-    def get_shortest_wait(self, client: ClientKey) -> float | None:
+    def get_shortest_wait(self, client: ClientKey | None) -> float | None:
         """Seconds after which the client gave up; None if it did not, or was forgotten."""
-        if client in self._shortest_waits:
-            self._shortest_waits.move_to_end(client)
-        return self._shortest_waits.get(client)
+        if client is None or client not in self._shortest_waits:
+            return None
+        self._shortest_waits.move_to_end(client)
+        return self._shortest_waits[client]

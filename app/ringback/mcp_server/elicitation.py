@@ -25,7 +25,7 @@ from ringback.mcp_server import meta
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
-from ringback.waits import wait_first
+from ringback.waits import end_tasks, wait_first
 
 log = logging.getLogger(__name__)
 
@@ -146,9 +146,7 @@ class CallElicitation:
                 status_change.result()[0].status is not call.status if status_change.done() else all(answers.result())
             )
         finally:
-            answers.cancel()
-            status_change.cancel()
-            await asyncio.gather(answers, status_change, return_exceptions=True)
+            await end_tasks([answers, status_change])
 
 
 def is_upstream_task(call: Call) -> bool:

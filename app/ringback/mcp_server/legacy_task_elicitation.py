@@ -20,7 +20,7 @@ from ringback.mcp_server.elicitation import can_elicit, elicit_input
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.task_serializer import related_task_meta
-from ringback.waits import wait_first
+from ringback.waits import end_tasks, wait_first
 
 RESULT_WAITERS_MAX: Final = 8
 """tasks/result requests of one session that wait for the same task. A broken stream leaves its request behind unnoticed, so a
@@ -72,10 +72,7 @@ class LegacyTaskElicitation:
             if elicitation_task.done():
                 elicitation_task.result()
         finally:
-            elicitation_task.cancel()
-            for each in self._elicitations.values():
-                each.cancel()
-            await asyncio.gather(elicitation_task, *self._elicitations.values(), return_exceptions=True)
+            await end_tasks([elicitation_task, *self._elicitations.values()])
 
     async def _elicit_open_requests(self) -> None:
         while (call := await self._call_changes.next_change()) and not call.is_final:

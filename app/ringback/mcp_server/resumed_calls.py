@@ -6,14 +6,13 @@ found in any process, and a request whose call was never stored starts nothing w
 
 import asyncio
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain.call import Call
 from ringback.domain.errors import NotFound
 from ringback.domain.ids import CallId
-from ringback.mcp_server.call_options import read_call_options
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.jsonrpc_errors import UNAVAILABLE_CODE
 from ringback.mcp_server.request_context import RequestContext
@@ -44,15 +43,11 @@ class ResumedCalls:
         if request is not None:
             if is_settled := self._starting.get(request.call_id):
                 await is_settled.wait()
-            if call := await self._read_call(context, request.call_id):
-                return call
+            with suppress(NotFound):
+                return await self._gateway.calls.get_for_waiting(context.caller, request.call_id)
+        # An idempotency key is no substitute: it may belong to an earlier call with another tool or other arguments.
         raise MCPError(
-            UNAVAILABLE_CODE, "The connection was lost before a call started, so no tool runs. Send the request again."
+            UNAVAILABLE_CODE,
+            "The connection was lost, and this request has started no call. Send the request again; with an idempotency key "
+            "that was used before you get the call of that key.",
         )
-
-    async def _read_call(self, context: RequestContext, call_id: CallId) -> Call | None:
-        calls, key = self._gateway.calls, read_call_options(context).idempotency_key
-        try:
-            return await calls.get_for_waiting(context.caller, call_id)
-        except NotFound:  # the idempotency key may have named an earlier call
-            return None if key is None else await calls.find_idempotent(context.caller, key)

@@ -330,7 +330,10 @@ class EndpointSupervisor:
         async with manager.run():
             state.manager, state.is_down = manager, False
             state.start_finished.set()
-            await run_with_helper(state.stop_requested.wait(), manager.extend_used_sessions())
+            try:
+                await run_with_helper(state.stop_requested.wait(), manager.extend_used_sessions())
+            finally:
+                state.manager = None  # a request that comes now gets 503, and not 500 of a manager that has ended
 
     def _cancel_requests(self, state: _EndpointState) -> None:
         state.manager = None

@@ -133,13 +133,19 @@ class WaitWindows:
         )
 
 
-def _get_client_key(context: RequestContext) -> ClientKey:
-    """A legacy session; or the modern requests of one principal, client and client session."""
+def _get_client_key(context: RequestContext) -> ClientKey | None:
+    """A legacy session; or the modern requests of one principal, client and client session.
+
+    None for a modern request without a client session: one agent's haste must not shorten the waits of others.
+    """
     if not context.is_modern:
         return (context.mcp_session_id,)
+    session_id = _read_client_session_id(context)
+    if not session_id:
+        return None
     return (
         context.caller.principal,
-        _read_client_session_id(context),
+        session_id,
         context.client_name[:_CLIENT_NAME_LENGTH_MAX],
         context.client_version[:_CLIENT_NAME_LENGTH_MAX],
     )

@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from ringback.domain.upstreams import DisconnectAction
-from ringback.mcp_server import cancellation
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
 from tests.support.application import SECRET
 from tests.support.engine import wait_until
@@ -168,20 +167,6 @@ async def test_a_cancellation_that_overtakes_its_request_cancels_the_call(
     with pytest.raises(JsonRpcErrorResponse, match="cancelled"):
         await call_with_key(modern, "overtaken", "key-3")
     assert (await wait_for_end(gate, "overtaken"))["status"] == "cancelled"
-
-
-async def test_a_limited_number_of_cancellations_waits_for_its_requests(
-    gate: GatewayHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancellation, "EARLY_CANCELLATIONS_MAX", 1)
-    await cancel_by_key(modern, "dropped")
-    await cancel_by_key(modern, "kept")
-    waiting = call_with_key(modern, "dropped", "dropped")
-    await gate.interop.wait_until_held()
-    gate.interop.release.set()
-    assert (await waiting)["content"][0]["text"] == "held"
-    with pytest.raises(JsonRpcErrorResponse, match="cancelled"):
-        await call_with_key(modern, "kept", "kept")
 
 
 @pytest.mark.requirement("R25")

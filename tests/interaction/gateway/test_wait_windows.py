@@ -141,7 +141,7 @@ async def call_with_patience(
 async def test_a_modern_client_that_disconnected_gets_its_next_answer_before_it_would_again(
     stopped_gate: GatewayHarness, durations: StoppedDurations
 ) -> None:
-    client = await stopped_gate.make_modern_client(name="hasty")
+    client = await stopped_gate.make_modern_client(name="hasty", query="?client_session_id=hasty")
     await give_up_modern(stopped_gate, durations, client)
     stopped_gate.interop.reset()
 

@@ -247,17 +247,21 @@ async def test_a_request_whose_call_was_never_stored_starts_nothing_when_resumed
     assert files.stage.calls == []
 
 
-async def test_a_repeated_idempotency_key_resumes_the_call_that_has_it(files: RestartableRingback) -> None:
-    params = {**HOLD, "_meta": {"ringback/idempotencyKey": "once"}}
-    async with files.running(**LONG_WAIT) as first:
-        session = await open_session(first)
-        await lose_stream(first, session, params)
-        event_id = await lose_stream(first, session, params, request_id=8)
+async def test_a_request_that_started_no_call_is_not_answered_with_the_call_of_its_idempotency_key(
+    files: RestartableRingback,
+) -> None:
+    """The key may belong to a call with other arguments, whose result would be taken for that of this request."""
+    async with files.running(**LONG_WAIT) as running:
+        session = await open_session(running)
+        await lose_stream(running, session, {**HOLD, "_meta": {"ringback/idempotencyKey": "once"}})
+        other = {"name": "hold", "arguments": {"other": 1}, "_meta": {"ringback/idempotencyKey": "once"}}
+        event_id = await lose_stream(running, session, other, request_id=8)
         files.stage.release.set()
-        await first.wait_until_ended()
-    async with files.running() as second, resume(second.find_session(session), event_id) as stream:
-        response = (await stream.read_response()).data
-    assert (response["id"], "kept" in response["result"]["content"][0]["text"]) == (8, True)
+        await running.wait_until_ended()
+        async with resume(session, event_id) as stream:
+            response = (await stream.read_response()).data
+    assert (response["id"], response["error"]["code"]) == (8, -32000)
+    assert "Send the request again" in response["error"]["message"]
     assert [call.name for call in files.stage.calls] == ["hold"]
 
 

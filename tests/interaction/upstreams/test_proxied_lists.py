@@ -139,6 +139,7 @@ async def test_an_unsupported_list_is_empty_and_not_requested(era: str) -> None:
 
 
 @parametrize_eras
+@pytest.mark.usefixtures("unreachable_at_once")
 async def test_lists_and_profile_outlive_the_connection(era: str) -> None:
     async with serving_proxy(LibraryUpstream(), era) as (proxy, server):
         before = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)

@@ -34,8 +34,8 @@ DETAILS: Final = [
         "The arguments do not match the inputSchema of 'a': #/b: is missing. The list of tools has it.",
     ),
     (
-        "Upstream 'git' does not respond now. See its state: GET /v1/upstreams",
-        "Upstream 'git' does not respond now. Try again in a moment; if that fails, tell the user.",
+        "It is away. See its state: GET /v1/upstreams",
+        "It is away. An accepted call waits for it: look with ringback_list_calls before you repeat one. Or tell the user.",
     ),
     (
         "Remove webhooks: DELETE /v1/webhooks/{id}. Nothing was done.",

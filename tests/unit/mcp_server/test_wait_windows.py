@@ -172,13 +172,20 @@ def test_a_builtin_tool_waits_as_long_as_its_caller_asks_or_else_as_the_url_says
 def test_a_client_that_gave_up_gets_shorter_windows_of_every_kind(
     gateway: FakeGateway, windows: WaitWindows, session_id: str
 ) -> None:
-    context = make_context(session_id=session_id, endpoint_wait=40.0)
+    context = make_context(session_id=session_id, endpoint_wait=40.0, meta={"client_session_id": "mine"})
     give_up(gateway, windows, context, 5.0)
 
     assert windows.choose_tool_window(context, "git", "any").seconds == 3.0
     assert windows.choose_poll_seconds(context, 45.0) == 3.0
     assert windows.choose_grace_window(context, 10.0).seconds == 3.0
     assert windows.choose_grace_window(context, 0.5).seconds == 0.5
+
+
+def test_a_modern_client_without_a_session_shortens_nobodys_windows(gateway: FakeGateway, windows: WaitWindows) -> None:
+    """All agents of one key and one framework look alike then."""
+    give_up(gateway, windows, make_context(), 2.0)
+
+    assert windows.choose_tool_window(make_context(), "time", "any").seconds == SETTING
 
 
 def test_only_the_session_or_the_client_that_gave_up_gets_shorter_windows(
@@ -235,7 +242,7 @@ def test_progress_extends_the_window_only_for_clients_that_then_wait_longer(
 def test_progress_does_not_extend_the_window_of_a_client_that_gave_up(
     gateway: FakeGateway, windows: WaitWindows
 ) -> None:
-    context = make_context(client="opencode", meta={"progress_token": 1})
+    context = make_context(client="opencode", meta={"progress_token": 1, "client_session_id": "mine"})
     give_up(gateway, windows, context, 5.0)
 
     assert windows.choose_tool_window(context, "time", "any") == WaitWindow(seconds=3.0, seconds_max=3.0)

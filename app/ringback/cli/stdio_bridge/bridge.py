@@ -165,7 +165,8 @@ class StdioBridge:
             await self._output.send(JSONRPCError(jsonrpc="2.0", id=request.message.id, error=error))
 
     async def _cancel_request(self, notification: JSONRPCNotification) -> None:
-        running = self._requests.get((notification.params or {}).get("requestId", ""))
+        request_id = (notification.params or {}).get("requestId")
+        running = self._requests.get(request_id) if isinstance(request_id, int | str) else None
         if running is None:
             return
         request = running.request
@@ -174,7 +175,7 @@ class StdioBridge:
             if not request.is_modern:
                 return  # the service responds to it
         elif (request.is_sending or request.may_have_arrived) and may_start_call(request.message):
-            await cancel_lost_call(request.message, self._service)
+            await cancel_lost_call(request, self._service)
         running.task.cancel()
 
     # -- notifications and answers --

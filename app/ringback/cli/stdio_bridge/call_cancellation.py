@@ -2,8 +2,9 @@
 
 while the service processes it   legacy: `notifications/cancelled`. Modern: `ringback/cancelRequest`, because over HTTP the
                                  protocol has only the end of the stream, which by default leaves the call
-after its connection was lost    the request is sent again without a wait, which returns the id of the call that has its
-                                 idempotency key, and then `ringback_cancel_call`
+after its connection was lost    the same, before the request is sent again without a wait. So a request that never arrived
+                                 starts a call that is cancelled already and never sent; otherwise the response names the
+                                 call that has its idempotency key, for `ringback_cancel_call`
 """
 
 from typing import Any, Final
@@ -44,12 +45,19 @@ async def cancel_sent_request(
     return True
 
 
-async def cancel_lost_call(request: JSONRPCRequest, service: ServiceConnection) -> None:
-    """Cancel the call that `request`, which has an idempotency key, has started. Errors end the attempt."""
-    retries = service.create_retries()
+async def cancel_lost_call(lost: ForwardedRequest, service: ServiceConnection) -> None:
+    """Cancel the call that the request, which has an idempotency key, has started, if any. Errors end the attempt."""
+    retries, request = service.create_retries(), lost.message
     while True:
         try:
-            call_id = _read_call_id(await service.request(_with_own_id(request, service), query={"wait": "0"}))
+            repeated = _with_own_id(request, service)
+            if lost.is_modern:
+                cancellation = _build_own_request(CANCEL_REQUEST_METHOD, {}, request, service)
+                await service.request(cancellation, headers=lost.cancel_headers)
+            else:
+                await service.post(_build_cancellation(repeated))
+            response = await service.request(repeated, headers=lost.cancel_headers, query={"wait": "0"})
+            call_id = _read_call_id(response)
             if call_id is not None:
                 params = {"name": CANCEL_TOOL, "arguments": {"call_id": call_id}}
                 await service.request(_build_own_request("tools/call", params, request, service))
@@ -59,6 +67,11 @@ async def cancel_lost_call(request: JSONRPCRequest, service: ServiceConnection) 
         except RequestRefused:
             pass  # the call has ended with an error, or was never started
         return
+
+
+def _build_cancellation(request: JSONRPCRequest) -> JSONRPCNotification:
+    params = {"requestId": request.id, "reason": "cancelled by the client"}
+    return JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
 
 
 def _with_own_id(request: JSONRPCRequest, service: ServiceConnection) -> JSONRPCRequest:
