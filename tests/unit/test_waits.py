@@ -2,6 +2,7 @@
 
 import asyncio
 
+import anyio
 import pytest
 
 from ringback.waits import run_with_helper, wait_first
@@ -108,3 +109,32 @@ async def test_cancelling_the_work_cancels_its_helper() -> None:
     with pytest.raises(asyncio.CancelledError):
         await both
     assert (worker.called_off, helper.called_off) == (True, True)
+
+
+async def test_a_cancellation_while_a_wait_ends_stays_within_its_scope() -> None:
+    """Otherwise it would end the task group around it: all requests of a session, because one of them was cancelled late."""
+    scope, request_ended, outlived = anyio.CancelScope(), asyncio.Event(), asyncio.Event()
+
+    async def cancel_late() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            scope.cancel()
+
+    async def handle_request() -> None:
+        try:
+            with scope:
+                await run_with_helper(asyncio.sleep(0), cancel_late())
+        finally:
+            request_ended.set()
+
+    async def handle_another_request() -> None:
+        await request_ended.wait()
+        await asyncio.sleep(0)  # the session ends in this turn, if it does
+        outlived.set()
+
+    async with anyio.create_task_group() as session:
+        session.start_soon(handle_request)
+        session.start_soon(handle_another_request)
+
+    assert (scope.cancelled_caught, outlived.is_set()) == (True, True)
