@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ringback.domain.call import FINAL_CALL_STATUSES, Call, CallStatus
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.usage import StoreTotals, Usage
 from ringback.domain.webhook import WebhookOrigin
@@ -67,14 +68,18 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
     assert await store.read(lambda tx: tx.usage.get_usage(BOB)) == Usage(open_calls=0, result_bytes=0)
 
 
-async def test_webhooks_that_came_with_a_call_are_not_counted(store: Store) -> None:
+async def test_webhooks_are_counted_unless_they_end_with_their_call(store: Store) -> None:
+    shared, of_one_call = (
+        make_webhook(origin=WebhookOrigin.CALL, call_id=call_id) for call_id in (None, CallId("call_1"))
+    )
+
     async def insert(tx: Transaction) -> None:
-        for webhook in (make_webhook(), make_webhook(origin=WebhookOrigin.CALL), make_webhook(principal=BOB)):
+        for webhook in (make_webhook(), shared, of_one_call, make_webhook(principal=BOB)):
             await tx.webhooks.insert(webhook)
 
     await store.write(insert)
 
-    assert await store.read(lambda tx: tx.usage.count_webhooks(ALICE, limit=10)) == 1
+    assert await store.read(lambda tx: tx.usage.count_webhooks(ALICE, limit=10)) == 2
 
 
 async def test_webhooks_are_counted_up_to_a_limit(store: Store) -> None:

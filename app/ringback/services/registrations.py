@@ -129,6 +129,7 @@ class WebhookRegistrations:
         needed_until = callback_needed_until(call.deadline_at)
         shared = await find_same_webhook(tx, webhook, secret_generated=secret_generated)
         if shared is None:
+            await self._quotas.require_webhook_quota(tx, webhook.principal)
             await self._verification.insert_webhook(tx, replace(webhook, expires_at=needed_until + EXPIRY_STEP))
         else:
             await extend_expiry(tx, shared, needed_until)

@@ -169,6 +169,18 @@ async def test_a_cancellation_that_overtakes_its_request_cancels_the_call(
     assert (await wait_for_end(gate, "overtaken"))["status"] == "cancelled"
 
 
+async def test_a_legacy_cancellation_that_overtakes_its_request_keeps_the_tool_from_running(
+    gate: GatewayHarness,
+) -> None:
+    """`ringback mcp` relies on it: a request whose connection was lost and that its client has cancelled is sent like this."""
+    async with gate.open_legacy_session() as session:
+        await session.cancel_request(session.last_id + 1)
+        with pytest.raises(JsonRpcErrorResponse, match="cancelled"):
+            await session.request("tools/call", {"name": "wait", "_meta": {"client_session_id": "overtaken-legacy"}})
+    ended = await wait_for_end(gate, "overtaken-legacy")
+    assert (ended["status"], ended["runs"]) == ("cancelled", 0)
+
+
 @pytest.mark.requirement("R25")
 async def test_another_principals_and_another_requests_key_cancel_nothing(
     gate: GatewayHarness, modern: ModernClient

@@ -142,9 +142,33 @@ async def test_a_legacy_call_whose_connection_is_lost_is_cancelled_when_the_serv
     assert cancelled["arguments"] == {"call_id": "call_1"}
 
 
-async def test_a_cancellation_of_no_request_is_ignored() -> None:
+@pytest.mark.parametrize("is_modern", [True, False], ids=["modern", "legacy"])
+async def test_a_lost_call_is_cancelled_before_it_is_sent_again(*, is_modern: bool) -> None:
+    """A request that never arrived must not start its tool only to be cancelled."""
     async with running_bridge() as stage:
-        cancel(stage, 7)
+        if not is_modern:
+            await stage.begin_session()
+        cancellation = "ringback/cancelRequest" if is_modern else "notifications/cancelled"
+        stage.service.script("tools/call", ScriptedStream(), PENDING)
+        stage.service.script(cancellation, httpx2.ReadError("reset"))
+        stage.send_request("tools/call", CALL | (MODERN_META if is_modern else {}))
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == 1)
+        before = len(stage.service.requests)
+        cancel(stage)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == 3)
+        lost, cancelled, repeated = stage.service.requests[before : before + 3]
+
+    assert [each.method for each in (lost, cancelled, repeated)] == [cancellation, cancellation, "tools/call"]
+    if is_modern:
+        assert cancelled.headers["ringback-cancel-key"] == repeated.headers["ringback-cancel-key"]
+    else:
+        assert cancelled.message["params"]["requestId"] == repeated.message["id"]
+
+
+@pytest.mark.parametrize("request_id", [7, "x", None, {"id": 1}, [1]], ids=repr)
+async def test_a_cancellation_of_no_request_is_ignored(request_id: Any) -> None:
+    async with running_bridge() as stage:
+        cancel(stage, request_id)
         await stage.bridge.wait_for_last_responses()
 
     assert stage.service.requests == []

@@ -405,6 +405,18 @@ async def test_registrations_of_models_count_against_the_quota_of_webhooks(tmp_p
             await register_once(service, upstream="git")
 
 
+async def test_callbacks_of_sessions_count_against_the_quota_of_webhooks(tmp_path: Path) -> None:
+    """They outlive their calls, unlike the callback of a call without a session."""
+    async with running_service(tmp_path, quotas=Quotas(webhooks=1)) as service:
+        await start(service, callback={})
+        await start(service, callback={})
+        await start(service, session=None, callback={})
+        with pytest.raises(QuotaExceeded):
+            await start(service, session="session-2", callback={})
+        with pytest.raises(QuotaExceeded):
+            await register_once(service)
+
+
 async def test_a_registration_for_an_ended_call_receives_its_end_once(service: ServiceUnderTest) -> None:
     started = await start(service)
     await service.finish_call(started.call.id)

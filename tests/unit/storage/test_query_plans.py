@@ -129,7 +129,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("verification", "recent_of_principal", "challenges_sent_for"),
         ("verification", "remove_sent", "challenges_sent_when"),
         ("tombstones", "expire_own_webhook", "webhooks_of_call"),
-        ("usage", "count_webhooks", "webhooks_registered"),
+        ("usage", "count_webhooks", "webhooks_of_target"),
         ("delivery_queue", "oldest_due", "deliveries_due"),
         ("delivery_queue", "due_webhooks", "deliveries_lanes"),
         ("delivery_queue", "due", "deliveries_lanes"),

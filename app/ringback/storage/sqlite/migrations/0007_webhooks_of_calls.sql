@@ -16,5 +16,7 @@ BEGIN
     DELETE FROM call_webhooks WHERE call_id = OLD.id;
 END;
 
--- Webhooks by what they are for, so that a repeated callback URL finds its webhook. Those of one call are not shared.
+-- Webhooks by what they are for, so that a repeated callback URL finds its webhook, and the quota of webhooks is counted. Those of
+-- one call are not shared, and the quota of calls limits them.
+DROP INDEX webhooks_registered;
 CREATE INDEX webhooks_of_target ON webhooks (principal, url, client_session_id, call_id) WHERE origin <> 'call' OR call_id IS NULL;

@@ -5,7 +5,10 @@ SELECT
 FROM call_counts WHERE principal = :principal;
 
 -- name: count_webhooks
-SELECT count(*) AS count FROM (SELECT 1 FROM webhooks WHERE principal = :principal AND origin <> 'call' LIMIT :limit);
+SELECT count(*) AS count FROM (
+    SELECT 1 FROM webhooks INDEXED BY webhooks_of_target
+    WHERE principal = :principal AND (origin <> 'call' OR call_id IS NULL) LIMIT :limit
+);
 
 -- name: calls_by_status
 SELECT status, sum(calls) AS count FROM call_counts GROUP BY status;
