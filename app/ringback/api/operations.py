@@ -72,7 +72,7 @@ async def describe_protected_resource(request: Request, suffix: str = "") -> JSO
 
 @router.post("/register", include_in_schema=False)
 async def refuse_registration(request: Request) -> JSONResponse:
-    """Tell the user of an OAuth client what the 401 told the client.
+    """Return the detail of the 401 to the user of an OAuth client, which shows this response only.
 
     A client that can log in, such as mcp-remote, drops the text of a 401. If it finds no authorization server, it registers at
     the default endpoint of the service itself (MCP 2025-03-26, Authorization, Fallbacks), with the Authorization header that it

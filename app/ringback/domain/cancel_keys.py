@@ -1,7 +1,6 @@
 """How a client cancels a waiting tools/call of 2026-07-28 over HTTP, where closing the stream does not cancel.
 
-    tools/call                 with the header `Ringback-Cancel-Key`: the client makes a new text for each request, which
-                               nobody can guess
+    tools/call                 with the header `Ringback-Cancel-Key`: the client makes a new, random text for each request
     ringback/cancelRequest     with the same header; it may arrive before the tools/call
 
 The gateway serves it, and `ringback mcp` uses it.

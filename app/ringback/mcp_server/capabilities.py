@@ -48,7 +48,7 @@ class CapabilitiesMiddleware:
             return result
         context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
         if context.is_replayed:
-            return result  # nobody reads it, and an upstream that is away would delay the session
+            return result  # no client reads this response, and an unreachable upstream would delay the session
         upstreams = self._router.list_upstreams(context)
         try:
             profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))

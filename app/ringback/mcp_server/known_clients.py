@@ -1,6 +1,6 @@
 """What is known about MCP clients, by the name in their `clientInfo`.
 
-No capability and no protocol version tells these things, so only a client whose source or maintainer says so is listed; every
+No capability and no protocol version says these things, so only a client whose source or maintainer says so is listed; every
 other client gets the answer that all clients can read. Checked in November 2026:
 
     Visual Studio Code   attaches a linked resource to the chat (`mcpLanguageModelToolContribution.ts` in microsoft/vscode; the

@@ -32,7 +32,7 @@ from ringback.services.registrations import WebhookRegistration, WebhookRegistra
 
 NOTIFY_ME_TOOL_NAME: Final = "ringback_notify_me"
 EXPIRES_IN_SECONDS_DEFAULT: Final = 30.0 * DAY
-"""As long as the longest call (`services.new_calls.TIMEOUT_SECONDS_MAX`): nobody removes what a model has registered."""
+"""As long as the longest call (`services.new_calls.TIMEOUT_SECONDS_MAX`): a model does not remove what it has registered."""
 
 
 class NotifyMeArguments(BuiltinToolArguments):

@@ -278,7 +278,7 @@ class Calls:
         is_callback_new = await self._new_calls.insert_callback(
             tx, call, callback, secret_generated=secret is not None, webhook_id=request.webhook_id
         )
-        # Until the wait is over, no response has told the client of the call, which a crash would have to queue again.
+        # Until the wait is over, no response has named the call, so no client expects it to be queued again after a crash.
         may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
         leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
         await tx.calls.insert(leased or call)

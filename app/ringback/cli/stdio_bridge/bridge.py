@@ -35,7 +35,7 @@ from ringback.cli.stdio_bridge.endpoint import (
     SessionUnknown,
 )
 from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
-from ringback.cli.stdio_bridge.retries import Patience, RetrySchedule
+from ringback.cli.stdio_bridge.retries import Patience, ReconnectSchedule
 from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
 from ringback.cli.stdio_bridge.session_stream import SessionStream
 from ringback.domain.clock import SystemClock
@@ -208,7 +208,7 @@ class StdioBridge:
             while not await self._try_to_post(message, retries):
                 pass
 
-    async def _try_to_post(self, message: JSONRPCMessage, retries: RetrySchedule) -> bool:
+    async def _try_to_post(self, message: JSONRPCMessage, retries: ReconnectSchedule) -> bool:
         """Return whether it was sent, or is not to be sent again."""
         try:
             await self._service.post(message)

@@ -7,8 +7,8 @@ from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONR
 
 from ringback.cli.stdio_bridge.endpoint import NoResponse, ServiceEndpoint, SessionUnknown
 from ringback.cli.stdio_bridge.request_headers import RequestHeaders, read_modern_version
-from ringback.cli.stdio_bridge.retries import Patience, RetrySchedule
-from ringback.cli.stdio_bridge.session import LegacySession
+from ringback.cli.stdio_bridge.retries import Patience, ReconnectSchedule
+from ringback.cli.stdio_bridge.session import BridgedSession
 from ringback.domain.clock import Clock
 
 T = TypeVar("T")
@@ -18,14 +18,14 @@ class ServiceConnection:
     def __init__(self, endpoint: ServiceEndpoint, *, clock: Clock, patience: Patience) -> None:
         self.endpoint = endpoint
         self.headers = RequestHeaders()
-        self.session = LegacySession(endpoint, self.headers)
+        self.session = BridgedSession(endpoint, self.headers)
         self.clock = clock
         self._patience = patience
         self._started_at = clock.monotonic()
 
-    def create_retries(self, *, is_endless: bool = False) -> RetrySchedule:
+    def create_retries(self, *, is_endless: bool = False) -> ReconnectSchedule:
         patience = None if is_endless else self._patience
-        return RetrySchedule(self.endpoint, self.clock, patience, bridge_started_at=self._started_at)
+        return ReconnectSchedule(self.endpoint, self.clock, patience, bridge_started_at=self._started_at)
 
     def get_headers(self, message: JSONRPCMessage) -> dict[str, str]:
         if isinstance(message, JSONRPCRequest | JSONRPCNotification) and (

@@ -37,7 +37,7 @@ _LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
     f"{kind}ListChanged": f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")
 }
 KEY_BYTES: Final = 16
-"""128 random bits: no two requests have the same key, and nobody guesses one."""
+"""128 random bits: no two requests have the same key, and no client can guess another's."""
 
 
 class ForwardedRequest:

@@ -26,7 +26,7 @@ class Patience:
     reconnect_seconds: float = RECONNECT_SECONDS
 
 
-class RetrySchedule:
+class ReconnectSchedule:
     """The failures in a row of one message."""
 
     def __init__(

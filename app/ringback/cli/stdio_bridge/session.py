@@ -19,7 +19,7 @@ from ringback.cli.stdio_bridge.request_headers import RequestHeaders
 INITIALIZED: Final = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 
 
-class LegacySession:
+class BridgedSession:
     def __init__(self, endpoint: ServiceEndpoint, headers: RequestHeaders) -> None:
         self._endpoint = endpoint
         self._headers = headers

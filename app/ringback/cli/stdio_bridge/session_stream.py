@@ -5,8 +5,8 @@ from typing import Final
 
 from ringback.cli.stdio_bridge.client_output import ClientOutput
 from ringback.cli.stdio_bridge.endpoint import NoResponse, RequestRefused, ServiceEndpoint, SessionUnknown
-from ringback.cli.stdio_bridge.retries import RetrySchedule
-from ringback.cli.stdio_bridge.session import LegacySession
+from ringback.cli.stdio_bridge.retries import ReconnectSchedule
+from ringback.cli.stdio_bridge.session import BridgedSession
 from ringback.domain.clock import Clock
 
 _LISTS: Final = ("tools", "prompts", "resources")
@@ -20,14 +20,15 @@ connection of an earlier stream, of which a session has one, is lost."""
 class SessionStream:
     """Follows the stream, and opens it again whenever it ends.
 
-    Nothing is stored for a client that is away. So after a gap the client is told that what it watches may have changed.
+    Nothing is stored for a client that is away. So after a gap the bridge
+    notifies the client that its subscribed resources and lists may have changed.
     """
 
     def __init__(
         self,
         endpoint: ServiceEndpoint,
-        session: LegacySession,
-        retries: RetrySchedule,
+        session: BridgedSession,
+        retries: ReconnectSchedule,
         *,
         output: ClientOutput,
         clock: Clock,
