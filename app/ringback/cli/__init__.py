@@ -7,8 +7,12 @@
     keys              API keys and encryption keys, in the service's database
     call              starts a call through the REST API and waits for it
     arguments         … parses `--arg name=value`
-    listen            a receiver that verifies and prints callbacks
+    listen            receives callbacks by the event stream or by webhook
+    durable_listener  … from the event stream, with an inbox on disk
+    callback_receiver … by webhook: verifies and prints callbacks
     callback_server   … its HTTP server
+    callback_text     … the printed text of a callback
+    dev               wraps an MCP server for a first try
     webhooks          manages webhooks through the REST API
     deliveries        lists deliveries through the REST API
     doctor            checks the whole installation

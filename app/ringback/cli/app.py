@@ -30,7 +30,9 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
     "listen": _CommandEntry(
-        "ringback.cli.listen", "listen", "Receive callbacks, verify them and print them, until interrupted."
+        "ringback.cli.listen",
+        "listen",
+        "Receive callbacks, and print them, forward them or run a command for each, until interrupted.",
     ),
     "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Manage webhooks."),
     "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "List and repeat deliveries."),

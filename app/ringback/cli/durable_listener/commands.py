@@ -1,0 +1,92 @@
+"""Runs a shell command for each callback."""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
+
+EXIT_REFUSED: Final = 65
+"""Exit code with which a command refuses a callback for good: EX_DATAERR of sysexits.h."""
+TERMINATION_SECONDS: Final = 10.0
+"""From SIGTERM to SIGKILL: the grace time of common supervisors."""
+
+
+class CommandHandler:
+    """Runs `command` in a shell, with the callback's body on standard input and its ids in the environment.
+
+    Exit code 0 means handled, 65 refused for good, any other that the command is to be run again. A command that runs for more
+    than `timeout_seconds` is terminated, with the processes that it started.
+    """
+
+    def __init__(self, command: str, *, timeout_seconds: float, environment: Mapping[str, str]) -> None:
+        self._command = command
+        self._timeout_seconds = timeout_seconds
+        self._environment = environment
+
+    async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
+        process = await asyncio.create_subprocess_shell(
+            self._command,
+            stdin=PIPE,
+            env={**self._environment, **build_callback_variables(received)},
+            start_new_session=True,  # Ctrl-C reaches the listener only, which lets the command end
+        )
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await process.communicate(received.body)
+        except TimeoutError:
+            return Failed(f"the command ran for more than {self._timeout_seconds:g} s and was terminated")
+        finally:
+            await _terminate(process)
+        return _judge_exit(process.returncode)
+
+
+def build_callback_variables(received: ReceivedCallback) -> dict[str, str]:
+    """The environment variables for one callback. A member that the callback does not have is an empty text."""
+    callback = received.callback
+    values = {
+        "RINGBACK_WEBHOOK_ID": received.event_id,
+        "RINGBACK_ATTEMPT": str(received.attempt),
+        "RINGBACK_EVENT_NAME": callback.name,
+        "RINGBACK_CALL_ID": callback.call_id,
+        "RINGBACK_STATUS": callback.status,
+        "RINGBACK_OUTCOME": callback.outcome,
+        "RINGBACK_CLIENT_SESSION_ID": callback.client_session_id,
+        "RINGBACK_CORRELATION_ID": callback.correlation_id,
+    }
+    # An id of a client may contain a NUL character, which no environment can.
+    return {name: (value or "").replace("\0", "") for name, value in values.items()}
+
+
+def _judge_exit(code: int | None) -> HandlerOutcome:
+    match code:
+        case 0:
+            return Handled()
+        case 65:
+            return Refused(f"the command refused it (exit code {EXIT_REFUSED})")
+        case 126 | 127:
+            return Failed(f"the shell could not run the command (exit code {code})")
+        case _:
+            return Failed(f"the command failed (exit code {code})")
+
+
+async def _terminate(process: Process) -> None:
+    """End the command and the processes of its session, if it still runs."""
+    if process.returncode is not None:
+        return
+    _signal_group(process, signal.SIGTERM)
+    try:
+        async with asyncio.timeout(TERMINATION_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        _signal_group(process, signal.SIGKILL)
+        await process.wait()
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
