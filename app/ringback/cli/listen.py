@@ -72,8 +72,8 @@ def listen(
             "--exec",
             metavar="CMD",
             help="Run this shell command for each callback, which it gets on standard input; its ids are in "
-            "RINGBACK_WEBHOOK_ID, RINGBACK_CALL_ID, RINGBACK_CLIENT_SESSION_ID, RINGBACK_CORRELATION_ID. Exit code 0: handled; 65: refused; other: "
-            "tried again.",
+            "RINGBACK_WEBHOOK_ID, RINGBACK_CALL_ID, RINGBACK_CLIENT_SESSION_ID, RINGBACK_CORRELATION_ID. "
+            "Exit code 0: handled; 65: refused; other: tried again.",
         ),
     ] = None,
     session: Annotated[str | None, typer.Option("--session", help="Only calls with this client_session_id.")] = None,
