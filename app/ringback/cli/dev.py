@@ -38,7 +38,8 @@ _AFFIX_PATTERN: Final = re.compile(r"^(mcp-server-|server-|mcp-)(?=.)|(?<=.)(-mc
 @exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
 def dev(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND", help="The command that starts the MCP server, or its URL.")
+        list[str],
+        typer.Argument(metavar="COMMAND", help="The command that starts the MCP server, after `--`; or its URL."),
     ],
     *,
     name: Annotated[
@@ -54,11 +55,11 @@ def dev(
 ) -> None:
     """Wrap one MCP server, print its URLs, and serve until interrupted. For this machine only.
 
-    As `ringback serve --dev`: no API keys, and callbacks to loopback over http. The calls are in a temporary file, removed at
-    the end.
+    As `ringback serve --dev`: no API keys, and callbacks to loopback over http. Calls are kept in a temporary file.
     """
-    upstream_name = name or derive_upstream_name(command)
-    upstream = parse_upstream_option(f"{upstream_name}={_join_command(command)}")
+    text = command[0] if len(command) == 1 else shlex.join(command)
+    upstream_name = name or derive_upstream_name(text.split())
+    upstream = parse_upstream_option(f"{upstream_name}={text}")
     with ExitStack() as stack:
         database_url = KEPT_DATABASE_URL
         if not keep:
@@ -80,7 +81,10 @@ def derive_upstream_name(command: Sequence[str]) -> str:
 
     Names are 1 to 24 of a-z, 0-9 and '-'.
     """
-    subject = next((part for part in command if not _is_launcher(part)), "")
+    position = next((index for index, part in enumerate(command) if not _is_launcher(part)), None)
+    subject = "" if position is None else command[position]
+    if position and command[position - 1] == "-m":
+        subject = subject.removesuffix(".__main__").rsplit(".", 1)[-1]
     package = subject.rsplit("/", 1)[-1].partition("@")[0]
     path = PurePosixPath(package)
     if path.suffix in _SCRIPT_SUFFIXES:
@@ -121,8 +125,3 @@ def _is_launcher(part: str) -> bool:
     is_option = part.startswith("-") or _ASSIGNMENT_PATTERN.fullmatch(part) is not None
     program = part.rsplit("/", 1)[-1]
     return is_option or program in _LAUNCHERS or _LAUNCHER_PATTERN.fullmatch(program) is not None
-
-
-def _join_command(command: Sequence[str]) -> str:
-    """The command as one text. A single part may be a URL, or a whole command in quotes."""
-    return command[0] if len(command) == 1 else shlex.join(command)

@@ -108,7 +108,7 @@ def listen(
         typer.Option(
             "--secret",
             metavar="WHSEC",
-            help="The signing secret, whsec_…: of forwarded callbacks, or with --port of the webhook.",
+            help="The signing secret, whsec_…, of forwarded callbacks, or of the webhook.",
         ),
     ] = None,
     port: Annotated[
@@ -125,7 +125,7 @@ def listen(
         typer.Option(
             "--url",
             envvar="RINGBACK_URL",
-            help=f"The URL of the service (default {URL_DEFAULT}). With --port, a service to register a webhook with; it must "
+            help=f"The URL of the service (default {URL_DEFAULT}). A receiver registers a webhook there, and the service must "
             "allow callbacks to this machine, as `serve --dev` does.",
         ),
     ] = None,
@@ -133,8 +133,9 @@ def listen(
 ) -> None:
     """Receive callbacks, and print them, forward them or run a command for each, until interrupted.
 
-    No public URL is needed: the command follows the service's events. It keeps its position and the callbacks that wait in a
-    file, so nothing is lost while it does not run; a callback may be handled twice after a crash, with the same webhook-id.
+    No public URL is needed: the command follows the service's events. Its position and the waiting callbacks are in a file,
+    so nothing is lost while it does not run. After a crash a callback may come twice, with the same webhook-id.
+
     Callbacks of one session are handled one at a time, in order.
     """
     _check_secret(secret)

@@ -9,8 +9,9 @@ from ringback import __version__
 
 Run = Callable[..., Result]
 
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 COMMANDS: dict[tuple[str, ...], set[str]] = {
-    (): {"--version", "serve", "keys", "call", "listen", "webhooks", "deliveries", "doctor"},
+    (): {"--version", "serve", "dev", "keys", "call", "listen", "webhooks", "deliveries", "doctor"},
     ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
     ("keys",): {"create", "list", "revoke", "ring"},
     ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
@@ -27,7 +28,11 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--url",
         "--api-key",
     },
-    ("listen",): {"--port", "--secret", "--url", "--api-key"},
+    ("dev",): {"--name", "--port", "--keep", "--log-level"},
+    ("listen",): {
+        *("--forward-to", "--exec", "--session", "--correlation", "--event", "--state", "--from-start"),
+        *("--retry-given-up", "--attempts", "--exec-timeout", "--json", "--secret", "--port", "--url", "--api-key"),
+    },
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {
         *("--event", "--upstream", "--resource", "--tool", "--session", "--correlation"),
@@ -83,6 +88,14 @@ def test_version_is_the_package_s(run: Run) -> None:
         (("call", "demo", "count_primes", "--api-key", "two words\n"), "API key"),
         (("call", "demo", "count_primes", "--url", "http://127.0.0.1:1", "--json-args", "["), "--json-args"),
         (("listen", "--port", "0"), "--secret"),
+        (("listen", "--port", "0", "--secret", SECRET, "--exec", "true"), "--exec does not go with --port"),
+        (("listen", "--port", "0", "--secret", SECRET, "--session", "s1"), "--session does not go with --port"),
+        (("listen", "--exec", "true", "--forward-to", "http://127.0.0.1:1/"), "not both"),
+        (("listen", "--exec", "true", "--json"), "--json"),
+        (("listen", "--secret", SECRET), "--forward-to"),
+        (("listen", "--forward-to", "127.0.0.1:9000"), "http://HOST:PORT/PATH"),
+        (("listen", "--url", "http://127.0.0.1:1", "--state", "s.db"), "No server responds"),
+        (("dev", "--name", "No Name", "npx", "-y", "server"), "a-z"),
         (("listen", "--port", "0", "--secret", "whsec_short"), "--secret"),
         (("listen", "--port", "70000", "--secret", "whsec_short"), "--port"),
         (("dial",), "dial"),

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def running(folder: Path, handler: ScriptedHandler, **options: int) -> AsyncGenerator[Stage]:
+async def running(folder: Path, handler: ScriptedHandler, **options: Any) -> AsyncGenerator[Stage]:
     clock, reports = FakeClock(), list[str]()
     async with open_inbox(folder / "inbox.db") as inbox:
         dispatcher = CallbackDispatcher(inbox, handler, clock=clock, report=reports.append, **options)
