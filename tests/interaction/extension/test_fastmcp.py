@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import fastmcp
 import httpx
 import pytest
 from fastmcp import Context, FastMCP
+from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
 from fastmcp_tasks import TasksExtension
 from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
@@ -20,6 +22,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, InputRequiredResult
 
 import ringback.extension
+from ringback.client import RingbackClient
 from ringback.extension.fastmcp import Callbacks
 from tests.support.extension_servers import (
     ELICITATION_SCHEMA,
@@ -34,6 +37,8 @@ from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_
 from tests.support.upstreams import serving
 
 pytestmark = pytest.mark.requirement("R29")
+
+EXAMPLE: Final = Path(__file__).parents[3] / "scripts" / "examples" / "fastmcp_server.py"
 
 
 @pytest.fixture
@@ -261,12 +266,18 @@ async def test_a_first_try_needs_no_database_no_key_and_no_public_receiver(recei
         client = await stack.enter_async_context(Client(http.url))
         result = await client.call_tool("build_report", {"about": "rain"})
         data = verify_callback((await receiver.wait_for_requests(1))[0])
-        token = {"resume_token": data["resume_token"]}
-        resumed = await web.post(data["resume_url"].replace(":8000", f":{http.port}"), json=token)
+        async with RingbackClient(f"http://127.0.0.1:{http.port}/ringback") as ringback:
+            resumed = await ringback.resume(data["resume_token"])
+            events = ringback.stream_events()
+            followed = await anext(events)
+            await events.aclose()
 
     assert webhook.status_code == 201
     assert data["call_id"] == (result.meta or {})["ringback/callId"]
-    assert resumed.json()["result"]["structuredContent"] == {"title": "a report about rain"}
+    assert resumed.result is not None
+    assert resumed.result["structuredContent"] == {"title": "a report about rain"}
+    assert (followed.name, followed.data["call_id"]) == ("call.finished", data["call_id"])
+    assert data["resume_url"] == "http://127.0.0.1:8000/ringback/v1/resume"
 
 
 async def test_the_api_of_a_first_try_answers_this_machine_only() -> None:
@@ -274,3 +285,15 @@ async def test_the_api_of_a_first_try_answers_this_machine_only() -> None:
     transport = httpx.ASGITransport(callbacks.api, client=("192.0.2.1", 5000))
     async with callbacks, httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as web:
         assert (await web.get("/v1/calls")).status_code == 403
+
+
+async def test_the_example_calls_back_over_stdio(receiver: Receiver) -> None:
+    transport = StdioTransport(sys.executable, [str(EXAMPLE), "stdio"], keep_alive=False)
+    async with fastmcp.Client(transport) as client:
+        arguments = {"about": "rain", "minutes": 0}
+        result = await client.call_tool("build_report", arguments, meta=callback_meta(receiver, include_result=True))
+        data = verify_callback((await receiver.wait_for_requests(1))[0])
+
+    assert data["result"]["content"] == [{"type": "text", "text": "a report about rain"}]
+    assert data["call_id"] == (result.meta or {})["ringback/callId"]
+    assert "resume_url" not in data

@@ -79,6 +79,8 @@ def _acquire_lock(descriptor: int, path: Path) -> None:
         raise StateFileUnusable(
             f"Another listener (process {holder}) uses {path}. Stop it, or give this one a file of its own: --state PATH"
         ) from None
+    except OSError as error:  # some network file systems have no locks
+        raise StateFileUnusable(f"{path} cannot be locked: {error.strerror}. Choose another --state.") from None
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
