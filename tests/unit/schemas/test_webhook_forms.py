@@ -9,7 +9,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.meta import CALLBACK_META_KEY
 from ringback.domain.webhook import Webhook, WebhookSpec
 from ringback.mcp_server.meta import parse_callback
-from ringback.schemas.webhooks import CallbackBody, RegisterWebhookBody, WebhookView
+from ringback.schemas.webhooks import CallCallbackBody, RegisterWebhookBody, WebhookView
 from ringback.services.registrations import WebhookRegistration
 
 CALLBACK: dict[str, Any] = {
@@ -52,7 +52,7 @@ def test_the_request_and_the_response_have_every_member_of_a_webhook_spec() -> N
 
 
 def test_the_meta_key_reads_a_callback_as_rest_does() -> None:
-    assert parse_callback({CALLBACK_META_KEY: CALLBACK}) == CallbackBody.model_validate(CALLBACK).to_registration()
+    assert parse_callback({CALLBACK_META_KEY: CALLBACK}) == CallCallbackBody.model_validate(CALLBACK).to_registration()
 
 
 @pytest.mark.parametrize("secret", ["", 7])
