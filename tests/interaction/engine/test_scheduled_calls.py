@@ -9,7 +9,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from tests.support.builders import make_call
-from tests.support.clock import FakeClock
+from tests.support.clock import OffsetClock
 from tests.support.engine import Engine, ScriptedUpstreams, wait_until
 
 NO_POLLING = {"poll_seconds": 3600.0}
@@ -53,25 +53,25 @@ async def test_a_scheduled_call_survives_the_process_that_stored_it(engine: Engi
 
 
 async def test_a_call_whose_time_came_while_no_process_ran_begins_with_the_next_one(
-    still: Engine, fake_clock: FakeClock
+    engine: Engine, clock: OffsetClock
 ) -> None:
-    call = make_scheduled_call(still, after=timedelta(hours=1))
-    await still.insert_calls(call)
-    fake_clock.advance(3600)
+    call = make_scheduled_call(engine, after=timedelta(hours=1))
+    await engine.insert_calls(call)
+    clock.advance(3600)
 
-    async with still.running_runner(ScriptedUpstreams(), **NO_POLLING):
-        await still.wait_until_final(call)
+    async with engine.running_runner(ScriptedUpstreams(), **NO_POLLING):
+        await engine.wait_until_final(call)
 
 
 async def test_a_call_that_becomes_due_while_its_upstream_is_busy_waits_in_the_queue(
-    still: Engine, fake_clock: FakeClock
+    engine: Engine, clock: OffsetClock
 ) -> None:
-    call = make_scheduled_call(still, after=timedelta(hours=1))
-    async with still.running_runner(ScriptedUpstreams(capacity={"git": 0, "time": 1}), **NO_POLLING):
-        await still.insert_calls(call)
-        fake_clock.advance(3600)
-        await still.store.write(_notify_runner)
-        await wait_until(lambda: _is_queued(still, call))
+    call = make_scheduled_call(engine, after=timedelta(hours=1))
+    async with engine.running_runner(ScriptedUpstreams(capacity={"git": 0, "time": 1}), **NO_POLLING):
+        await engine.insert_calls(call)
+        clock.advance(3600)
+        await engine.store.write(_notify_runner)
+        await wait_until(lambda: _is_queued(engine, call))
 
 
 async def _notify_runner(tx: Transaction) -> None:

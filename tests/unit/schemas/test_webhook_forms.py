@@ -16,6 +16,7 @@ CALLBACK: dict[str, Any] = {
     "url": "https://agent.example/callback",
     "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
     "events": ["call.finished", "call.progress"],
+    "outcomes": ["timed_out", "unknown"],
     "correlation_id": "inbox-3",
     "retries": "minutes",
     "include_result": True,
@@ -40,7 +41,14 @@ def test_a_registration_carries_every_member_of_its_request() -> None:
     registration = RegisterWebhookBody.model_validate(REGISTRATION).to_registration()
 
     members = {field.name: getattr(registration, field.name) for field in fields(WebhookRegistration)}
-    assert members == REGISTRATION | {"events": frozenset(REGISTRATION["events"])}
+    sets = {name: frozenset(REGISTRATION[name]) for name in ("events", "outcomes")}
+    assert members == REGISTRATION | sets
+
+
+def test_a_registration_with_outcomes_and_without_events_is_for_ends_of_calls_only() -> None:
+    body = {"url": "https://agent.example/callback", "outcomes": ["unknown"]}
+
+    assert RegisterWebhookBody.model_validate(body).to_registration().events == {"call.finished"}
 
 
 def test_the_request_and_the_response_have_every_member_of_a_webhook_spec() -> None:
