@@ -19,25 +19,35 @@ def render_document() -> str:
     return _render(create_documented_app().openapi())
 
 
-def render_callbacks_document() -> str:
-    return _render(select_callbacks(create_documented_app().openapi()))
+def render_callbacks_document(document: dict[str, Any]) -> str:
+    return _render(select_callbacks(document))
 
 
 def select_callbacks(document: dict[str, Any]) -> dict[str, Any]:
-    """The document without operations, and with the schemas of callbacks only. Examples are left out."""
+    """The document without operations, and with the schemas of callbacks only."""
     schemas: dict[str, Any] = document["components"]["schemas"]
     selected: dict[str, Any] = {}
     missing = list(CALLBACK_SCHEMAS)
     while missing:
         name = missing.pop()
-        selected[name] = {key: value for key, value in schemas[name].items() if key not in {"examples", "title"}}
+        selected[name] = _without_comments(schemas[name])
         missing += [found for found in _list_references(selected[name]) if found not in selected]
     return {
         "openapi": document["openapi"],
-        "info": {"title": "Callbacks of Ringback", "version": document["info"]["version"]},
+        "info": {"title": "Callbacks of Ringback", "version": "1"},
         "paths": {},
         "components": {"schemas": selected},
     }
+
+
+def _without_comments(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without examples, and without titles, which repeat the names of the members."""
+    members = {
+        name: {key: value for key, value in member.items() if key != "title"}
+        for name, member in schema.get("properties", {}).items()
+    }
+    kept = {key: value for key, value in schema.items() if key not in {"examples", "title"}}
+    return {**kept, "properties": members} if members else kept
 
 
 def _list_references(value: object) -> Iterator[str]:
@@ -58,4 +68,8 @@ def _render(document: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render_callbacks_document() if sys.argv[1:] == ["callbacks"] else render_document())
+    sys.stdout.write(
+        render_callbacks_document(create_documented_app().openapi())
+        if sys.argv[1:] == ["callbacks"]
+        else render_document()
+    )
