@@ -124,6 +124,7 @@ CLIENTS: Final[Sequence[Client]] = (
         meta="its client's",
         transport=Transport.COMMAND,
         command=("supergateway", "--streamableHttp", "{url}", "--logLevel", "none"),
+        **_NO_PROGRESS,  # it repeats requests to the server without a progress callback
     ),
     _node("ai-sdk-5", "AI SDK 5", "ai_sdk", header="transport.headers", **_NO_PROGRESS),
     _node("ai-sdk-7", "AI SDK 7", "ai_sdk", header="transport.headers", **_NO_PROGRESS),
