@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +16,8 @@ from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from ringback.signing import secrets
 
 HOST: Final = "127.0.0.1"
+HOST_NAME_LENGTH_MAX: Final = 48
+"""Leaves room for the rest of a webhook's name."""
 
 
 async def receive_callbacks(
@@ -24,11 +27,23 @@ async def receive_callbacks(
     secret = secret or secrets.generate_secret(os.urandom(secrets.SECRET_BYTES))
     receiver = ReceiverApp([secret], on_callback=_print_callback, on_notice=_print_notice)
     with _bind_socket(port) as listener:
-        address = f"http://{HOST}:{listener.getsockname()[1]}/"
+        port = listener.getsockname()[1]
         serving = serve_receiver(receiver, listener, on_refused=_print_refusal)
-        async with serving, _registered_webhook(client, address, secret):
-            print_message(f"Listening on {address}")
+        async with serving, _registered_webhook(client, port, secret):
+            print_message(f"Listening on {build_address(port)}")
             await stop.wait()
+
+
+def build_address(port: int) -> str:
+    return f"http://{HOST}:{port}/"
+
+
+def derive_webhook_name(host_name: str, port: int) -> str:
+    """The same name at every start on this machine and port, so that a listener that was killed leaves no second webhook.
+
+    Names are 1 to 64 letters, digits and `._:-`, and begin with a letter or a digit.
+    """
+    return f"listen-{re.sub(r'[^A-Za-z0-9._-]', '-', host_name)[:HOST_NAME_LENGTH_MAX]}-{port}"
 
 
 @contextmanager
@@ -42,14 +57,16 @@ def _bind_socket(port: int) -> Generator[socket.socket]:
 
 
 @asynccontextmanager
-async def _registered_webhook(client: RingbackClient | None, address: str, secret: str) -> AsyncGenerator[None]:
+async def _registered_webhook(client: RingbackClient | None, port: int, secret: str) -> AsyncGenerator[None]:
     """Register a webhook for the duration of the context, if there is a client."""
+    address = build_address(port)
     if client is None:
         yield
         return
     async with client:
-        webhook = await client.register_webhook(address, secret=secret, description="ringback listen")
-        print_message(f"Registered the webhook {webhook.id}. {webhook.hears}")
+        name = derive_webhook_name(socket.gethostname(), port)
+        webhook = await client.put_webhook(name, address, secret=secret, description="ringback listen")
+        print_message(f"Registered the webhook {webhook.id}, named {name}. {webhook.hears}")
         await _report_other_webhooks(client, webhook.id, address)
         try:
             yield

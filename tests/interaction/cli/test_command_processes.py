@@ -19,7 +19,7 @@ from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import STDIO_SERVER
+from tests.support.upstreams import STDIO_SERVER, free_port
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -104,6 +104,46 @@ async def test_a_listener_gets_a_callback_and_its_token_resumes_the_call(url: st
     assert resumed.result is not None
     assert resumed.result["structuredContent"] == {"result": 168}
     assert left == []
+
+
+async def test_a_receiver_that_was_killed_leaves_one_webhook_for_its_next_start(url: str, tmp_path: Path) -> None:
+    listen = ("listen", "--port", str(free_port()), "--url", url)
+    named: list[str] = []
+    async with RingbackClient(url) as client:
+        for _ in range(2):
+            async with ringback(*listen, folder=tmp_path) as listener:
+                registered = await listener.wait_for_output(
+                    listener.err, r"Registered the webhook (wh_\w+), named (\S+)\."
+                )
+                named.append(registered[1])
+                await listener.wait_for_output(listener.err, "Listening on")
+        left = [webhook.id async for webhook in client.webhooks()]
+        await client.delete_webhook(named[0])
+
+    assert named[0] == named[1]
+    assert left == [named[0]]
+
+
+@pytest.mark.requirement("R23")
+async def test_a_receiver_names_another_webhook_of_its_address_and_registers_none_beside_a_secret(
+    url: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    async with RingbackClient(url) as client:
+        own = await client.register_webhook(f"http://127.0.0.1:{port}/callbacks", secret=SECRET)
+        async with ringback("listen", "--port", str(port), "--url", url, folder=tmp_path) as listener:
+            await listener.wait_for_output(listener.err, rf"Your webhook {own.id} sends to .*rejected here")
+            assert await listener.interrupt() == 0
+        listen = ("listen", "--port", str(port), "--secret", SECRET)
+        async with ringback(*listen, folder=tmp_path, RINGBACK_URL=url) as listener:
+            await listener.wait_for_output(listener.err, "Listening on")
+            listed = [webhook.id async for webhook in client.webhooks()]
+            await client.test_webhook(own.id)
+            assert await listener.wait_for_output(listener.out, f"webhook_id: {own.id}")
+            assert await listener.interrupt() == 0
+        await client.delete_webhook(own.id)
+
+    assert listed == [own.id]
 
 
 async def test_a_result_is_waited_for_and_printed(url: str, tmp_path: Path) -> None:
