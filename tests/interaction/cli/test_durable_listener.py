@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -88,10 +88,11 @@ async def listening(
     handler: CallbackHandler,
     *,
     from_start: bool = False,
+    names: Sequence[str] = NAMES,
     **selected: Any,
 ) -> AsyncGenerator[list[str]]:
     """Run a listener; yields what it reports to its user."""
-    selection = EventSelection(url=service.url, **{"names": NAMES, **selected})
+    selection = EventSelection(url=service.url, names=names, **selected)
     reports: list[str] = []
     async with open_listener_state(path, client, selection, from_start=from_start) as state:
         listener = DurableListener(client, state.inbox, selection, handler, report=reports.append)

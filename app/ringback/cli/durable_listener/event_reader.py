@@ -89,8 +89,8 @@ class EventReader:
 
     def _report_truncation(self) -> None:
         self._report(
-            "The service no longer keeps some events that came after the last one read here. Look your calls up: "
-            "GET /v1/calls"
+            "The service no longer has some events that came after the last one read here: they were too old, or its database "
+            "was replaced. Look your calls up: ringback calls"
         )
 
     async def _store_batches(self) -> None:
