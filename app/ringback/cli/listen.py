@@ -219,6 +219,12 @@ async def _open_handler(options: ListenOptions, inbox: Inbox) -> AsyncGenerator[
         yield PrintHandler(print_output, as_json=options.as_json)
 
 
+def build_service_variables(options: ListenOptions) -> dict[str, str]:
+    """The listener's own service, so that a command may use `ringback join` and the like without options."""
+    key = {} if options.api_key is None else {"RINGBACK_API_KEY": options.api_key}
+    return {"RINGBACK_URL": options.selection.url, **key}
+
+
 def _handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
     """Events that the first and the second signal set."""
     stop, abort = asyncio.Event(), asyncio.Event()

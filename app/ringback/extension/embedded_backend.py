@@ -125,9 +125,15 @@ class LoopbackOnly:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        if scope["type"] == "http" and (client is None or not ip_address(client[0]).is_loopback):
+        if scope["type"] == "http" and not _is_loopback(scope.get("client")):
             refusal = PlainTextResponse("With dev=True this API answers its own machine only.", status_code=403)
             await refusal(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+
+def _is_loopback(client: tuple[str, int] | None) -> bool:
+    try:
+        return client is not None and ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

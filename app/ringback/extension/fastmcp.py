@@ -14,16 +14,6 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, NoReturn
 
-from fastmcp.exceptions import NotFoundError
-from fastmcp.server.context import Context
-from fastmcp.server.dependencies import bind_request_context
-from fastmcp.server.extensions import (
-    ServerExtension,
-    ToolCallContinuation,
-    ToolCallOutcome,
-    read_client_extension_settings,
-)
-from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from mcp.server.context import HandlerResult
 from mcp_types import CallToolRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -31,6 +21,20 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ringback.extension.call_reporter import SdkContext
 from ringback.extension.callback_request import strip_callback
 from ringback.extension.tool_call_reporting import ToolCallReporting
+
+try:
+    from fastmcp.exceptions import NotFoundError
+    from fastmcp.server.context import Context
+    from fastmcp.server.dependencies import bind_request_context
+    from fastmcp.server.extensions import (
+        ServerExtension,
+        ToolCallContinuation,
+        ToolCallOutcome,
+        read_client_extension_settings,
+    )
+    from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
+except ImportError as missing:
+    raise ImportError("This module needs FastMCP 4: pip install 'fastmcp>=4.1,<5'") from missing
 
 __all__ = ["Callbacks"]
 

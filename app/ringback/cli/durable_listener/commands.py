@@ -29,12 +29,10 @@ class CommandHandler:
         self._environment = environment
 
     async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
-        process = await asyncio.create_subprocess_shell(
-            self._command,
-            stdin=PIPE,
-            env={**self._environment, **build_callback_variables(received)},
-            start_new_session=True,  # Ctrl-C reaches the listener only, which lets the command end
-        )
+        try:
+            process = await self._start_command(received)
+        except OSError as error:
+            return Failed(f"the command could not be started: {error.strerror}")
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await process.communicate(received.body)
@@ -43,6 +41,14 @@ class CommandHandler:
         finally:
             await _terminate(process)
         return _judge_exit(process.returncode)
+
+    async def _start_command(self, received: ReceivedCallback) -> Process:
+        return await asyncio.create_subprocess_shell(
+            self._command,
+            stdin=PIPE,
+            env={**self._environment, **build_callback_variables(received)},
+            start_new_session=True,  # Ctrl-C reaches the listener only, which lets the command end
+        )
 
 
 def build_callback_variables(received: ReceivedCallback) -> dict[str, str]:
