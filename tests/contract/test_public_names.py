@@ -5,9 +5,10 @@ from types import ModuleType
 import pytest
 
 import ringback.client
+import ringback.extension
 import ringback.receiver
 
-PUBLIC = [ringback.client, ringback.receiver]
+PUBLIC = [ringback.client, ringback.extension, ringback.receiver]
 
 
 @pytest.mark.parametrize("library", PUBLIC, ids=lambda library: library.__name__)
