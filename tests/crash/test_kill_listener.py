@@ -17,6 +17,7 @@ from ringback.client import RingbackClient
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
 from tests.support.forked_commands import running_forked_command
+from tests.support.processes import is_running
 from tests.support.upstreams import wait_until_true
 
 SESSIONS: Final = 3
@@ -51,6 +52,24 @@ async def test_a_listener_killed_at_random_moments_handles_every_callback_in_ord
     assert read_inbox_counts(tmp_path / "listen.db") == (len(ended), len(ended))
 
 
+@pytest.mark.requirement("R35")
+async def test_a_command_ends_with_the_listener_that_was_killed(tmp_path: Path) -> None:
+    """The next listener runs the command again. Two runs at once could resume one session twice."""
+    child_file = tmp_path / "child"
+    command = f"echo $$ > {child_file}.new; mv {child_file}.new {child_file}; sleep 3600"
+    async with (
+        running_application(tmp_path, auth="off") as ringback,
+        serving_api(ringback.app.api) as url,
+        RingbackClient(url) as reporter,
+        listening(url, tmp_path, command=command),
+    ):
+        await report_calls(reporter, range(1))
+        await wait_until_true(child_file.exists)
+
+    child = int(child_file.read_text(encoding="utf-8"))
+    await wait_until_true(lambda: not is_running(child))
+
+
 class Ledger:
     """The lines that the command wrote: session and correlation id of each callback that it got."""
 
@@ -65,9 +84,9 @@ class Ledger:
 
 
 @asynccontextmanager
-async def listening(url: str, folder: Path) -> AsyncGenerator[None]:
+async def listening(url: str, folder: Path, *, command: str = COMMAND) -> AsyncGenerator[None]:
     """Run the listener; the end of the context kills it with SIGKILL."""
-    arguments = ("listen", "--url", url, "--state", str(folder / "listen.db"), "--exec", COMMAND, "--from-start")
+    arguments = ("listen", "--url", url, "--state", str(folder / "listen.db"), "--exec", command, "--from-start")
     async with running_forked_command(*arguments, folder=folder, environment=dict(os.environ)) as process:
         reading = [asyncio.create_task(stream.read()) for stream in (process.stdout, process.stderr)]
         try:

@@ -16,7 +16,7 @@ import typer
 
 from ringback.cli.callback_receiver import receive_callbacks
 from ringback.cli.client_options import URL_DEFAULT, ApiKey, create_client
-from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT
+from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.commands import CommandHandler
 from ringback.cli.durable_listener.forwarding import ForwardHandler, create_http_client
 from ringback.cli.durable_listener.handlers import CallbackHandler, PrintHandler
@@ -56,6 +56,7 @@ class ListenOptions:
     command: str | None
     command_timeout_seconds: float
     attempts: int
+    parallel: int
     as_json: bool
 
 
@@ -99,6 +100,9 @@ def listen(
     attempts: Annotated[
         int, typer.Option("--attempts", min=1, max=1_000_000, help="Attempts before a callback is given up.")
     ] = ATTEMPTS_MAX_DEFAULT,
+    parallel: Annotated[
+        int, typer.Option("--parallel", min=1, max=256, help="Sessions whose callbacks are handled at the same time.")
+    ] = PARALLEL_DEFAULT,
     exec_timeout: Annotated[
         float, typer.Option("--exec-timeout", metavar="SECONDS", min=0.1, help="The longest run of the command.")
     ] = EXEC_TIMEOUT_SECONDS_DEFAULT,
@@ -168,6 +172,7 @@ def listen(
         command=command,
         command_timeout_seconds=exec_timeout,
         attempts=attempts,
+        parallel=parallel,
         as_json=as_json,
     )
     try:
@@ -191,6 +196,7 @@ async def _listen(options: ListenOptions) -> None:
                 handler,
                 report=print_message,
                 attempts_max=options.attempts,
+                parallel=options.parallel,
                 shows_handled=bool(options.forward_to or options.command),
             )
             await listener.run(stop, abort)

@@ -25,6 +25,7 @@ from ringback.receiver import Callback, parse
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
 from tests.support.limits import WAIT_SECONDS
+from tests.support.processes import is_running
 from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
 from tests.support.upstreams import wait_until_true
 
@@ -270,7 +271,7 @@ async def test_a_cancelled_command_ends_with_its_children(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("command", "says"), [("exit 65", "refused"), ("no-such-program-7", "could not run"), ("kill -9 $$", "-9")]
+    ("command", "says"), [("exit 65", "refused"), ("no-such-program-7", "could not run"), ("kill -9 $$", "137")]
 )
 async def test_how_a_command_ends_says_what_happens_to_the_callback(command: str, says: str) -> None:
     handler = CommandHandler(command, timeout_seconds=WAIT_SECONDS, environment=os.environ)
@@ -285,15 +286,6 @@ def make_received() -> ReceivedCallback:
     callback = parse(body)
     assert isinstance(callback, Callback)
     return ReceivedCallback(event_id="evt_1", callback=callback, body=body, attempt=1)
-
-
-def is_running(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-    return state != "Z"
 
 
 async def test_a_key_that_may_only_read_gets_callbacks_without_a_token(service: Service, tmp_path: Path) -> None:

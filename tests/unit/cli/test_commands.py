@@ -31,7 +31,17 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("dev",): {"--name", "--port", "--keep", "--log-level"},
     ("listen",): {
         *("--forward-to", "--exec", "--session", "--correlation", "--event", "--state", "--from-start"),
-        *("--retry-given-up", "--attempts", "--exec-timeout", "--json", "--secret", "--port", "--url", "--api-key"),
+        *(
+            "--retry-given-up",
+            "--attempts",
+            "--parallel",
+            "--exec-timeout",
+            "--json",
+            "--secret",
+            "--port",
+            "--url",
+            "--api-key",
+        ),
     },
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {

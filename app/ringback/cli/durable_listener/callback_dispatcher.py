@@ -17,8 +17,8 @@ from ringback.cli.durable_listener.inbox import Inbox, WaitingCallback
 from ringback.client.http_transport import ClientClock
 from ringback.receiver import Callback, parse
 
-HANDLERS_MAX: Final = 8
-"""Handlers at once: a laptop's cores. A handler may be an agent."""
+PARALLEL_DEFAULT: Final = 4
+"""Handlers at once: half of a laptop's cores, because a handler may be an agent."""
 WAITING_MAX: Final = 10_000
 """Waiting callbacks. At this number the reader pauses, and the service keeps the rest."""
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -41,6 +41,7 @@ class CallbackDispatcher:
         clock: ClientClock,
         report: Report,
         attempts_max: int = ATTEMPTS_MAX_DEFAULT,
+        parallel: int = PARALLEL_DEFAULT,
         shows_handled: bool = True,
     ) -> None:
         self._inbox = inbox
@@ -49,7 +50,7 @@ class CallbackDispatcher:
         self._report = report
         self._attempts_max = attempts_max
         self._shows_handled = shows_handled
-        self._permits = asyncio.Semaphore(HANDLERS_MAX)
+        self._permits = asyncio.Semaphore(parallel)
         self._lanes: dict[str, deque[WaitingCallback]] = {}
         self._tasks: dict[asyncio.Task[None], bool] = {}
         """The task of each lane, and whether it is in an attempt."""

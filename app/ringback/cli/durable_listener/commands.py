@@ -14,13 +14,26 @@ EXIT_REFUSED: Final = 65
 """Exit code with which a command refuses a callback for good: EX_DATAERR of sysexits.h."""
 TERMINATION_SECONDS: Final = 10.0
 """From SIGTERM to SIGKILL: the grace time of common supervisors."""
+_GUARD_SCRIPT: Final = """
+IFS= read -r body
+exec 3<&0
+( read -r _ <&3; kill -TERM 0 ) &
+guard=$!
+printf '%s' "$body" | sh -c "$1" 3<&-
+code=$?
+kill "$guard" 2>/dev/null
+exit "$code"
+"""
+"""Runs the command $1 with the first line of standard input. The listener keeps standard input open, so its end is the end of
+the listener, also by SIGKILL. Then the script ends the command: the next listener runs it again, and two runs at once could
+resume one session twice."""
 
 
 class CommandHandler:
     """Runs `command` in a shell, with the callback's body on standard input and its ids in the environment.
 
     Exit code 0 means handled, 65 refused for good, any other that the command is to be run again. A command that runs for more
-    than `timeout_seconds` is terminated, with the processes that it started.
+    than `timeout_seconds` is terminated, with the processes that it started. So is one whose listener is killed.
     """
 
     def __init__(self, command: str, *, timeout_seconds: float, environment: Mapping[str, str]) -> None:
@@ -35,7 +48,7 @@ class CommandHandler:
             return Failed(f"the command could not be started: {error.strerror}")
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                await process.communicate(received.body)
+                await _run_to_end(process, received.body)
         except TimeoutError:
             return Failed(f"the command ran for more than {self._timeout_seconds:g} s and was terminated")
         finally:
@@ -43,8 +56,8 @@ class CommandHandler:
         return _judge_exit(process.returncode)
 
     async def _start_command(self, received: ReceivedCallback) -> Process:
-        return await asyncio.create_subprocess_shell(
-            self._command,
+        return await asyncio.create_subprocess_exec(
+            *("sh", "-c", _GUARD_SCRIPT, "ringback-listen", self._command),
             stdin=PIPE,
             env={**self._environment, **build_callback_variables(received)},
             start_new_session=True,  # Ctrl-C reaches the listener only, which lets the command end
@@ -78,6 +91,16 @@ def _judge_exit(code: int | None) -> HandlerOutcome:
             return Failed(f"the shell could not run the command (exit code {code})")
         case _:
             return Failed(f"the command failed (exit code {code})")
+
+
+async def _run_to_end(process: Process, body: bytes) -> None:
+    """Give the body, which is one line of JSON, to the script, and wait for its end."""
+    assert process.stdin is not None  # noqa: S101 - the process was started with a pipe
+    with suppress(ConnectionError):  # the script was killed
+        process.stdin.write(body + b"\n")
+        await process.stdin.drain()
+    await process.wait()
+    process.stdin.close()
 
 
 async def _terminate(process: Process) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, CallbackDispatcher
+from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT, CallbackDispatcher
 from ringback.cli.durable_listener.event_reader import EventReader, find_first_cursor
 from ringback.cli.durable_listener.handlers import CallbackHandler
 from ringback.cli.durable_listener.inbox import Inbox, open_inbox
@@ -86,6 +86,7 @@ class DurableListener:
         *,
         report: Report,
         attempts_max: int = ATTEMPTS_MAX_DEFAULT,
+        parallel: int = PARALLEL_DEFAULT,
         shows_handled: bool = True,
         clock: ClientClock | None = None,
     ) -> None:
@@ -93,7 +94,13 @@ class DurableListener:
         self._inbox = inbox
         self._report = report
         self._dispatcher = CallbackDispatcher(
-            inbox, handler, clock=clock, report=report, attempts_max=attempts_max, shows_handled=shows_handled
+            inbox,
+            handler,
+            clock=clock,
+            report=report,
+            attempts_max=attempts_max,
+            parallel=parallel,
+            shows_handled=shows_handled,
         )
         self._reader = EventReader(
             client,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ringback.cli.durable_listener import callback_dispatcher as dispatcher_module
 from ringback.cli.durable_listener.callback_dispatcher import (
     LONGEST_PAUSE_SECONDS,
     CallbackDispatcher,
@@ -140,6 +141,31 @@ async def test_the_attempts_of_an_earlier_process_count(tmp_path: Path) -> None:
             stage.dispatcher.add_callback(waiting)
         await stage.handler.wait_for_attempts(1)
     assert stage.handler.begun == [("evt_1", 2)]
+
+
+async def test_not_more_handlers_run_at_once_than_wanted(tmp_path: Path) -> None:
+    holds = {session: asyncio.Event() for session in ("s1", "s2", "s3")}
+    async with running(tmp_path, ScriptedHandler(held=holds), parallel=2) as stage:
+        await stage.receive((1, "s1"), (2, "s2"), (3, "s3"))
+        await stage.handler.wait_for_attempts(2)
+        assert stage.dispatcher.count_attempts() == 2
+        holds["s1"].set()
+        await stage.handler.wait_for_attempts(3)
+
+    assert stage.handler.begun == [("evt_1", 1), ("evt_2", 1), ("evt_3", 1)]
+
+
+async def test_the_reader_waits_while_too_many_callbacks_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_module, "WAITING_MAX", 2)
+    hold = asyncio.Event()
+    async with running(tmp_path, ScriptedHandler(held={"s1": hold})) as stage:
+        await stage.dispatcher.wait_for_room()
+        await stage.receive((1, "s1"), (2, "s1"))
+        waiting = asyncio.create_task(stage.dispatcher.wait_for_room())
+        await stage.handler.wait_for_attempts(1)
+        assert not waiting.done()
+        hold.set()
+        await asyncio.wait_for(waiting, WAIT_SECONDS)
 
 
 async def test_a_drain_waits_for_the_attempt_in_progress_and_starts_no_other(tmp_path: Path) -> None:
