@@ -53,6 +53,8 @@ class CommandHandler:
             return Failed(f"the command ran for more than {self._timeout_seconds:g} s and was terminated")
         finally:
             await _terminate(process)
+            if process.stdin is not None:
+                process.stdin.close()
         return _judge_exit(process.returncode)
 
     async def _start_command(self, received: ReceivedCallback) -> Process:
@@ -100,7 +102,6 @@ async def _run_to_end(process: Process, body: bytes) -> None:
         process.stdin.write(body + b"\n")
         await process.stdin.drain()
     await process.wait()
-    process.stdin.close()
 
 
 async def _terminate(process: Process) -> None:
