@@ -18,6 +18,8 @@ from typing import Final
 from ringback.receiver.deduplicator import FETCHED
 
 SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x52424B49
+"""`RBKI` in ASCII: marks the file as an inbox, for SQLite's `application_id`."""
 LOCK_WAIT_SECONDS: Final = 5.0
 """How long a starting process waits for the file of a process that is ending."""
 PRUNE_EVERY_MESSAGES: Final = 1_000
@@ -42,6 +44,7 @@ CREATE INDEX messages_pending ON messages (number) WHERE ended_at IS NULL;
 CREATE INDEX messages_ended ON messages (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX messages_waitable ON messages (number) WHERE ended_at IS NOT NULL AND body IS NOT NULL;
 CREATE TABLE cursor (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value TEXT NOT NULL) STRICT;
+PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 
@@ -215,12 +218,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        _require_inbox(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # acknowledged is on disk
         connection.execute("BEGIN IMMEDIATE")  # takes the lock
         connection.execute("COMMIT")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
+        if _is_empty(connection):
             connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & _PRIMARY_CODE_MASK != sqlite3.SQLITE_BUSY:
@@ -230,7 +233,20 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         ) from None
     except sqlite3.DatabaseError as error:
         raise InboxUnavailable(f"{path} is not an inbox: {error}. Choose another file.") from error
+
+
+def _require_inbox(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse another program's database before anything of it is changed or locked for long."""
+    if _is_empty(connection):
+        return
+    if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+        raise InboxUnavailable(f"{path} is not an inbox, but another program's database. Choose another file.")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise InboxUnavailable(
             f"A later version of ringback made the inbox {path}. Update ringback, or choose another file."
         )
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)

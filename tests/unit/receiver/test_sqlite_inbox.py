@@ -278,7 +278,19 @@ async def test_a_file_that_is_no_inbox_is_refused(tmp_path: Path) -> None:
         await make_app(tmp_path / "missing", never).open()
 
 
+async def test_the_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
+        connection.execute("CREATE TABLE messages (text)")
+        with pytest.raises(InboxUnavailable, match="another program's database"):
+            await make_app(tmp_path, never).open()
+        connection.execute("INSERT INTO messages VALUES ('mine')")
+        connection.commit()
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
 async def test_the_inbox_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    async with make_app(tmp_path, never):
+        pass
     with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(InboxUnavailable, match="later version"):
