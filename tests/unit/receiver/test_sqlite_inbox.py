@@ -304,6 +304,23 @@ async def test_a_receiver_whose_inbox_cannot_be_opened_asks_the_sender_to_come_a
     assert str(tmp_path) not in answer.text
 
 
+async def test_a_receiver_whose_inbox_could_not_be_read_opens_it_at_the_next_try(tmp_path: Path) -> None:
+    handler = Handler()
+    app = make_app(tmp_path, handler.handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*_: Any) -> list[Any]:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        patch.setattr(inbox_file.InboxFile, "read_pending", refuse)
+        with pytest.raises(sqlite3.OperationalError):
+            await app.open()
+    async with app:
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await handler.wait_until_handled(1)
+
+
 async def test_a_full_disk_is_no_acknowledgement(tmp_path: Path) -> None:
     async with make_app(tmp_path, never) as app:
         with pytest.MonkeyPatch.context() as patch:
