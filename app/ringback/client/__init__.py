@@ -5,20 +5,26 @@
         call = await ringback.wait(started.call.id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client           RingbackClient: calls, upstreams, health
-    webhooks         its methods about webhooks and deliveries
-    events           its methods about the event log
-    resource_client  the base class of these three
-    http_transport   requests and responses: retries, timeouts, errors
-    event_stream     server-sent events, read by httpx-sse with a limit on lines
-    options          optional members of requests
-    models           the returned values
-    problems         the errors, one tree
+    client              RingbackClient: calls and upstreams
+    results             its methods about stored results
+    webhooks            … webhooks and deliveries
+    events              … the event log
+    operations          … health, metrics, public keys
+    resource_client     the base class of these groups of methods
+    event_stream        EventStream: the event log over one connection, reconnected by cursor
+    server_sent_events  … the frames of one response, read by httpx-sse with limits
+    http_transport      requests and responses: retries, timeouts, errors
+    options             optional members of requests
+    models              the returned values
+    service_models      … about results and the service itself
+    problems            the errors, one tree
+    sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
 
 The client imports only Ringback's version, and runs in processes without the service.
 """
 
 from ringback.client.client import RingbackClient
+from ringback.client.event_stream import EventStream
 from ringback.client.models import (
     Answered,
     Attempt,
@@ -62,6 +68,8 @@ from ringback.client.problems import (
     Unavailable,
     UnexpectedAnswer,
 )
+from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo
+from ringback.client.sync import SyncEventStream, SyncRingbackClient
 
 __all__ = [
     "AdoptOptions",
@@ -76,6 +84,7 @@ __all__ = [
     "DeliveryDetail",
     "Event",
     "EventPage",
+    "EventStream",
     "Forbidden",
     "Gone",
     "InputRequest",
@@ -83,17 +92,23 @@ __all__ = [
     "Listener",
     "NotFound",
     "Problem",
+    "ProblemType",
     "Progress",
     "ProgressOptions",
+    "PublicKey",
     "QuotaExceeded",
+    "Readiness",
     "RegisteredWebhook",
     "Reloaded",
     "Replay",
     "ReportOptions",
+    "ResultInfo",
     "Resumed",
     "RingbackClient",
     "RotatedWebhook",
     "Started",
+    "SyncEventStream",
+    "SyncRingbackClient",
     "Tool",
     "Unauthenticated",
     "Unavailable",
