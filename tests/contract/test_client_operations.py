@@ -72,6 +72,7 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "resume_call": lambda client: client.resume("token"),
     "rotate_secret": lambda client: client.rotate_secret("id"),
     "start_call": lambda client: client.start_call("git", "git_log"),
+    "start_calls": lambda client: client.start_calls([{"upstream": "git", "tool": "git_log"}]),
     "stream_events": lambda client: client.stream_events(),
     "test_webhook": lambda client: client.test_webhook("id"),
     "verify_webhook": lambda client: client.verify_webhook("id"),

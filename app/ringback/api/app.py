@@ -74,12 +74,13 @@ ENUM_COMPONENT_NAMES: Final = {
 
 class _RingbackApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Add what FastAPI cannot express: stable names of enums, problem documents, and examples with nulls."""
+        """Add what FastAPI cannot express: stable names of enums, problem documents, unions of callbacks, examples."""
         if self.openapi_schema is None:
             self.openapi_schema = _with_stable_enum_names(super().openapi())
         document = self.openapi_schema
         schemas = document["components"]["schemas"]
         schemas["Problem"] = PROBLEM_SCHEMA
+        schemas.update(openapi_webhooks.build_callback_unions(document["webhooks"]))
         for name, shown in EXAMPLES_BY_SCHEMA.items():
             schemas[name]["examples"] = shown
         return document

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -16,6 +17,7 @@ from ringback.client.http_transport import (
 )
 from ringback.client.models import (
     Answered,
+    BatchedCall,
     Call,
     CallPage,
     Joined,
@@ -23,13 +25,14 @@ from ringback.client.models import (
     Resumed,
     ResumeToken,
     Started,
+    StartedBatch,
     Tool,
     ToolList,
     Upstream,
     UpstreamList,
 )
 from ringback.client.operations import OperationMethods
-from ringback.client.options import AdoptOptions, CallbackOptions, ReportOptions
+from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -101,6 +104,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
         idempotency_key: str | None = None,
         callback: CallbackOptions | None = None,
         wait_seconds: float | None = None,
+        not_before: datetime | None = None,
         timeout_seconds: float | None = None,
         accepts_input: bool | None = None,
         rerun_policy: str | None = None,
@@ -110,6 +114,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
         The start is repeated when its response is lost; the idempotency key makes that safe, because the tool runs once. The
         default key covers the repeats of this method. Pass your own, stored before the call, if another process must be able
         to repeat the start. With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
+        With `not_before`, a time with an offset, the call starts then; its `timeout_seconds` count from then.
         `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says
         whether the tool may run a second time when it is unknown whether it ran.
         """
@@ -122,6 +127,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
             "correlation_id": correlation_id,
             "callback": callback,
             "wait_seconds": wait_seconds,
+            "not_before": not_before and not_before.isoformat(),
             "timeout_seconds": timeout_seconds,
             "accepts_input": accepts_input,
             "rerun_policy": rerun_policy,
@@ -135,6 +141,18 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
             wait_seconds=wait_seconds,
             repeatable=True,
         )
+
+    async def start_calls(self, calls: Sequence[CallOptions]) -> Sequence[BatchedCall]:
+        """Start up to 100 calls, all of them or none, and return them in the given order.
+
+        If one is refused, the error's `extra["index"]` names it. The start is repeated when its response is lost, as in
+        `start_call`.
+        """
+        keyed = [{"idempotency_key": secrets.token_hex(IDEMPOTENCY_KEY_BYTES), **each} for each in calls]
+        started = await self._transport.fetch_model(
+            StartedBatch, "POST", "/v1/calls/batch", body={"calls": keyed}, repeatable=True
+        )
+        return started.calls
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
         """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""
