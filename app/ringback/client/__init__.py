@@ -14,9 +14,12 @@
     options          optional members of requests
     models           the returned values
     problems         the errors, one tree
+    durable          DurableCaller: calls that outlive the process that requested them; imported with its first use
 
 The client imports only Ringback's version, and runs in processes without the service.
 """
+
+from typing import TYPE_CHECKING, Any, Final
 
 from ringback.client.client import RingbackClient
 from ringback.client.models import (
@@ -63,17 +66,29 @@ from ringback.client.problems import (
     UnexpectedAnswer,
 )
 
+if TYPE_CHECKING:
+    from ringback.client.durable import (
+        CallHandle,
+        DurableCaller,
+        MemoryRequestState,
+        RedisRequestState,
+        RequestStateManager,
+        SQLiteRequestState,
+    )
+
 __all__ = [
     "AdoptOptions",
     "Answered",
     "Attempt",
     "Call",
+    "CallHandle",
     "CallbackOptions",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
     "Delivery",
     "DeliveryDetail",
+    "DurableCaller",
     "Event",
     "EventPage",
     "Forbidden",
@@ -81,18 +96,22 @@ __all__ = [
     "InputRequest",
     "InvalidRequest",
     "Listener",
+    "MemoryRequestState",
     "NotFound",
     "Problem",
     "Progress",
     "ProgressOptions",
     "QuotaExceeded",
+    "RedisRequestState",
     "RegisteredWebhook",
     "Reloaded",
     "Replay",
     "ReportOptions",
+    "RequestStateManager",
     "Resumed",
     "RingbackClient",
     "RotatedWebhook",
+    "SQLiteRequestState",
     "Started",
     "Tool",
     "Unauthenticated",
@@ -103,3 +122,23 @@ __all__ = [
     "WebhookChange",
     "WebhookOptions",
 ]
+
+_DURABLE: Final = frozenset(
+    {
+        "CallHandle",
+        "DurableCaller",
+        "MemoryRequestState",
+        "RedisRequestState",
+        "RequestStateManager",
+        "SQLiteRequestState",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the durable caller with its first use: most processes of the client never do."""
+    if name not in _DURABLE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ringback.client import durable  # noqa: PLC0415 - see above
+
+    return getattr(durable, name)
