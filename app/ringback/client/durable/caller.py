@@ -50,9 +50,9 @@ class DurableCaller:
         handle = await caller.request_call_tool("count_primes", {"below": 10**6}, upstream="demo")
         result = await caller.join_call_tool(handle, timeout_seconds=5, on_progress=print)   # None: not yet
 
-    `target` is a Ringback or an MCP server. A URL without a path is a Ringback, any other URL an MCP server. `RingbackTarget` and
-    `McpTarget` take API keys and headers. Use a caller in one event loop. `aclose`, or the end of an `async with`, stops waiting;
-    only calls that cannot be rejoined end with it.
+    `target` is a Ringback or an MCP server. A URL without a path is a Ringback, any other URL an MCP server. `RingbackTarget`
+    and `McpTarget` take API keys and headers. Use a caller in one event loop. `aclose`, or the end of an `async with`, stops
+    waiting; only calls that cannot be rejoined end with it.
     """
 
     def __init__(
@@ -218,8 +218,9 @@ class DurableCaller:
         self, runner: CallRunner, join: Join, timeout_seconds: float | None, on_progress: OnProgress | None
     ) -> bool:
         """True once the call has ended; False after the timeout."""
+        scope = asyncio.timeout(timeout_seconds)
         try:
-            async with asyncio.timeout(timeout_seconds) as scope:
+            async with scope:
                 while not runner.has_ended:
                     await join.wait_for_change()
                     await _emit_progress(join, on_progress)

@@ -50,6 +50,7 @@ class LocalCall:
         self._joins: set[Join] = set()
         self._unsaved: dict[str, Any] = {}
         self._has_unsaved = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     @property
     def handle(self) -> CallHandle:
@@ -100,10 +101,11 @@ class LocalCall:
 
     async def save(self, **changes: Any) -> None:
         """Write changes of the record, with progress and position that were not saved yet. Raises `UnknownHandle`."""
-        merged = {**self._unsaved, **changes}
-        self._unsaved = {}
-        self._has_unsaved.clear()
-        await self._update(lambda record: _changed(record, merged))
+        async with self._writing:
+            merged = {**self._unsaved, **changes}
+            self._unsaved = {}
+            self._has_unsaved.clear()
+            await self._update(lambda record: _changed(record, merged), reports_own="progress" in merged)
         if self.record.handle.rejoinable:
             self.started.set()
 
@@ -114,16 +116,17 @@ class LocalCall:
 
     async def refresh(self) -> None:
         """Read what another process wrote."""
-        await self._update(lambda record: record)
+        async with self._writing:
+            await self._update(lambda record: record)
 
-    async def _update(self, change: Callable[[CallRecord], CallRecord]) -> None:
-        known_progress = self.record.progress
+    async def _update(self, change: Callable[[CallRecord], CallRecord], *, reports_own: bool = False) -> None:
         record = await self._journal.update(self.handle.id, change)
         if record is None:
             raise UnknownHandle(
                 f"The state no longer holds call {self.handle.id}: it was forgotten, or it has expired."
             )
-        if "progress" in self._unsaved:
+        known_progress = self.record.progress
+        if reports_own or "progress" in self._unsaved:  # what this process knows is newer
             record = record.model_copy(update={"progress": known_progress})
         self.record = record
         if record.progress is not None and record.progress != known_progress:

@@ -1,4 +1,4 @@
-"""Maps a server's response to the end of its call, as the service does: keeps a result unchanged, gives a failure its outcome."""
+"""Maps a server's response to the end of its call, as the service does: a result stays as it is, a failure gets an outcome."""
 
 import math
 from collections.abc import Mapping
