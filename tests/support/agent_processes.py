@@ -1,8 +1,8 @@
 """Agents as real processes, for tests of calls that outlive the process that requested them.
 
-    async with requesting_agent(spec) as agent:     the process requests a call, sends its handle, and stays
-        agent.kill()                                SIGKILL
-    said = await run_joining_agent(spec, agent.handle, timeout_seconds=5)     another process joins
+async with requesting_agent(spec) as agent:     the process requests a call, sends its handle, and stays
+    agent.kill()                                SIGKILL
+said = await run_joining_agent(spec, agent.handle, timeout_seconds=5)     another process joins
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from ringback.client.durable import (
     CallHandle,
     DurableCaller,
     MemoryRequestState,
-    Progress,
     RedisRequestState,
     RequestStateManager,
     SQLiteRequestState,
 )
+from ringback.client.models import Progress
 from tests.support.limits import WAIT_SECONDS
 from tests.support.processes import FORK_SERVER
 
@@ -70,10 +70,11 @@ async def requesting_agent(spec: AgentSpec) -> AsyncGenerator[RequestingAgent]:
         reader.close()
 
 
-async def run_joining_agent(
-    spec: AgentSpec, handle: CallHandle | None, *, timeout_seconds: float | None
-) -> JoinReport:
-    """Join in a process of its own. Without a handle, the agent finds the call by its correlation id."""
+async def run_joining_agent(spec: AgentSpec, handle: CallHandle | None, *, timeout_seconds: float | None) -> JoinReport:
+    """Join in a process of its own, again and again until there is progress or a result.
+
+    Without a handle, the agent finds the call by its correlation id.
+    """
     text = None if handle is None else handle.model_dump_json()
     process, reader = await _start_process(_join, spec, text, timeout_seconds)
     try:
@@ -129,7 +130,12 @@ async def _join_call(spec: AgentSpec, handle: str | None, timeout_seconds: float
     async with DurableCaller(spec.target, state=make_state(spec.state)) as caller:
         try:
             found = await _find_handle(caller, spec, handle)
-            result = await caller.join_call_tool(found, timeout_seconds=timeout_seconds, on_progress=progress.append)
+            while True:
+                result = await caller.join_call_tool(
+                    found, timeout_seconds=timeout_seconds, on_progress=progress.append
+                )
+                if result is not None or progress:
+                    break
         except Exception as error:  # noqa: BLE001 - the test looks at its text
             return JoinReport(progress=tuple(progress), error=f"{type(error).__name__}: {error}")
     return JoinReport(result=result, progress=tuple(progress))

@@ -360,7 +360,9 @@ async def test_several_calls_are_joined_with_any_and_all(tmp_path: Path) -> None
     assert isinstance(all_done[0].error, CallCancelled)
 
 
-async def test_a_server_of_the_old_protocol_without_events_waits_for_its_result_on_the_connection(tmp_path: Path) -> None:
+async def test_a_server_of_the_old_protocol_without_events_waits_for_its_result_on_the_connection(
+    tmp_path: Path,
+) -> None:
     upstream = ControlledUpstream()
     async with calling(make_legacy_app(upstream.app(stateless_http=True)), tmp_path) as (_, make_caller):
         caller = make_caller()
@@ -385,7 +387,7 @@ async def test_the_same_idempotency_key_returns_the_same_call(tmp_path: Path) ->
 class _nothing:  # noqa: N801
     def __enter__(self) -> None: ...
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 async def test_memory_is_the_default_state() -> None:
