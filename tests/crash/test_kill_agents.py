@@ -13,6 +13,7 @@ from tests.support.agent_processes import AgentSpec, requesting_agent, run_joini
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.processes import running_process
+from tests.support.redis_server import running_redis
 from tests.support.task_upstream import TaskUpstream
 from tests.support.upstreams import serving
 
@@ -140,6 +141,19 @@ async def test_a_state_in_memory_says_that_another_process_cannot_join(tmp_path:
     assert report.error is not None
     assert "another process cannot join" in report.error
     assert "SQLiteRequestState" in report.error
+
+
+@pytest.mark.requirement("R04")
+async def test_a_state_in_redis_is_joined_by_another_process(tmp_path: Path) -> None:
+    async with task_stage(tmp_path) as stage, running_redis() as redis:
+        spec = AgentSpec(target=stage.url, state=redis, tool=stage.tool)
+        async with requesting_agent(spec) as agent:
+            assert agent.handle.state_is_shared
+            await agent.kill()
+        stage.end()
+        report = await run_joining_agent(spec, None, timeout_seconds=WAIT_SECONDS)
+
+    assert (report.error, report.result["content"]) == (None, [{"type": "text", "text": "done"}])
 
 
 @pytest.mark.requirement("R08")
