@@ -86,6 +86,10 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
     ) -> None:
         await self.aclose()
 
+    @property
+    def base_url(self) -> str:
+        return self._transport.base_url
+
     async def aclose(self) -> None:
         """Close the httpx client, unless it was passed to the constructor."""
         if self._owns_http:

@@ -54,7 +54,7 @@ class HttpTransport:
     def __init__(
         self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: ClientClock
     ) -> None:
-        self._base_url = _check_base_url(base_url)
+        self.base_url = _check_base_url(base_url)
         self._headers = _default_headers(api_key)
         self._http = http
         self._timeout_seconds = timeout_seconds
@@ -77,7 +77,7 @@ class HttpTransport:
         """
         request = self._http.build_request(
             method,
-            self._base_url + path,
+            self.base_url + path,
             params=params,
             json=body,
             headers={**self._headers, **(headers or {})},
@@ -103,7 +103,7 @@ class HttpTransport:
         """
         request = self._http.build_request(
             "GET",
-            self._base_url + path,
+            self.base_url + path,
             params=params,
             headers={**self._headers, "accept": EVENT_STREAM, **headers},
             timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),

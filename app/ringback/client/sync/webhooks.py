@@ -5,14 +5,34 @@ from datetime import datetime
 from typing import Unpack
 
 from ringback.client.models import Delivery, DeliveryDetail, RegisteredWebhook, Replay, RotatedWebhook, Webhook
-from ringback.client.options import WebhookChange, WebhookOptions
+from ringback.client.options import NamedWebhookOptions, WebhookChange, WebhookOptions
 from ringback.client.sync.methods import SyncMethods
 
 
 class SyncWebhookMethods(SyncMethods):
-    def register_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> RegisteredWebhook:
-        """Register a callback URL. Once this returns, every matching event is delivered to it."""
-        return self._loop_thread.run(self._client.register_webhook(url, **options))
+    def register_webhook(
+        self, url: str, *, idempotency_key: str | None = None, **options: Unpack[WebhookOptions]
+    ) -> RegisteredWebhook:
+        """Register a callback URL. Once this returns, every matching event is delivered to it.
+
+        With an idempotency key the registration is repeated when its response is lost. A repetition returns the same webhook.
+        """
+        return self._loop_thread.run(self._client.register_webhook(url, idempotency_key=idempotency_key, **options))
+
+    def put_webhook(self, name: str, url: str, **options: Unpack[NamedWebhookOptions]) -> RegisteredWebhook:
+        """Register a callback URL under a name of yours, for example at every start of a process: it is one webhook.
+
+        The webhook gets exactly these settings. The returned `secret` is None unless this creates the webhook without a secret
+        of yours. With your own secret the request is repeated when its response is lost.
+        """
+        return self._loop_thread.run(self._client.put_webhook(name, url, **options))
+
+    def named_webhook(self, name: str) -> Webhook:
+        return self._loop_thread.run(self._client.named_webhook(name))
+
+    def delete_named_webhook(self, name: str) -> None:
+        """Remove the webhook of this name and cancel its undelivered callbacks."""
+        self._loop_thread.run(self._client.delete_named_webhook(name))
 
     def webhooks(self) -> Iterator[Webhook]:
         """Your webhooks, newest first."""
