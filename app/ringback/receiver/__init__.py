@@ -23,7 +23,8 @@ whose effects must not happen twice stores the `event_id` in its own database.
 The signature proves the sender. It does not make the content, such as a tool's result, trustworthy. It does not cover the
 subscription's id: a receiver of several subscriptions gives each its own secret.
 
-    verification       verify, with this machine's clock; published keys
+    verification       verify, with this machine's clock
+    published_keys     public keys in place of secrets
     envelopes          Callback and the control envelopes
     outcomes           the exceptions of value_or_raise
     app                ReceiverApp; asgi and fastapi_routes connect it to servers
@@ -54,6 +55,7 @@ from ringback.receiver.outcomes import (
     ToolFailed,
     UpstreamFailed,
 )
+from ringback.receiver.published_keys import PublishedKeys
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 from ringback.receiver.verification import public_keys_from_jwks, verify
 from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage
@@ -73,6 +75,7 @@ __all__ = [
     "NoValue",
     "NotReady",
     "OutcomeUnknown",
+    "PublishedKeys",
     "ReceiverApp",
     "ResultNotIncluded",
     "SQLiteInbox",

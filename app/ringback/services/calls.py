@@ -10,7 +10,7 @@ from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
-from ringback.domain.errors import CallEnded, CallExpired, NotFound, ResultNotReady
+from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, IdGenerator, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -116,11 +116,15 @@ class Calls:
     async def _find_known_calls(
         self, tx: Transaction, principal: Principal, requests: Sequence[StartCallRequest]
     ) -> Sequence[bool]:
-        """For each request, whether its idempotency key names a call."""
+        """For each request, whether its idempotency key names a call. Raises if a key is used for two requests."""
         found: list[bool] = []
+        hashes: dict[str, str] = {}
         for index, request in enumerate(requests):
             with naming_call(index):
                 found.append(await self._starter.find_known_call(tx, principal, request) is not None)
+                key, request_hash = request.idempotency_key, request.compute_hash()
+                if key is not None and hashes.setdefault(key, request_hash) != request_hash:
+                    raise IdempotencyConflict("Another call of the batch has this idempotency_key.")
         return found
 
     async def get_call(self, caller: Caller, call_id: str, *, wait_seconds: float = 0.0) -> Call:

@@ -59,7 +59,7 @@ class WebhookRegistration(WebhookSpec):
     def compute_hash(self) -> str:
         """The hash that decides whether two registrations are the same request."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        sets = {name: sorted(value) for name, value in values.items() if isinstance(value, frozenset)}
+        sets = {"events": sorted(self.events), "outcomes": self.outcomes and sorted(self.outcomes)}
         return jsontext.sha256(jsontext.dumps_canonical(values | sets))
 
 

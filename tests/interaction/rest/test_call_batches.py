@@ -67,6 +67,7 @@ async def test_a_key_that_repeats_within_a_batch_is_one_call(
         ({"callback": {"url": "https://10.0.0.1/"}}, 422, "invalid-callback-url"),
         ({"not_before": "2100-01-01T00:00:00Z"}, 422, "invalid-request"),
         ({"idempotency_key": "used"}, 409, "idempotency-conflict"),
+        ({"idempotency_key": "first", "tool": "git_status"}, 409, "idempotency-conflict"),
     ],
 )
 async def test_one_refused_call_refuses_the_batch_and_is_named(
@@ -75,7 +76,8 @@ async def test_one_refused_call_refuses_the_batch_and_is_named(
     await alice.post("/v1/calls", json=OTHER_CALL, headers={"Idempotency-Key": "used"})
     before = service.count_rows()
 
-    answer = await start_batch(alice, CALL_BODY | {"callback": {"url": CALLBACK_URL}}, CALL_BODY, CALL_BODY | refused)
+    first = CALL_BODY | {"callback": {"url": CALLBACK_URL}, "idempotency_key": "first"}
+    answer = await start_batch(alice, first, CALL_BODY, CALL_BODY | refused)
 
     problem = answer.json()
     assert (answer.status_code, problem["type"], problem["index"]) == (status, f"/problems/{slug}", 2)

@@ -99,7 +99,7 @@ async def test_every_reported_outcome_is_stored_as_reported(
 ) -> None:
     call = (await report(reporter, REPORT | end))["call"]
     assert (call["status"], call["outcome"]) == (status, outcome)
-    assert (call["error"] or {}).get("jsonrpc") == end.get("error")
+    assert (call["error"] and call["error"]["jsonrpc"]) == end.get("error")
 
 
 async def test_no_runner_leases_a_reported_call_of_a_configured_upstream(
