@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from ringback.cli.callback_server import serve_receiver
-from ringback.cli.callback_text import describe_callback
+from ringback.cli.callback_text import describe_callback, format_callback
 from ringback.cli.output import exit_with_error, print_message, print_output
 from ringback.client import ClientError, RingbackClient
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
@@ -21,11 +21,13 @@ HOST_NAME_LENGTH_MAX: Final = 48
 
 
 async def receive_callbacks(
-    port: int, secret: str | None, *, client: RingbackClient | None, stop: asyncio.Event
+    port: int, secret: str | None, *, client: RingbackClient | None, stop: asyncio.Event, as_json: bool
 ) -> None:
     """Receive callbacks and print them until `stop` is set. With a client, register a webhook for that time."""
     secret = secret or secrets.generate_secret(os.urandom(secrets.SECRET_BYTES))
-    receiver = ReceiverApp([secret], on_callback=_print_callback, on_notice=_print_notice)
+    receiver = ReceiverApp(
+        [secret], on_callback=_print_json_line if as_json else _print_callback, on_notice=_print_notice
+    )
     with _bind_socket(port) as listener:
         port = listener.getsockname()[1]
         serving = serve_receiver(receiver, listener, on_refused=_print_refusal)
@@ -99,6 +101,10 @@ def _print_refusal(body: bytes) -> None:
 
 async def _print_callback(callback: Callback) -> None:
     print_output(describe_callback(callback))
+
+
+async def _print_json_line(callback: Callback) -> None:
+    print_output(format_callback(callback))
 
 
 async def _print_notice(notice: Gap | Terminated) -> None:

@@ -1,5 +1,6 @@
 """The text of a callback for a terminal."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,18 @@ def describe_callback(callback: Callback) -> str:
     if callback.subscription_id:
         lines.append(f"         webhook_id: {callback.subscription_id}")
     return "\n".join(lines)
+
+
+def format_callback(callback: Callback) -> str:
+    """The callback's body as one line of JSON."""
+    body = {
+        "eventId": callback.event_id,
+        "name": callback.name,
+        "timestamp": callback.timestamp.isoformat(),
+        "cursor": callback.cursor,
+        "data": callback.data,
+    }
+    return json.dumps(body, ensure_ascii=False)
 
 
 def _describe_call(data: Mapping[str, Any]) -> str:

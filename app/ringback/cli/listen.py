@@ -145,7 +145,7 @@ def listen(
     _check_secret(secret)
     if port is not None:
         _reject_durable_options(context)
-        _receive(context, port, secret, url, api_key)
+        _receive(context, port, secret, url, api_key, as_json=as_json)
         return
     if forward_to and command:
         raise typer.BadParameter("give --forward-to or --exec, not both")
@@ -253,7 +253,9 @@ def _print_beginning(options: ListenOptions, *, is_new: bool) -> None:
         print_message(f"Another API key has listened for the same events. To continue after it: --state {other}")
 
 
-def _receive(context: typer.Context, port: int, secret: str | None, url: str | None, api_key: str | None) -> None:
+def _receive(
+    context: typer.Context, port: int, secret: str | None, url: str | None, api_key: str | None, *, as_json: bool
+) -> None:
     """Receive callbacks by webhook. A secret without --url on the command line belongs to a webhook that exists."""
     is_url_given = _is_given(context, "url")
     client = None if url is None or (secret is not None and not is_url_given) else create_client(url, api_key)
@@ -262,16 +264,16 @@ def _receive(context: typer.Context, port: int, secret: str | None, url: str | N
 
     async def run() -> None:
         stop, _ = _handle_stop_signals()
-        await receive_callbacks(port, secret, client=client, stop=stop)
+        await receive_callbacks(port, secret, client=client, stop=stop, as_json=as_json)
 
     asyncio.run(run())
 
 
 def _reject_durable_options(context: typer.Context) -> None:
     """--port receives by webhook, so the options of the event stream have no meaning with it."""
-    for name in context.params.keys() - {"port", "secret", "url", "api_key"}:
+    for name in context.params.keys() - {"port", "secret", "url", "api_key", "as_json"}:
         if _is_given(context, name):
-            option = {"command": "--exec", "as_json": "--json"}.get(name, f"--{name.replace('_', '-')}")
+            option = "--exec" if name == "command" else f"--{name.replace('_', '-')}"
             raise typer.BadParameter(f"{option} does not go with --port; leave --port out to follow the event stream")
 
 

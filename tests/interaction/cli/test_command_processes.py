@@ -134,16 +134,17 @@ async def test_a_receiver_names_another_webhook_of_its_address_and_registers_non
         async with ringback("listen", "--port", str(port), "--url", url, folder=tmp_path) as listener:
             await listener.wait_for_output(listener.err, rf"Your webhook {own.id} sends to .*rejected here")
             assert await listener.interrupt() == 0
-        listen = ("listen", "--port", str(port), "--secret", SECRET)
+        listen = ("listen", "--port", str(port), "--secret", SECRET, "--json")
         async with ringback(*listen, folder=tmp_path, RINGBACK_URL=url) as listener:
             await listener.wait_for_output(listener.err, "Listening on")
             listed = [webhook.id async for webhook in client.webhooks()]
             await client.test_webhook(own.id)
-            assert await listener.wait_for_output(listener.out, f"webhook_id: {own.id}")
+            line = await listener.wait_for_output(listener.out, r"^(\{.*\})$")
             assert await listener.interrupt() == 0
         await client.delete_webhook(own.id)
 
     assert listed == [own.id]
+    assert json.loads(line[1])["data"]["webhook_id"] == own.id
 
 
 async def test_a_result_is_waited_for_and_printed(url: str, tmp_path: Path) -> None:
