@@ -1,0 +1,42 @@
+"""Agents that park and wake: one small adapter for each agent framework.
+
+    park   model ──tool call──▶ adapter ──start──▶ Ringback ──tools/call──▶ MCP server
+                                   │ the call's id, in the framework's own state
+           the run ends; the process may be killed                 │ minutes or days
+                                                                   ▼
+    wake   callback, or a line of `ringback listen` ──▶ adapter ◀──result── Ringback
+                                                           │ the tool's result, in the history
+           a new process runs on ◀─────────────────────────┘
+
+    adapter        park                                            wake
+    pydantic_ai    CallDeferred; the output is                     agent.run(conversation=…,
+                   DeferredToolRequests, with the call's id            deferred_tool_results=…), once all
+                   in its metadata                                     parked calls of the run have ended
+    langgraph      interrupt(…) in a node with a checkpointer      graph.ainvoke(Command(resume={interrupt: …}))
+
+Each adapter needs its framework (`pip install "ringback[langgraph]"`). What they share needs none:
+
+    agent_calls    AgentCalls: start a call with an idempotency key of the framework's own ids, read its state, answer it
+    call_state     CallState: a result, a tool error, a failure in a sentence for the model, or questions for a person
+    wake_up        the call that a callback is about; NotParkedYet if it came before the framework had stored its state
+
+A callback is a reason to look, and nothing else of it is used: what happened is read from Ringback, with your API key. So a
+repeated, late or forged callback wakes no agent that has nothing to do.
+"""
+
+from ringback.agents.agent_calls import AgentCalls, ParkOptions, derive_idempotency_key
+from ringback.agents.call_state import CallState, CallStateKind
+from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, WakeUp, parse_wake_up
+
+__all__ = [
+    "AgentCalls",
+    "CallState",
+    "CallStateKind",
+    "CallbackForm",
+    "NotParkedYet",
+    "ParkOptions",
+    "SessionLocks",
+    "WakeUp",
+    "derive_idempotency_key",
+    "parse_wake_up",
+]

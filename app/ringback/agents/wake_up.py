@@ -1,0 +1,56 @@
+"""What wakes an agent: a callback in any of the forms in which a process gets it."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from ringback.receiver import Callback, parse
+
+WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
+"""The events after which an agent has something to do. Progress wakes nobody."""
+
+CallbackForm = Callback | Mapping[str, Any] | bytes | str
+"""A callback: of `ringback.receiver`, its JSON body, or the line that `ringback listen` gives to a command."""
+
+
+class NotParkedYet(Exception):
+    """The callback came before the agent's framework had stored its state. Refuse the callback, so that it comes again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeUp:
+    """The call that an event is about. It is only a reason to look: what happened is read from Ringback."""
+
+    call_id: str
+    client_session_id: str | None = None
+
+
+def parse_wake_up(callback: CallbackForm) -> WakeUp | None:
+    """The call of a callback, or None if its event wakes no agent. Raises `MalformedBody` for what is not a callback."""
+    envelope = callback if isinstance(callback, Callback) else parse(_as_bytes(callback))
+    if not isinstance(envelope, Callback) or envelope.name not in WAKING_EVENTS or envelope.call_id is None:
+        return None
+    return WakeUp(call_id=envelope.call_id, client_session_id=envelope.client_session_id)
+
+
+def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
+    if isinstance(callback, bytes):
+        return callback
+    return (callback if isinstance(callback, str) else json.dumps(dict(callback))).encode()
+
+
+class SessionLocks:
+    """One wake at a time for each conversation of this process: two at once would each continue from the same history."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def hold(self, client_session_id: str) -> AsyncGenerator[None]:
+        lock = self._locks.setdefault(client_session_id, asyncio.Lock())
+        async with lock:
+            yield
