@@ -16,7 +16,7 @@
 
 Each adapter needs its framework (`pip install "ringback[langgraph]"`). What they share needs none:
 
-    agent_calls    AgentCalls: start a call with an idempotency key of the framework's own ids, read its state, answer it
+    agent_calls    AgentCalls: start a call with an idempotency key of the framework's own ids; read how it stands
     call_state     CallState: a result, a tool error, a failure in a sentence for the model, or questions for a person
     wake_up        the call that a callback is about; NotParkedYet if it came before the framework had stored its state
 
@@ -24,9 +24,9 @@ A callback is a reason to look, and nothing else of it is used: what happened is
 repeated, late or forged callback wakes no agent that has nothing to do.
 """
 
-from ringback.agents.agent_calls import AgentCalls, ParkOptions, derive_idempotency_key
+from ringback.agents.agent_calls import AgentCalls, ParkOptions, derive_idempotency_key, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, WakeUp, parse_wake_up
+from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, WakeUp, parse_wake_up, refuse_if_early
 
 __all__ = [
     "AgentCalls",
@@ -39,4 +39,6 @@ __all__ = [
     "WakeUp",
     "derive_idempotency_key",
     "parse_wake_up",
+    "read_call_state",
+    "refuse_if_early",
 ]

@@ -1,4 +1,4 @@
-"""The Ringback side of every adapter: starts an agent's tool calls, reads how they stand, and answers their questions."""
+"""The Ringback side of every adapter: starts an agent's tool calls, and reads how they stand."""
 
 import hashlib
 import json
@@ -61,29 +61,21 @@ class AgentCalls:
             idempotency_key=derive_idempotency_key(client_session_id, tool_call_id, self.upstream, tool, arguments),
             **self._options,
         )
-        return await self._read_state_of(started.call)
+        return await _add_result(self._client, started.call)
 
-    async def read_state(self, call_id: str) -> CallState:
-        """How the call stands now, with its result if it has one. An expired call has failed. Raises `NotFound`."""
-        try:
-            return await self._read_state_of(await self._client.call(call_id))
-        except Gone:
-            return self._expired(call_id)
 
-    async def answer(self, call_id: str, answers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Give a person's answers to the tool: ElicitResults (`{"action": "accept", "content": {…}}`) by the questions' keys.
-
-        Answers to questions that are no longer open are ignored, so this may be repeated.
-        """
-        await self._client.answer(call_id, answers)
-
-    async def _read_state_of(self, call: Call) -> CallState:
-        result = await self._client.result(call.id) if has_readable_result(call) else None
-        return build_call_state(call, result)
-
-    def _expired(self, call_id: str) -> CallState:
+async def read_call_state(client: RingbackClient, call_id: str) -> CallState:
+    """How a call stands now, with its result if it has one. An expired call has failed. Raises `NotFound`."""
+    try:
+        return await _add_result(client, await client.call(call_id))
+    except Gone:
         text = "The tool's call ended, and its result has expired. Call the tool again if you need the result."
-        return CallState(kind=CallStateKind.FAILED, call_id=call_id, upstream=self.upstream, tool="", text=text)
+        return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text)
+
+
+async def _add_result(client: RingbackClient, call: Call) -> CallState:
+    result = await client.result(call.id) if has_readable_result(call) else None
+    return build_call_state(call, result)
 
 
 def derive_idempotency_key(

@@ -34,8 +34,9 @@ class CallState:
 
     kind: CallStateKind
     call_id: str
-    upstream: str
-    tool: str
+    upstream: str = ""
+    """Empty if the call has expired, as is `tool`."""
+    tool: str = ""
     client_session_id: str | None = None
     """The framework's own name of the conversation or thread."""
     tool_call_id: str | None = None

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from ringback.agents.call_state import CallState
 from ringback.receiver import Callback, parse
 
 WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
@@ -15,6 +18,12 @@ WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
 
 CallbackForm = Callback | Mapping[str, Any] | bytes | str
 """A callback: of `ringback.receiver`, its JSON body, or the line that `ringback listen` gives to a command."""
+
+PARKING_MINUTES_MAX: Final = 10
+"""After this time since its end, a call that no state mentions belongs to an agent that died before it stored its state. A
+framework stores it when the other tools of the same step have ended."""
+
+log = logging.getLogger(__name__)
 
 
 class NotParkedYet(Exception):
@@ -41,6 +50,20 @@ def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
     if isinstance(callback, bytes):
         return callback
     return (callback if isinstance(callback, str) else json.dumps(dict(callback))).encode()
+
+
+def refuse_if_early(state: CallState, now: datetime) -> None:
+    """Raise `NotParkedYet` if the agent's state may still be stored. Else its process has died before, and nothing wakes it."""
+    oldest = now - timedelta(minutes=PARKING_MINUTES_MAX)
+    if state.ended_at is None or datetime.fromisoformat(state.ended_at) > oldest:
+        raise NotParkedYet(
+            f"No stored state of an agent has the call {state.call_id} yet. Refuse the callback; it comes again."
+        )
+    log.warning("No stored state of an agent has the call %s; its agent died before it was stored", state.call_id)
+
+
+def current_time() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the adapters' default clock; `clock` replaces it
 
 
 class SessionLocks:

@@ -8,7 +8,7 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.agents import AgentCalls, CallStateKind, derive_idempotency_key
+from ringback.agents import AgentCalls, CallStateKind, derive_idempotency_key, read_call_state
 from ringback.client import InvalidRequest, RingbackClient
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
@@ -78,28 +78,20 @@ async def test_a_refused_start_has_a_text_for_the_model(calls: AgentCalls, servi
         await calls.park("git_log", {"below": "x"}, client_session_id="s", tool_call_id="t")
 
 
-async def test_the_state_of_a_working_call_needs_one_request(calls: AgentCalls, service: respx.MockRouter) -> None:
+async def test_the_state_of_a_working_call_needs_one_request(client: RingbackClient, service: respx.MockRouter) -> None:
     service.get(CALL_PATH).respond(json=CALL)
 
-    assert (await calls.read_state(examples.CALL_ID)).kind is CallStateKind.WORKING
+    assert (await read_call_state(client, examples.CALL_ID)).kind is CallStateKind.WORKING
 
 
-async def test_an_expired_call_has_failed(calls: AgentCalls, service: respx.MockRouter) -> None:
+async def test_an_expired_call_has_failed(client: RingbackClient, service: respx.MockRouter) -> None:
     problem = {"type": "/problems/call-expired", "status": 410, "detail": "The call has expired."}
     service.get(CALL_PATH).mock(return_value=httpx.Response(410, json=problem, headers=PROBLEM))
 
-    state = await calls.read_state(examples.CALL_ID)
+    state = await read_call_state(client, examples.CALL_ID)
 
     assert (state.kind, state.ended) == (CallStateKind.FAILED, True)
     assert "has expired" in state.text
-
-
-async def test_answers_go_to_the_call(calls: AgentCalls, service: respx.MockRouter) -> None:
-    route = service.post(f"{CALL_PATH}/input").respond(json=examples.ANSWERED)
-
-    await calls.answer(examples.CALL_ID, examples.ANSWER["responses"])
-
-    assert parse_body(get_last_request(route)) == examples.ANSWER
 
 
 async def test_unknown_tool_names_are_listed_with_the_known_ones(calls: AgentCalls, service: respx.MockRouter) -> None:
@@ -107,7 +99,7 @@ async def test_unknown_tool_names_are_listed_with_the_known_ones(calls: AgentCal
     service.get("/v1/upstreams/git/tools").respond(json={"tools": tools})
 
     assert [tool.name for tool in await calls.list_tools(["git_diff"])] == ["git_diff"]
-    with pytest.raises(ValueError, match="no tool git_lgo. It has: git_log, git_diff"):
+    with pytest.raises(ValueError, match=r"no tool git_lgo\. It has: git_log, git_diff"):
         await calls.list_tools(["git_lgo"])
 
 
