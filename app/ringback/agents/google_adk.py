@@ -1,0 +1,200 @@
+"""Google ADK agents that park and wake.
+
+    agent = LlmAgent(name="analyst", model="gemini-3.5-flash", tools=[RingbackToolset(client, "reports")])
+    runner = Runner(app_name="analyst", agent=agent, session_service=SqliteSessionService("sessions.db"))
+
+    async for event in runner.run_async(…): …                 # park: the tool responds `pending`, and the session has its call's id
+
+    events = await wake(runner, callback, client)             # wake: in any process
+    if events is not None:
+        print(read_final_text(events))
+
+    park   a long-running tool starts the call and responds with its id; ADK stores both in the session
+    wake   run_async(new_message=FunctionResponse(id=…, response=the call's result))
+
+The session service must be persistent: SqliteSessionService, or DatabaseSessionService of `google-adk[db]`. It is the only state.
+
+A call's correlation_id is the id of ADK's function call. Its client_session_id is `app/user/session`, each part percent-encoded:
+ADK's session ids are unique among the sessions of one user of one app only.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, Unpack
+from urllib.parse import quote, unquote
+
+from google.adk.agents.readonly_context import ReadonlyContext
+from google.adk.agents.run_config import RunConfig
+from google.adk.events import Event
+from google.adk.runners import Runner
+from google.adk.sessions import Session
+from google.adk.tools import BaseTool, ToolContext
+from google.adk.tools.base_toolset import BaseToolset
+from google.genai import types
+
+from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
+from ringback.agents.call_state import CallState, CallStateKind
+from ringback.agents.wake_up import CallbackForm, current_time, parse_wake_up, refuse_if_early
+from ringback.client import Conflict, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
+
+__all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "wake"]
+
+LONG_RUNNING_NOTE: Final = (
+    "NOTE: This is a long-running operation. Do not call it again while its response is pending; the result follows."
+)
+REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, Gone)
+"""Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
+
+AskPerson = Callable[[CallState], Awaitable[None]]
+"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any time
+before the call's deadline."""
+
+
+class RingbackToolset(BaseToolset):
+    """The tools of one upstream, each a long-running tool of ADK.
+
+    `tools` are the names of the tools to offer; the default is all. `options` are `ParkOptions`.
+    """
+
+    def __init__(
+        self,
+        client: RingbackClient,
+        upstream: str,
+        *,
+        tools: Sequence[str] | None = None,
+        **options: Unpack[ParkOptions],
+    ) -> None:
+        super().__init__()
+        self._calls = AgentCalls(client, upstream, options)
+        self._names = tools
+        self._tools: list[BaseTool] | None = None
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """The upstream's tools, read once."""
+        if self._tools is None:
+            self._tools = [_RingbackTool(self._calls, tool) for tool in await self._calls.list_tools(self._names)]
+        return self._tools
+
+
+class _RingbackTool(BaseTool):
+    def __init__(self, calls: AgentCalls, tool: Tool) -> None:
+        super().__init__(name=tool.name, description=tool.description or "", is_long_running=True)
+        self._calls = calls
+        self._input_schema = dict(tool.input_schema)
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        description = f"{self.description}\n\n{LONG_RUNNING_NOTE}".lstrip()
+        return types.FunctionDeclaration(
+            name=self.name, description=description, parameters_json_schema=self._input_schema
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
+        """Park the call. A call that has already ended responds at once."""
+        session = tool_context.session
+        assert tool_context.function_call_id is not None
+        try:
+            state = await self._calls.park(
+                self.name,
+                args,
+                client_session_id=name_session(session.app_name, session.user_id, session.id),
+                tool_call_id=tool_context.function_call_id,
+            )
+        except REFUSALS as refusal:
+            return {"error": f"The tool '{self.name}' was not called: {refusal}"}
+        return to_response(state)
+
+
+async def wake(
+    runner: Runner,
+    callback: CallbackForm,
+    client: RingbackClient,
+    *,
+    ask: AskPerson | None = None,
+    clock: Callable[[], datetime] = current_time,
+    run_config: RunConfig | None = None,
+) -> list[Event] | None:
+    """Continue the session that waits for the callback's call, and return the events of its run; None if there is nothing to run.
+
+    None means that the call is still working, that the session was continued before, that it belongs to another app, that the
+    event wakes nobody, or that the tool asks: then `ask` was awaited. A session whose process died while it continued continues
+    from there.
+
+    Raises `NotParkedYet` if the session does not have the call yet: refuse the callback, and it comes again. Raises
+    `MalformedBody` for what is not a callback, errors of the client, and ADK's `StaleSessionError` if another process changes the
+    session at the same time.
+    """
+    wake_up = parse_wake_up(callback)
+    if wake_up is None:
+        return None
+    state = await read_call_state(client, wake_up.call_id)
+    place = parse_session_name(state.client_session_id)
+    if place is None or place[0] != runner.app_name:
+        return None
+    app_name, user_id, session_id = place
+    session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
+    call = None if session is None else _find_function_call(session, state.tool_call_id)
+    if session is None or call is None:
+        refuse_if_early(state, clock())
+        return None
+    if state.kind is CallStateKind.INPUT_REQUIRED and ask is not None:
+        await ask(state)
+    if not state.ended:
+        return None
+    return await _continue(runner, session, call, state, run_config)
+
+
+async def _continue(
+    runner: Runner, session: Session, call: types.FunctionCall, state: CallState, run_config: RunConfig | None
+) -> list[Event] | None:
+    response = types.FunctionResponse(id=call.id, name=call.name, response=to_response(state))
+    message = types.Content(role="user", parts=[types.Part(function_response=response)])
+    named: dict[str, Any] = {"new_message": message}
+    if (index := _find_answer(session, call.id)) is not None:
+        if any(_is_final(event) for event in session.events[index + 1 :]):
+            return None
+        named = {"invocation_id": session.events[index].invocation_id}
+    running = runner.run_async(user_id=session.user_id, session_id=session.id, run_config=run_config, **named)
+    return [event async for event in running]
+
+
+def to_response(state: CallState) -> dict[str, Any]:
+    """What the model reads of a call: a CallToolResult as ADK's McpToolset gives it, `pending`, or an error."""
+    if not state.ended:
+        return {"status": "pending", "call_id": state.call_id}
+    if state.result is None:
+        return {"error": state.text}
+    return {name: value for name, value in state.result.items() if name in {"content", "structuredContent", "isError"}}
+
+
+def name_session(app_name: str, user_id: str, session_id: str) -> str:
+    """The client_session_id of a session's calls, with which a webhook selects them."""
+    return "/".join(quote(part, safe="") for part in (app_name, user_id, session_id))
+
+
+def parse_session_name(name: str | None) -> tuple[str, str, str] | None:
+    parts = [] if name is None else [unquote(part) for part in name.split("/")]
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+
+
+def read_final_text(events: Sequence[Event]) -> str:
+    """The text of the last final response."""
+    final = [event for event in events if _is_final(event) and event.content is not None]
+    parts = (final[-1].content.parts or []) if final and final[-1].content is not None else []
+    return "".join(part.text for part in parts if part.text and not part.thought)
+
+
+def _find_function_call(session: Session, call_id: str | None) -> types.FunctionCall | None:
+    calls = (call for event in session.events for call in event.get_function_calls())
+    return next((call for call in calls if call.id == call_id), None)
+
+
+def _find_answer(session: Session, call_id: str | None) -> int | None:
+    """The index of the event with which this session was continued for the call."""
+    for index, event in enumerate(session.events):
+        if event.author == "user" and any(response.id == call_id for response in event.get_function_responses()):
+            return index
+    return None
+
+
+def _is_final(event: Event) -> bool:
+    return event.author != "user" and not event.long_running_tool_ids and event.is_final_response()
