@@ -3,22 +3,24 @@
     agent = LlmAgent(name="analyst", model="gemini-3.5-flash", tools=[RingbackToolset(client, "reports")])
     runner = Runner(app_name="analyst", agent=agent, session_service=SqliteSessionService("sessions.db"))
 
-    async for event in runner.run_async(…): …                 # park: the tool responds `pending`, and the session has its call's id
+    async for event in runner.run_async(…): …              # park: the tool responds `pending`, and the session stores it
 
-    events = await wake(runner, callback, client)             # wake: in any process
+    events = await wake(runner, callback, client)          # wake: in any process
     if events is not None:
         print(read_final_text(events))
 
     park   a long-running tool starts the call and responds with its id; ADK stores both in the session
     wake   run_async(new_message=FunctionResponse(id=…, response=the call's result))
 
-The session service must be persistent: SqliteSessionService, or DatabaseSessionService of `google-adk[db]`. It is the only state.
+The session service is the only state, so it must be persistent: SqliteSessionService, or DatabaseSessionService, which
+`google-adk[db]` installs.
 
-A call's correlation_id is the id of ADK's function call. Its client_session_id is `app/user/session`, each part percent-encoded:
+A call's correlation_id is the id of ADK's function call. Its client_session_id is `app/user/session` (`name_session`), because
 ADK's session ids are unique among the sessions of one user of one app only.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Final, Unpack
 from urllib.parse import quote, unquote
@@ -44,10 +46,12 @@ LONG_RUNNING_NOTE: Final = (
 )
 REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, Gone)
 """Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
+CALL_ID: Final = "ringback_call_id"
+"""The key of a parked call's id in the response that the session stores."""
 
 AskPerson = Callable[[CallState], Awaitable[None]]
-"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any time
-before the call's deadline."""
+"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
+time before the call's deadline."""
 
 
 class RingbackToolset(BaseToolset):
@@ -71,6 +75,7 @@ class RingbackToolset(BaseToolset):
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The upstream's tools, read once."""
+        del readonly_context
         if self._tools is None:
             self._tools = [_RingbackTool(self._calls, tool) for tool in await self._calls.list_tools(self._names)]
         return self._tools
@@ -91,7 +96,8 @@ class _RingbackTool(BaseTool):
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Park the call. A call that has already ended responds at once."""
         session = tool_context.session
-        assert tool_context.function_call_id is not None
+        if tool_context.function_call_id is None:
+            raise ValueError("A tool of Ringback runs only as a function call of an agent.")
         try:
             state = await self._calls.park(
                 self.name,
@@ -101,6 +107,8 @@ class _RingbackTool(BaseTool):
             )
         except REFUSALS as refusal:
             return {"error": f"The tool '{self.name}' was not called: {refusal}"}
+        if not state.ended:
+            tool_context.actions.skip_summarization = True  # the run ends here: the model has nothing to say yet
         return to_response(state)
 
 
@@ -113,15 +121,15 @@ async def wake(
     clock: Callable[[], datetime] = current_time,
     run_config: RunConfig | None = None,
 ) -> list[Event] | None:
-    """Continue the session that waits for the callback's call, and return the events of its run; None if there is nothing to run.
+    """Continue the session that waits for the callback's call, and return the events of the run, or None if nothing ran.
 
-    None means that the call is still working, that the session was continued before, that it belongs to another app, that the
-    event wakes nobody, or that the tool asks: then `ask` was awaited. A session whose process died while it continued continues
-    from there.
+    None means that another call of the same step is still working, that the session was continued before, that it belongs to
+    another app, that the event wakes nobody, or that the tool asks: then `ask` was awaited. If the process that continued the
+    session died, the run goes on from the last event.
 
     Raises `NotParkedYet` if the session does not have the call yet: refuse the callback, and it comes again. Raises
-    `MalformedBody` for what is not a callback, errors of the client, and ADK's `StaleSessionError` if another process changes the
-    session at the same time.
+    `MalformedBody` for what is not a callback, errors of the client, and ADK's `StaleSessionError` if another process changes
+    the session at the same time.
     """
     wake_up = parse_wake_up(callback)
     if wake_up is None:
@@ -132,24 +140,33 @@ async def wake(
         return None
     app_name, user_id, session_id = place
     session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
-    call = None if session is None else _find_function_call(session, state.tool_call_id)
-    if session is None or call is None:
+    parked = {} if session is None else _find_parked_calls(session, wake_up.call_id)
+    if session is None or wake_up.call_id not in parked:
         refuse_if_early(state, clock())
         return None
-    if state.kind is CallStateKind.INPUT_REQUIRED and ask is not None:
-        await ask(state)
-    if not state.ended:
+    states = [state if call_id == state.call_id else await read_call_state(client, call_id) for call_id in parked]
+    for each in states:
+        if each.kind is CallStateKind.INPUT_REQUIRED and ask is not None:
+            await ask(each)
+    if not all(each.ended for each in states):
         return None
-    return await _continue(runner, session, call, state, run_config)
+    responses = [_answer_call(parked[each.call_id], each) for each in states]
+    return await _continue(runner, session, responses, run_config)
+
+
+def _answer_call(pending: types.FunctionResponse, state: CallState) -> types.Part:
+    response = types.FunctionResponse(id=pending.id, name=pending.name, response=to_response(state))
+    return types.Part(function_response=response)
 
 
 async def _continue(
-    runner: Runner, session: Session, call: types.FunctionCall, state: CallState, run_config: RunConfig | None
+    runner: Runner, session: Session, responses: list[types.Part], run_config: RunConfig | None
 ) -> list[Event] | None:
-    response = types.FunctionResponse(id=call.id, name=call.name, response=to_response(state))
-    message = types.Content(role="user", parts=[types.Part(function_response=response)])
-    named: dict[str, Any] = {"new_message": message}
-    if (index := _find_answer(session, call.id)) is not None:
+    """Give the responses to the agent, or continue its run if it has them: its process died then."""
+    answers = {part.function_response.id for part in responses if part.function_response is not None}
+    index = _find_answer(session, answers)
+    named: dict[str, Any] = {"new_message": types.Content(role="user", parts=responses)}
+    if index is not None:
         if any(_is_final(event) for event in session.events[index + 1 :]):
             return None
         named = {"invocation_id": session.events[index].invocation_id}
@@ -160,7 +177,7 @@ async def _continue(
 def to_response(state: CallState) -> dict[str, Any]:
     """What the model reads of a call: a CallToolResult as ADK's McpToolset gives it, `pending`, or an error."""
     if not state.ended:
-        return {"status": "pending", "call_id": state.call_id}
+        return {"status": "pending", CALL_ID: state.call_id}
     if state.result is None:
         return {"error": state.text}
     return {name: value for name, value in state.result.items() if name in {"content", "structuredContent", "isError"}}
@@ -172,8 +189,12 @@ def name_session(app_name: str, user_id: str, session_id: str) -> str:
 
 
 def parse_session_name(name: str | None) -> tuple[str, str, str] | None:
-    parts = [] if name is None else [unquote(part) for part in name.split("/")]
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+    """App, user and session of a name that `name_session` has made, else None."""
+    match [unquote(part) for part in (name or "").split("/")]:
+        case [app_name, user_id, session_id]:
+            return app_name, user_id, session_id
+        case _:
+            return None
 
 
 def read_final_text(events: Sequence[Event]) -> str:
@@ -183,18 +204,27 @@ def read_final_text(events: Sequence[Event]) -> str:
     return "".join(part.text for part in parts if part.text and not part.thought)
 
 
-def _find_function_call(session: Session, call_id: str | None) -> types.FunctionCall | None:
-    calls = (call for event in session.events for call in event.get_function_calls())
-    return next((call for call in calls if call.id == call_id), None)
+def _find_parked_calls(session: Session, call_id: str) -> dict[str, types.FunctionResponse]:
+    """The `pending` responses of the event that parked this call, by call_id. A model's parallel calls share one event."""
+    for event in session.events:
+        found = {
+            response.response[CALL_ID]: response
+            for response in event.get_function_responses()
+            if response.response is not None and CALL_ID in response.response
+        }
+        if call_id in found:
+            return found
+    return {}
 
 
-def _find_answer(session: Session, call_id: str | None) -> int | None:
-    """The index of the event with which this session was continued for the call."""
+def _find_answer(session: Session, answers: AbstractSet[str | None]) -> int | None:
+    """The index of the event with which this session was continued for these calls."""
     for index, event in enumerate(session.events):
-        if event.author == "user" and any(response.id == call_id for response in event.get_function_responses()):
+        if event.author == "user" and any(response.id in answers for response in event.get_function_responses()):
             return index
     return None
 
 
 def _is_final(event: Event) -> bool:
-    return event.author != "user" and not event.long_running_tool_ids and event.is_final_response()
+    """Whether the agent has answered with this event. A response of a parked call ends a run, too, and is no answer."""
+    return event.author != "user" and event.is_final_response() and not event.get_function_responses()

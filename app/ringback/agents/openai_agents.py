@@ -3,9 +3,9 @@
     runner = DurableRunner(client, SQLiteParkedRuns("runs.db"))
     agent = Agent(name="analyst", tools=await runner.load_tools("reports"))
 
-    result = await runner.run(agent, "Build the report.", client_session_id="thread-7")   # park: result.interruptions is not empty
+    result = await runner.run(agent, "Build the report.", client_session_id="thread-7")     # park: it has interruptions
 
-    result = await runner.wake(agent, callback)                                           # wake: in any process
+    result = await runner.wake(agent, callback)                                             # wake: in any process
     if result is not None and not result.interruptions:
         print(result.final_output)
 
@@ -14,8 +14,8 @@
 
 A call's correlation_id is the tool_call_id. The run is saved before its calls start, so no callback comes too early.
 
-An approval of a tool of your own stays what it is: find it in `result.interruptions`, approve it in `result.to_state()`, and give
-that state to `DurableRunner.run` as its input.
+An approval of a tool of your own stays what it is: find it in `result.interruptions`, approve it in `result.to_state()`, and
+give that state to `DurableRunner.run` as its input.
 """
 
 import asyncio
@@ -60,8 +60,8 @@ REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, Gone, ValueErr
 """Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
 
 AskPerson = Callable[[CallState], Awaitable[None]]
-"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any time
-before the call's deadline."""
+"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
+time before the call's deadline."""
 DeliverResult = Callable[[RunResult], Awaitable[None]]
 """Takes the result of a finished run. If it raises, the run is not finished, and the next callback continues it again."""
 
@@ -107,8 +107,8 @@ class DurableRunner:
     ) -> RunResult:
         """Run the agent as `Runner.run` does, until its final output or until it waits for calls.
 
-        Raises errors of the client. If the model has called tools by then, the run is saved, and `start_parked_calls` starts what
-        has not started.
+        Raises errors of the client. If the model has called tools by then, the run is saved, and `start_parked_calls` starts
+        what has not started.
         """
         options = self._add_session(client_session_id, options)
         result = await Runner.run(agent, input, **options)
@@ -129,11 +129,11 @@ class DurableRunner:
     ) -> RunResult | None:
         """Continue the run that waits for the callback's call, or return None if there is nothing to run.
 
-        None means that another call of the same run is still working, that the run was continued before, that no run of this store
-        has the call, or that the tool asks: then `ask` was awaited. Give the `options` of the first run again.
+        None means that another call of the same run is still working, that the run was continued before, that no run of this
+        store has the call, or that the tool asks: then `ask` was awaited. Give the `options` of the first run again.
 
-        `deliver` is awaited with the result of a finished run before the run counts as finished. Without it, a process that dies
-        right after `wake` has returned leaves its output only in the SDK's `session`.
+        `deliver` is awaited with the result of a finished run before the run counts as finished. Without it, a process that
+        dies right after `wake` has returned leaves its output only in the SDK's session.
 
         Raises `NotParkedYet` while another process continues the run: refuse the callback, and it comes again. Raises
         `MalformedBody` for what is not a callback, and errors of the client.
@@ -223,9 +223,7 @@ class DurableRunner:
 
     async def _read_states(self, run: ParkedRun) -> dict[str, CallState]:
         """How the run's calls stand, by tool_call_id. A call that has not started is started."""
-        return {
-            request.tool_call_id: await self._park(run.client_session_id, request) for request in run.requests
-        }
+        return {request.tool_call_id: await self._park(run.client_session_id, request) for request in run.requests}
 
     async def _park(self, client_session_id: str, request: ToolRequest) -> CallState:
         try:
@@ -267,7 +265,9 @@ class DurableRunner:
     def _build_tool(self, upstream: str, tool: Tool, prefix: str) -> FunctionTool:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", prefix + tool.name)[:TOOL_NAME_CHARACTERS_MAX]
         if self._tools.setdefault(name, (upstream, tool.name)) != (upstream, tool.name):
-            raise ValueError(f"There is a tool '{name}' of the upstream '{self._tools[name][0]}' already. Give a prefix.")
+            raise ValueError(
+                f"There is a tool '{name}' of the upstream '{self._tools[name][0]}' already. Give a prefix."
+            )
         return FunctionTool(
             name=name,
             description=tool.description or "",
@@ -282,8 +282,7 @@ async def _resume(
     agent: Agent[Any], run: ParkedRun, states: Mapping[str, CallState], options: RunOptions[Any]
 ) -> RunResult:
     """Run on from the saved state. Each ended call is approved, and its tool returns what the call has."""
-    assert run.state is not None
-    state = await RunState.from_string(agent, run.state)
+    state = await RunState.from_string(agent, run.state or "")
     for item in state.get_interruptions():
         if item.call_id in states:
             state.approve(item)
@@ -326,5 +325,5 @@ def _to_block(block: Mapping[str, Any]) -> ToolOutputTextDict | ToolOutputImageD
 def _parse_arguments(text: str) -> dict[str, Any]:
     arguments = json.loads(text)
     if not isinstance(arguments, dict):
-        raise ValueError("The arguments are not a JSON object.")
+        raise ValueError("The arguments are not a JSON object.")  # noqa: TRY004 - as for what is not JSON
     return cast("dict[str, Any]", arguments)

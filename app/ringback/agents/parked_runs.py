@@ -3,9 +3,9 @@
     save(state, calls) ──▶ waiting ──save(state, other calls)──▶ waiting
                                   └──save(state=None)─────────▶ finished
 
-A run is found by the tool calls it waits for, and is saved before they start, so that no callback comes too early. Who continues it
-leases it first: two processes never run it at the same time, and the lease of a process that died lapses. A finished run stays for a
-while, so that a repeated callback is recognised.
+A run is found by the tool calls it waits for, and is saved before they start, so that no callback comes too early. A process
+leases a run before it continues it: two processes never do so at the same time, and the lease of a process that died lapses. A
+finished run stays for a while, so that a repeated callback is recognised.
 """
 
 import asyncio

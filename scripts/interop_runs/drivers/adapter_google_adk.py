@@ -20,7 +20,9 @@ class ScriptedModel(BaseLlm):
 
     model: str = "scripted"
 
-    async def generate_content_async(self, llm_request: LlmRequest, stream: bool = False) -> AsyncGenerator[LlmResponse]:
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse]:
         del stream
         kit.count_model_run()
         contents = llm_request.contents
@@ -62,7 +64,7 @@ class AdkAgent:
         return [json.loads(line) for line in lines]
 
     async def answer(self, question: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
-        keyed = {key: answers for key in question["input_requests"]}
+        keyed = dict.fromkeys(question["input_requests"], answers)
         await example.ringback.answer(question["call_id"], keyed)
         return ""
 

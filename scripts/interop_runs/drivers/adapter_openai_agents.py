@@ -63,7 +63,7 @@ class OpenAiAgentsAgent:
         return [json.loads(line) for line in lines]
 
     async def answer(self, question: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
-        keyed = {key: answers for key in question["input_requests"]}
+        keyed = dict.fromkeys(question["input_requests"], answers)
         await example.ringback.answer(question["call_id"], keyed)
         return ""
 
