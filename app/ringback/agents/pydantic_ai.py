@@ -3,19 +3,17 @@
     tools = RingbackToolset(client, "reports")
     agent = Agent(model, toolsets=[tools], output_type=[str, DeferredToolRequests])
 
-    result = await agent.run(prompt)                          # park: the output is DeferredToolRequests
-    save(result.conversation)                                 # the process may end, or be killed
+    result = await agent.run(prompt, conversation=conversation)      # park: the output is DeferredToolRequests
+    await conversations.save(result)                                 # the process may end, or be killed
 
-    conversation = load(callback.client_session_id)           # wake: in any process
-    result = await wake(agent, conversation, callback, client)
-    if result is not None:
-        save(result.conversation)
+    result = await wake(agent, conversations, callback, client)      # wake, in any process: loads, runs and saves
 
-A call's client_session_id is its run's `conversation_id`, and its correlation_id is the tool_call_id. Pydantic AI goes on only
-with the results of all parked calls at once, so `wake` waits for the last one: until then it returns None.
+A call's client_session_id is its run's `conversation_id`, and its correlation_id is the tool_call_id. `conversations` is a
+`ConversationStore` of Pydantic AI, or any object with its `load` and `save`.
 
-Wake a conversation once at a time. The receiver does so for callbacks of one session, and a `ConversationStore` refuses the
-second of two results that continue the same history.
+Pydantic AI goes on only with the results of all parked calls of a run at once, so `wake` returns None until the last one has
+ended. In one process a conversation wakes once at a time. Of two processes that wake it at once, both run the model, and a
+`ConversationStore` refuses to save the second result.
 """
 
 import base64
@@ -24,7 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import Any, Final, Protocol, TypeVar, Unpack, cast
 
 from pydantic import TypeAdapter
 from pydantic_ai import Agent, AgentRunResult, RunContext
@@ -37,10 +35,10 @@ from pydantic_core import SchemaValidator, core_schema, from_json
 
 from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import CallbackForm, current_time, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import CallbackForm, SessionLocks, WakeUp, current_time, parse_wake_up, refuse_if_early
 from ringback.client import InvalidRequest, RingbackClient, Tool
 
-__all__ = ["AskPerson", "RingbackToolset", "collect_results", "wake"]
+__all__ = ["AskPerson", "Conversations", "RingbackToolset", "collect_results", "wake"]
 
 OutputT = TypeVar("OutputT")
 
@@ -56,14 +54,28 @@ AskPerson = Callable[[DeferredToolRequests], Awaitable[None]]
 """Shows a tool's questions to a person. Its one call has the kind `question`; its metadata has the `ringback_call_id` and the
 `input_requests`. The answers go to `RingbackClient.answer`, from any process, at any time before the call's deadline."""
 
+_locks: Final = SessionLocks()
+
 log = logging.getLogger(__name__)
+
+
+class Conversations(Protocol):
+    """Where conversations are kept. `ConversationStore` of Pydantic AI is one."""
+
+    async def load(self, conversation_id: str, /) -> Conversation | None:
+        """The stored conversation, or None if there is none."""
+        ...
+
+    async def save(self, result: AgentRunResult[Any], /) -> object:
+        """Store `result.conversation`, whole: its messages and its `deferred_tool_requests`."""
+        ...
 
 
 class RingbackToolset(AbstractToolset[AgentDepsT]):
     """The tools of one upstream. A tool that has not ended when its call is stored is deferred (`CallDeferred`).
 
     The agent needs `DeferredToolRequests` among its output types. `tools` are the names of the tools to offer; the default is
-    all. Arguments that the tool's inputSchema refuses are a `ModelRetry`, at most `max_retries` times; the default is the agent's.
+    all. Arguments that the tool's inputSchema refuses are a `ModelRetry`, `max_retries` times; the default is the agent's.
     `options` are `ParkOptions`.
     """
 
@@ -124,7 +136,7 @@ class RingbackToolset(AbstractToolset[AgentDepsT]):
 
 async def wake(
     agent: Agent[AgentDepsT, OutputT],
-    conversation: Conversation | None,
+    conversations: Conversations,
     callback: CallbackForm,
     client: RingbackClient,
     *,
@@ -132,29 +144,40 @@ async def wake(
     clock: Callable[[], datetime] = current_time,
     **run_options: Any,
 ) -> AgentRunResult[OutputT] | None:
-    """Continue a stored conversation with the results of its parked calls, or return None if there is nothing to run.
+    """Load the callback's conversation, run it on with the results of its parked calls, and save it.
 
-    None means that another call of the same run is still working, that the agent was woken before, that the event wakes nobody,
-    or that the tool asks: then `ask` was awaited. `conversation` is the stored one with the callback's `client_session_id`, or
-    None if there is none (yet). `run_options` go to `agent.run`.
+    None if there is nothing to run: another call of the same run is still working, the agent was woken before, the event wakes
+    nobody, or the tool asks (then `ask` was awaited). `run_options` go to `agent.run`.
 
     Raises `NotParkedYet` if the conversation does not have the call yet: refuse the callback, and it comes again. Raises
-    `MalformedBody` for what is not a callback, and errors of the client.
+    `MalformedBody` for what is not a callback, and the client's errors.
     """
     wake_up = parse_wake_up(callback)
-    if wake_up is None:
+    if wake_up is None or wake_up.client_session_id is None:
         return None
+    async with _locks.hold(wake_up.client_session_id):
+        conversation = await conversations.load(wake_up.client_session_id)
+        requests = await _find_requests(conversation, wake_up, client, clock)
+        results = None if requests is None else await collect_results(requests, client, ask=ask)
+        if results is None:
+            return None
+        run = agent.run(conversation=conversation, deferred_tool_results=results, **run_options)
+        result = cast("AgentRunResult[OutputT]", await run)
+        await conversations.save(result)
+        return result
+
+
+async def _find_requests(
+    conversation: Conversation | None, wake_up: WakeUp, client: RingbackClient, clock: Callable[[], datetime]
+) -> DeferredToolRequests | None:
+    """The conversation's open requests if the call is one of them; None if it was one earlier. Raises `NotParkedYet`."""
     requests = None if conversation is None else conversation.deferred_tool_requests
-    if requests is None or wake_up.call_id not in _find_parked(requests).values():
-        state = await read_call_state(client, wake_up.call_id)
-        if conversation is None or not _has_result(conversation, state.tool_call_id):
-            refuse_if_early(state, clock())
-        return None
-    results = await collect_results(requests, client, ask=ask)
-    if results is None:
-        return None
-    run = agent.run(conversation=conversation, deferred_tool_results=results, **run_options)
-    return cast("AgentRunResult[OutputT]", await run)
+    if requests is not None and wake_up.call_id in _find_parked(requests).values():
+        return requests
+    state = await read_call_state(client, wake_up.call_id)
+    if conversation is None or not _has_result(conversation, state.tool_call_id):
+        refuse_if_early(state, clock())
+    return None
 
 
 async def collect_results(

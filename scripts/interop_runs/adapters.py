@@ -1,0 +1,38 @@
+"""The adapters of `ringback.agents`: each runs its example, with a scripted model, in an environment with its framework."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scripts.interop_runs.pins import Ecosystem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """`module` names the adapter in `ringback.agents`, its example, and its driver `adapter_….py`."""
+
+    name: str
+    title: str
+    module: str
+    extra: str
+    """The extra of this package that installs the framework."""
+    ecosystem: Ecosystem = Ecosystem.PYPI
+
+    @property
+    def environment_name(self) -> str:
+        return self.name
+
+    @property
+    def driver(self) -> str:
+        return f"adapter_{self.module}.py"
+
+    @property
+    def typed_files(self) -> Sequence[str]:
+        """The files that pyright checks in the environment of the framework."""
+        return [f"app/ringback/agents/{self.module}.py", f"scripts/examples/agents/{self.module}_agent.py"]
+
+
+ADAPTERS: Final[Sequence[Adapter]] = (
+    Adapter(name="adapter-pydantic-ai", title="Pydantic AI", module="pydantic_ai", extra="pydantic-ai"),
+    Adapter(name="adapter-langgraph", title="LangGraph", module="langgraph", extra="langgraph"),
+)
