@@ -71,7 +71,9 @@ def read_callback(body: bytes) -> Callback:
 def check_id(text: str | None, what: str) -> str:
     """An id becomes a file's name and a word of a command."""
     if text is None or not ID.fullmatch(text):
-        raise CannotWake(f"{what} {text!r} cannot be used: letters, digits and . _ : - only. Start calls with such an id.")
+        raise CannotWake(
+            f"{what} {text!r} cannot be used: letters, digits and . _ : - only. Start calls with such an id."
+        )
     return text
 
 
@@ -118,7 +120,9 @@ def wake_once(callback: Callback, session: str, command: Sequence[str], seen: Pa
             return 0  # its question has been answered meanwhile
         words = {"{session}": session, "{prompt}": write_prompt(state)}
         # Without DEVNULL a coding agent waits for more of its prompt on standard input.
-        code = subprocess.run([words.get(word, word) for word in command], stdin=subprocess.DEVNULL, check=False).returncode
+        code = subprocess.run(
+            [words.get(word, word) for word in command], stdin=subprocess.DEVNULL, check=False
+        ).returncode
         if code == 0:
             marker.touch()
         return code

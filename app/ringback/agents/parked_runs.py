@@ -146,19 +146,26 @@ def _save(database: sqlite3.Connection, run: ParkedRun, token: str, lease_second
     if saved.rowcount != 1:
         return False
     database.execute("UPDATE requests SET open = FALSE WHERE run_id = ?", (run.id,))
-    rows = [
-        (run.client_session_id, each.tool_call_id, run.id, each.upstream, each.tool, each.arguments)
-        for each in run.requests
-    ]
-    database.executemany("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, TRUE)", rows)
-    _remove_old_runs(database)
+    for request in run.requests:
+        _save_request(database, run, request)
+    database.execute(f"DELETE FROM runs WHERE finished_at < {NOW} - ?", (FINISHED_SECONDS,))  # noqa: S608 - a constant
     return True
 
 
-def _remove_old_runs(database: sqlite3.Connection) -> None:
-    """Remove runs that finished long ago, and those whose requests all belong to later runs."""
-    database.execute(f"DELETE FROM runs WHERE finished_at < {NOW} - ?", (FINISHED_SECONDS,))  # noqa: S608 - a constant
-    database.execute("DELETE FROM runs WHERE id NOT IN (SELECT run_id FROM requests)")
+def _save_request(database: sqlite3.Connection, run: ParkedRun, request: ToolRequest) -> None:
+    """Store a request. An earlier run that waited for it alone is removed."""
+    key = (run.client_session_id, request.tool_call_id)
+    earlier = database.execute(
+        "SELECT run_id FROM requests WHERE client_session_id = ? AND tool_call_id = ?", key
+    ).fetchone()
+    database.execute(
+        "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, TRUE)",
+        (*key, run.id, request.upstream, request.tool, request.arguments),
+    )
+    if earlier is not None:
+        database.execute(
+            "DELETE FROM runs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM requests WHERE run_id = ?1)", earlier
+        )
 
 
 def _find(database: sqlite3.Connection, client_session_id: str, tool_call_id: str) -> ParkedRun | None:

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call_outcome import completion_from_result
+from ringback.agents import CallState, CallStateKind
+from scripts.examples.wake_coding_agent import CannotWake, check_id, read_callback, write_prompt
 from tests.support.api_server import serving_api
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, ServiceUnderTest, running_service
@@ -41,7 +42,7 @@ class Desk:
         return str((await client.post("/v1/calls", json=body)).json()["call"]["id"])
 
     async def wake(
-        self, body: Mapping[str, Any] | str, *command: str, session: str | None = None, **environment: str
+        self, body: Mapping[str, Any], *command: str, session: str | None = None, **environment: str
     ) -> tuple[int | None, str]:
         """Run the script with this callback; its exit code, and what it said."""
         words = command or (str(self.folder / "claude"), "--resume", "{session}", "-p", "{prompt}")
@@ -53,9 +54,8 @@ class Desk:
             stderr=asyncio.subprocess.PIPE,
             env=os.environ | variables | environment,
         )
-        text = body if isinstance(body, str) else json.dumps(body)
         async with asyncio.timeout(WAIT_SECONDS):
-            _, said = await process.communicate(text.encode())
+            _, said = await process.communicate(json.dumps(body).encode())
         return process.returncode, said.decode()
 
     @property
@@ -103,6 +103,14 @@ async def test_an_ended_call_resumes_its_session_once_with_the_result(desk: Desk
     assert run["stdin"] == ""
 
 
+async def test_a_refused_callback_runs_nothing_and_says_why(desk: Desk) -> None:
+    code, said = await desk.wake(callback_of("call_1", client_session_id="--help"))
+
+    assert code == os.EX_DATAERR
+    assert said.startswith("wake_coding_agent: The session's id '--help' cannot be used")
+    assert desk.runs() == []
+
+
 async def test_a_command_that_fails_runs_again_when_the_callback_comes_again(desk: Desk) -> None:
     call_id = await desk.start_call()
     await desk.service.finish_call(call_id)
@@ -114,14 +122,11 @@ async def test_a_command_that_fails_runs_again_when_the_callback_comes_again(des
     assert len(desk.runs()) == 2
 
 
-async def test_a_tool_error_is_shown_as_an_error(desk: Desk) -> None:
-    call_id = await desk.start_call()
-    result = b'{"content":[{"type":"text","text":"no such repository"}],"isError":true}'
-    await desk.service.finish_call(call_id, completion_from_result(result, is_error=True))
+def test_a_tool_error_is_shown_as_an_error() -> None:
+    state = CallState(kind=CallStateKind.TOOL_ERROR, call_id="call_1", tool="git_log", text="no such repository")
 
-    assert await desk.wake(callback_of(call_id, outcome="tool_error")) == (0, "")
+    prompt = write_prompt(state)
 
-    prompt = desk.runs()[0]["words"][3]
     assert "has failed" in prompt
     assert "no such repository" in prompt
 
@@ -137,24 +142,27 @@ async def test_a_tools_questions_are_shown_to_the_agent_that_asks_its_user(desk:
     assert "branch?" in prompt
 
 
-async def test_a_session_that_would_be_an_option_of_the_command_is_refused(desk: Desk) -> None:
-    call_id = await desk.start_call(client_session_id="--dangerously-skip-permissions")
-    await desk.service.finish_call(call_id)
-
-    code, said = await desk.wake(callback_of(call_id, client_session_id="--dangerously-skip-permissions"))
-
-    assert code == os.EX_DATAERR
-    assert "cannot be used" in said
-    assert desk.runs() == []
+@pytest.mark.parametrize("session", [None, "", "--dangerously-skip-permissions", "../../etc", "a b", "x" * 300])
+def test_a_session_that_would_be_an_option_of_the_command_or_a_path_is_refused(session: str | None) -> None:
+    with pytest.raises(CannotWake, match="cannot be used"):
+        check_id(session, "The session's id")
 
 
-@pytest.mark.parametrize("body", ["", "[]", "not JSON", '{"type": "gap", "cursor": "c"}', "{}"])
-async def test_what_is_not_a_callback_of_a_call_runs_nothing(desk: Desk, body: str) -> None:
-    code, said = await desk.wake(body)
+@pytest.mark.parametrize("body", [b"", b"[]", b"not JSON", b'{"type": "gap", "cursor": "c"}', b"{}", b"\xff"])
+def test_what_is_not_a_callback_of_a_call_is_refused(body: bytes) -> None:
+    with pytest.raises(CannotWake, match=r"^(Standard input is not a callback|This callback is not about a call)"):
+        read_callback(body)
 
-    assert code == os.EX_DATAERR
-    assert said.startswith("wake_coding_agent: ")
-    assert desk.runs() == []
+
+def test_a_large_result_is_cut_so_that_a_command_can_have_it() -> None:
+    state = CallState(
+        kind=CallStateKind.RESULT, call_id="call_1", tool="read", result={"content": [{"text": "\U0001f514" * 100_000}]}
+    )
+
+    prompt = write_prompt(state)
+
+    assert len(prompt.encode()) < 128 * 1024
+    assert "ringback_get_call returns all of it" in prompt
 
 
 async def test_a_session_whose_id_the_cli_chose_is_given_to_the_script(desk: Desk) -> None:
