@@ -135,7 +135,7 @@ class RingbackToolset(AbstractToolset[AgentDepsT]):
 
 
 async def wake(
-    agent: Agent[AgentDepsT, OutputT],
+    agent: Agent[Any, OutputT],
     conversations: Conversations,
     callback: CallbackForm,
     client: RingbackClient,
@@ -161,8 +161,7 @@ async def wake(
         results = None if requests is None else await collect_results(requests, client, ask=ask)
         if results is None:
             return None
-        run = agent.run(conversation=conversation, deferred_tool_results=results, **run_options)
-        result = cast("AgentRunResult[OutputT]", await run)
+        result = await agent.run(conversation=conversation, deferred_tool_results=results, **run_options)
         await conversations.save(result)
         return result
 
