@@ -18,12 +18,13 @@ As the command of a listener, for every callback:
 A CLI that chooses its sessions' ids itself (codex) needs a listener for each session: `ringback listen --session nightly` with
 `--session ID` for this script.
 
-{prompt} has the tool's result, or its error, or its questions. A callback wakes a session once: after the command has ended with
-0, the folder --seen has its eventId, which is also its webhook-id. After another exit code the same callback runs the command again.
-The callbacks of one session wait for each other, also across processes. RINGBACK_URL and RINGBACK_API_KEY are Ringback's.
+{prompt} has the tool's result, or its error, or its questions. A callback wakes a session once: after the command has ended
+with 0, the folder --seen has its eventId, which is also its webhook-id. After another exit code the same callback runs the
+command again. The callbacks of one session wait for each other, also across processes. RINGBACK_URL and RINGBACK_API_KEY are
+Ringback's.
 
-Exit codes: 0 woken, or woken before, or nothing to do; 65 this callback can wake no session; 2 wrong arguments; 75 Ringback does not
-answer now; any other is the command's own. `ringback listen` does not repeat a callback after 65; after any other but 0 it does.
+Exit codes: 0 woken, or woken before, or nothing to do; 65 this callback can wake no session; 2 wrong arguments; 75 Ringback
+does not answer now; any other is the command's own. `ringback listen` repeats a callback after any of them but 0 and 65.
 """
 
 import argparse

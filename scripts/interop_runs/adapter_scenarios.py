@@ -14,6 +14,7 @@ types       pyright, strict, in the environment of the framework
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -287,19 +288,23 @@ class AdapterRun:
 
 def check_types(adapter: Adapter, environment: Environment, folder: Path) -> Judgement:
     """Run pyright of this environment on the adapter and its example, with the packages of the framework's environment."""
-    config = folder / "pyrightconfig.json"
     settings = {
-        "include": [str(ROOT / file) for file in adapter.typed_files],
+        "include": [os.path.relpath(ROOT / file, folder) for file in adapter.typed_files],  # absolute paths are ignored
         "extraPaths": [str(ROOT / "app")],
         "pythonVersion": "3.11",
         "typeCheckingMode": "strict",
     }
-    config.write_text(json.dumps(settings), encoding="utf-8")
-    command = [str(Path(sys.executable).with_name("pyright")), "--project", str(config)]
-    command += ["--pythonpath", str(environment.bin / "python")]
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [
+        str(Path(sys.executable).with_name("pyright")),
+        "--outputjson",
+        "--pythonpath",
+        str(environment.bin / "python"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PYRIGHT_SECONDS, check=False, cwd=folder)
-    if done.returncode:
-        errors = [line.strip() for line in done.stdout.splitlines() if " error:" in line]
-        (folder / "pyright.log").write_text(done.stdout, encoding="utf-8")
-        return judge.failed(f"{len(errors)} errors: {errors[0] if errors else done.stderr}")
-    return judge.passed()
+    (folder / "pyright.json").write_text(done.stdout, encoding="utf-8")
+    report: dict[str, Any] = json.loads(done.stdout)
+    if report["summary"]["filesAnalyzed"] != len(adapter.typed_files):
+        return judge.failed(f"pyright checked {report['summary']['filesAnalyzed']} files")
+    errors = [each for each in report["generalDiagnostics"] if each["severity"] == "error"]
+    return judge.failed(f"{len(errors)} errors: {errors[0]['message']}") if errors else judge.passed()

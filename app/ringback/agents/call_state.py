@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 from ringback.client import Call
 
@@ -30,7 +30,7 @@ class CallStateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallState:
-    """How a call stood when Ringback was asked. Plain data: `to_json` and `from_json` carry it through a framework's state."""
+    """How a call stood when Ringback was asked."""
 
     kind: CallStateKind
     call_id: str
@@ -53,13 +53,6 @@ class CallState:
     @property
     def ended(self) -> bool:
         return self.kind not in {CallStateKind.WORKING, CallStateKind.INPUT_REQUIRED}
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "kind": self.kind.value}
-
-    @classmethod
-    def from_json(cls, members: Mapping[str, Any]) -> Self:
-        return cls(**{**members, "kind": CallStateKind(members["kind"])})
 
 
 def build_call_state(call: Call, result: Mapping[str, Any] | None = None) -> CallState:

@@ -36,7 +36,7 @@ from google.genai import types
 
 from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import CallbackForm, current_time, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import CallbackForm, SessionLocks, current_time, parse_wake_up, refuse_if_early
 from ringback.client import Conflict, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
 
 __all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "wake"]
@@ -48,6 +48,9 @@ REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, Gone)
 """Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
 CALL_ID: Final = "ringback_call_id"
 """The key of a parked call's id in the response that the session stores."""
+
+_locks: Final = SessionLocks()
+"""Held by `wake`: two callbacks of one session that arrive at once would both continue it."""
 
 AskPerson = Callable[[CallState], Awaitable[None]]
 """Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
@@ -138,10 +141,24 @@ async def wake(
     place = parse_session_name(state.client_session_id)
     if place is None or place[0] != runner.app_name:
         return None
+    async with _locks.hold(name_session(*place)):
+        return await _wake(runner, place, state, client, ask=ask, clock=clock, run_config=run_config)
+
+
+async def _wake(
+    runner: Runner,
+    place: tuple[str, str, str],
+    state: CallState,
+    client: RingbackClient,
+    *,
+    ask: AskPerson | None,
+    clock: Callable[[], datetime],
+    run_config: RunConfig | None,
+) -> list[Event] | None:
     app_name, user_id, session_id = place
     session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
-    parked = {} if session is None else _find_parked_calls(session, wake_up.call_id)
-    if session is None or wake_up.call_id not in parked:
+    parked = {} if session is None else _find_parked_calls(session, state.call_id)
+    if session is None or not parked:
         refuse_if_early(state, clock())
         return None
     states = [state if call_id == state.call_id else await read_call_state(client, call_id) for call_id in parked]

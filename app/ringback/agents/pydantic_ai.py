@@ -135,7 +135,7 @@ class RingbackToolset(AbstractToolset[AgentDepsT]):
 
 
 async def wake(
-    agent: Agent[AgentDepsT, OutputT],
+    agent: Agent[Any, OutputT],
     conversations: Conversations,
     callback: CallbackForm,
     client: RingbackClient,
@@ -161,8 +161,7 @@ async def wake(
         results = None if requests is None else await collect_results(requests, client, ask=ask)
         if results is None:
             return None
-        run = agent.run(conversation=conversation, deferred_tool_results=results, **run_options)
-        result = cast("AgentRunResult[OutputT]", await run)
+        result = await agent.run(conversation=conversation, deferred_tool_results=results, **run_options)
         await conversations.save(result)
         return result
 
@@ -188,8 +187,8 @@ async def collect_results(
     Calls of others and approvals are left out; add theirs with `DeferredToolResults.update` before you run the agent. Each call
     that asks is passed to `ask`.
     """
-    calls = AgentCalls(client, "")
-    states = {tool_call_id: await calls.read_state(call_id) for tool_call_id, call_id in _find_parked(requests).items()}
+    parked = _find_parked(requests)
+    states = {tool_call_id: await read_call_state(client, call_id) for tool_call_id, call_id in parked.items()}
     for tool_call_id, state in states.items():
         if state.kind is CallStateKind.INPUT_REQUIRED:
             await _ask_person(_build_question(requests, tool_call_id, state), state, ask)

@@ -23,7 +23,7 @@ from ringback.agents.pydantic_ai import RingbackToolset, wake
 from ringback.client import RingbackClient
 
 ringback = RingbackClient(os.environ["RINGBACK_URL"], api_key=os.environ.get("RINGBACK_API_KEY"))
-tools = RingbackToolset[None](ringback, os.environ["UPSTREAM"], accepts_input=True)
+tools = RingbackToolset(ringback, os.environ["UPSTREAM"], accepts_input=True)
 agent = Agent(os.environ.get("AGENT_MODEL"), toolsets=[tools], output_type=[str, DeferredToolRequests])
 
 

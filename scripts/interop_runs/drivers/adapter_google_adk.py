@@ -20,9 +20,7 @@ class ScriptedModel(BaseLlm):
 
     model: str = "scripted"
 
-    async def generate_content_async(
-        self, llm_request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse]:
+    async def generate_content_async(self, llm_request: LlmRequest, stream: Any = None) -> AsyncGenerator[LlmResponse]:
         del stream
         kit.count_model_run()
         contents = llm_request.contents
@@ -60,18 +58,15 @@ class AdkAgent:
         return await example.wake_up(callback) or ""
 
     async def questions(self) -> Sequence[Mapping[str, Any]]:
-        lines = QUESTIONS.read_text(encoding="utf-8").splitlines() if QUESTIONS.exists() else []
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in kit.read_lines(QUESTIONS)]
 
-    async def answer(self, question: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
-        keyed = dict.fromkeys(question["input_requests"], answers)
-        await example.ringback.answer(question["call_id"], keyed)
+    async def answer(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+        await example.ringback.answer(question["call_id"], dict.fromkeys(question["input_requests"], answer))
         return ""
 
 
 async def show_question(state: CallState) -> None:
-    with QUESTIONS.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(state.to_json()) + "\n")
+    kit.append_line(QUESTIONS, json.dumps({"call_id": state.call_id, "input_requests": dict(state.input_requests)}))
 
 
 example.agent.model = ScriptedModel()

@@ -21,6 +21,9 @@ from typing import Any, Protocol
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "scripts/examples/agents")]  # the checkout, not the installed copy
 
+SESSION = Path("session.txt")
+"""The session of the folder's agent."""
+
 
 class Agent(Protocol):
     """One example. It keeps its state in the working directory."""
@@ -74,6 +77,7 @@ async def _serve(agent: Agent, answers: Any) -> None:
 async def _perform(agent: Agent, command: dict[str, Any]) -> dict[str, Any]:
     match command["do"]:
         case "ask":
+            append_line(SESSION, command["session"])
             return {"text": await agent.ask(command["session"], json.dumps(command["calls"]))}
         case "wake":
             said = await asyncio.gather(*(agent.wake(body) for body in command["callbacks"]))

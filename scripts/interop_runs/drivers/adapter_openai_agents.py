@@ -59,18 +59,15 @@ class OpenAiAgentsAgent:
         return await example.wake_up(callback) or ""
 
     async def questions(self) -> Sequence[Mapping[str, Any]]:
-        lines = QUESTIONS.read_text(encoding="utf-8").splitlines() if QUESTIONS.exists() else []
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in kit.read_lines(QUESTIONS)]
 
-    async def answer(self, question: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
-        keyed = dict.fromkeys(question["input_requests"], answers)
-        await example.ringback.answer(question["call_id"], keyed)
+    async def answer(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+        await example.ringback.answer(question["call_id"], dict.fromkeys(question["input_requests"], answer))
         return ""
 
 
 async def show_question(state: CallState) -> None:
-    with QUESTIONS.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(state.to_json()) + "\n")
+    kit.append_line(QUESTIONS, json.dumps({"call_id": state.call_id, "input_requests": dict(state.input_requests)}))
 
 
 set_tracing_disabled(True)

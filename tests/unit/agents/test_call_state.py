@@ -1,11 +1,10 @@
 """What an agent's framework gets of each end of a call."""
 
-import json
 from typing import Any
 
 import pytest
 
-from ringback.agents import CallState, CallStateKind
+from ringback.agents import CallStateKind
 from ringback.agents.call_state import (
     ERROR_CHARACTERS_MAX,
     RESULT_BYTES_MAX,
@@ -112,15 +111,3 @@ def test_a_result_too_large_for_a_history_is_named_and_not_read() -> None:
 )
 def test_a_result_without_text_blocks_reads_as_its_structured_content(result: dict[str, Any], text: str) -> None:
     assert read_texts(result) == text
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        build_call_state(make_call(), examples.RESULT),
-        build_call_state(make_failed_call("timed_out")),
-        build_call_state(Call.model_validate(examples.INPUT_REQUIRED_CALL)),
-    ],
-)
-def test_a_state_survives_json(state: CallState) -> None:
-    assert CallState.from_json(json.loads(json.dumps(state.to_json()))) == state

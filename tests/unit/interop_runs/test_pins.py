@@ -59,8 +59,8 @@ def test_every_client_and_server_has_a_script_and_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_clients_and_servers_are_found_by_name_and_all_without_one() -> None:
-    assert find_entries([]) == [*CLIENTS, *SERVERS]
+def test_clients_servers_and_adapters_are_found_by_name_and_all_without_one() -> None:
+    assert find_entries([]) == [*CLIENTS, *SERVERS, *ADAPTERS]
     assert find_entries([CLIENTS[0].name, SERVERS[0].name]) == [CLIENTS[0], SERVERS[0]]
     with pytest.raises(KeyError):
         find_entries(["no such client"])

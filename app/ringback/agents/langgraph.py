@@ -1,0 +1,288 @@
+"""LangGraph agents that park and wake.
+
+    tools = await load_tools(client, "reports")
+    graph = create_agent(model, tools, checkpointer=checkpointer)              # or a graph of your own, with a ToolNode
+
+    config = {"configurable": {"thread_id": "session-7"}}
+    await graph.ainvoke({"messages": [("user", prompt)]}, config)              # park: the graph is interrupted
+                                                                               # the process may end, or be killed
+    state = await wake(graph, callback, client)                                # wake, in any process
+
+A call's client_session_id is the thread_id, and its correlation_id is the id of the tool call. A node without a model uses
+`call_tool`. LangGraph runs an interrupted node again from its beginning. That is safe: the start has an idempotency key of the
+thread and the tool call, so it finds its call and starts no other.
+
+The checkpoint has the call's id, not its result: a woken node reads the result from Ringback. So it does not matter what a
+graph is resumed with, and a repeated or unexpected wake runs no model.
+
+A tool's question (`accepts_input=True`) is an interrupt too, whose value has the `input_requests`. Resume it as any question to
+a person, with the answers by their keys: `Command(resume={interrupt.id: {key: {"action": "accept", "content": {…}}}})`.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Unpack, cast
+
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolRuntime
+from langgraph.types import Command, Interrupt, StateSnapshot, interrupt
+
+from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
+from ringback.agents.call_state import CallState, CallStateKind
+from ringback.agents.wake_up import CallbackForm, SessionLocks, current_time, parse_wake_up, refuse_if_early
+from ringback.client import Conflict, InvalidRequest, RingbackClient, Tool
+
+__all__ = ["call_tool", "load_tools", "wake"]
+
+CALL_ID: Final = "ringback_call_id"
+"""The member of an interrupt's value that has the call's id."""
+INPUT_REQUESTS: Final = "input_requests"
+"""The member of an interrupt's value that has a tool's open questions."""
+HISTORY_MAX: Final = 100
+"""Checkpoints that are searched for a call that is no longer pending: more than a run between two callbacks makes."""
+
+_locks: Final = SessionLocks()
+
+
+async def load_tools(
+    client: RingbackClient, upstream: str, *, tools: Sequence[str] | None = None, **options: Unpack[ParkOptions]
+) -> list[BaseTool]:
+    """The tools of one upstream, or those with these names, for `create_agent` or a `ToolNode`. `options` are `ParkOptions`.
+
+    They are asynchronous (`ainvoke`, `astream`), and the graph needs a checkpointer and a thread_id. A tool's error, and
+    arguments that its inputSchema refuses, are a ToolMessage with the status `error`.
+    """
+    calls = AgentCalls(client, upstream, options)
+    return [_build_tool(client, calls, tool) for tool in await calls.list_tools(tools)]
+
+
+async def call_tool(
+    client: RingbackClient,
+    upstream: str,
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    key: str,
+    config: RunnableConfig,
+    **options: Unpack[ParkOptions],
+) -> CallState:
+    """Call a tool within a node of your own, and return how it ended; the graph is interrupted meanwhile.
+
+    `key` names this call within the thread: the same key with the same arguments is the same call, also when the node runs
+    again. `config` is the node's. Raises `InvalidRequest` for unknown tools and invalid arguments.
+    """
+    return await _park_and_wait(client, AgentCalls(client, upstream, options), tool, arguments, key, config)
+
+
+async def wake(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    callback: CallbackForm,
+    client: RingbackClient,
+    *,
+    config: RunnableConfig | None = None,
+    clock: Callable[[], datetime] = current_time,
+    **invoke_options: Any,
+) -> Any:
+    """Run the thread of the callback's call on, and return what `graph.ainvoke` returns; None if there is nothing to run.
+
+    While other calls of the thread are parked, or a tool asks a person, the returned state has `__interrupt__`. `config` is
+    added to the thread's; `invoke_options` go to `ainvoke`.
+
+    Raises `NotParkedYet` if the thread has no checkpoint with the call yet: refuse the callback, and it comes again. Raises
+    `MalformedBody` for what is not a callback, and the client's errors.
+    """
+    wake_up = parse_wake_up(callback)
+    if wake_up is None:
+        return None
+    state = await read_call_state(client, wake_up.call_id)
+    thread_id = state.client_session_id or wake_up.client_session_id
+    if thread_id is None or state.kind is CallStateKind.WORKING:
+        return None
+    async with _locks.hold(thread_id):
+        thread = _build_config(thread_id, config)
+        snapshot = await graph.aget_state(thread)
+        next_input = await _find_next_input(graph, snapshot, state, clock())
+        return None if next_input is _NOTHING else await graph.ainvoke(next_input, thread, **invoke_options)
+
+
+_NOTHING: Final = object()
+"""There is nothing to run. None is the input with which LangGraph goes on with a run that died."""
+
+
+async def _find_next_input(
+    graph: CompiledStateGraph[Any, Any, Any, Any], snapshot: StateSnapshot, state: CallState, now: datetime
+) -> Any:
+    """The input with which the thread runs on. Raises `NotParkedYet`."""
+    if _is_running(snapshot):
+        refuse_if_early(state, now)
+        return None
+    pending = _find_pending(snapshot)
+    waiting = [each for each in pending if _find_call_id(each.value) == state.call_id] or pending
+    resumed = {each.id: {CALL_ID: state.call_id} for each in waiting if _has_news(each.value, state)}
+    if resumed:
+        return Command(resume=resumed)
+    if not pending and not await _was_parked(graph, snapshot, state):
+        refuse_if_early(state, now)
+    return _NOTHING
+
+
+def _is_running(snapshot: StateSnapshot) -> bool:
+    """Whether a step has tasks that have neither ended nor stopped at an interrupt: a process runs them, or died in them."""
+    return any(not task.interrupts and task.result is None and task.error is None for task in snapshot.tasks)
+
+
+def _find_pending(snapshot: StateSnapshot) -> list[Interrupt]:
+    """The thread's interrupts that wait for Ringback."""
+    return [each for each in snapshot.interrupts if _find_call_id(each.value) is not None]
+
+
+def _has_news(value: Any, state: CallState) -> bool:
+    """Whether a node that waits with this value has to run again. A person who is being asked is not asked again.
+
+    A ToolNode that runs several calls in one task shows the interrupt of one of them only. So if no node shows the call, those
+    that wait for other calls run again; they wait again if nothing has changed for theirs.
+    """
+    if _find_call_id(value) != state.call_id:
+        return INPUT_REQUESTS not in value
+    return state.ended or set(value.get(INPUT_REQUESTS, ())) != set(state.input_requests)
+
+
+async def _was_parked(graph: CompiledStateGraph[Any, Any, Any, Any], snapshot: StateSnapshot, state: CallState) -> bool:
+    """Whether the thread has had the call: its result is in the messages, or an earlier checkpoint waited for it."""
+    if snapshot.created_at is None:
+        return False
+    messages = cast("Sequence[Any]", snapshot.values.get("messages", ())) if isinstance(snapshot.values, dict) else ()
+    if any(isinstance(each, ToolMessage) and each.tool_call_id == state.tool_call_id for each in messages):
+        return True
+    thread: RunnableConfig = {"configurable": {"thread_id": snapshot.config["configurable"]["thread_id"]}}
+    async for earlier in graph.aget_state_history(thread, limit=HISTORY_MAX):
+        if any(_find_call_id(each.value) == state.call_id for each in earlier.interrupts):
+            return True
+    return False
+
+
+def _build_config(thread_id: str, config: RunnableConfig | None) -> RunnableConfig:
+    given = config or {}
+    return {**given, "configurable": {**given.get("configurable", {}), "thread_id": thread_id}}
+
+
+def _find_call_id(value: Any) -> str | None:
+    return cast("Mapping[str, Any]", value).get(CALL_ID) if isinstance(value, dict) else None
+
+
+# -- park --
+
+
+def _build_tool(client: RingbackClient, calls: AgentCalls, tool: Tool) -> BaseTool:
+    async def run(
+        runtime: ToolRuntime[Any, Any], **arguments: Any
+    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        if runtime.tool_call_id is None:
+            raise ValueError(
+                "A tool of Ringback runs only for a tool call of a model; use call_tool in a node of your own."
+            )
+        try:
+            state = await _park_and_wait(client, calls, tool.name, arguments, runtime.tool_call_id, runtime.config)
+        except InvalidRequest as refused:
+            raise ToolException(str(refused)) from refused
+        return _to_content_and_artifact(state)
+
+    return StructuredTool(
+        name=tool.name,
+        description=tool.description or tool.title or tool.name,
+        args_schema=dict(tool.input_schema),
+        coroutine=run,
+        response_format="content_and_artifact",
+        handle_tool_error=True,
+    )
+
+
+async def _park_and_wait(
+    client: RingbackClient,
+    calls: AgentCalls,
+    tool: str,
+    arguments: Mapping[str, Any],
+    tool_call_id: str,
+    config: RunnableConfig,
+) -> CallState:
+    """Park the call, and interrupt the node until it has ended.
+
+    LangGraph runs the node again for every resume, and `interrupt` returns the earlier resumes' values again, in their order.
+    So every value is only a reason to look. Ringback ignores answers that are sent again.
+    """
+    state = await calls.park(tool, arguments, client_session_id=_find_thread_id(config), tool_call_id=tool_call_id)
+    problem: str | None = None
+    while not state.ended:
+        value = interrupt(_describe(state, problem))
+        problem = await _send_answers(client, state, value)
+        state = await read_call_state(client, state.call_id)
+    return state
+
+
+def _describe(state: CallState, problem: str | None) -> dict[str, Any]:
+    """The value of an interrupt, for `wake` and for the application that shows it."""
+    value: dict[str, Any] = {CALL_ID: state.call_id, "upstream": state.upstream, "tool": state.tool}
+    if state.kind is CallStateKind.INPUT_REQUIRED:
+        value[INPUT_REQUESTS] = {key: dict(request) for key, request in state.input_requests.items()}
+    return value if problem is None else {**value, "problem": problem}
+
+
+async def _send_answers(client: RingbackClient, state: CallState, value: Any) -> str | None:
+    """Send the answers among a resume's values. Returns why Ringback refuses them; the person is then asked again."""
+    if not isinstance(value, dict) or not (answers := _select_answers(cast("Mapping[str, Any]", value), state)):
+        return None
+    try:
+        await client.answer(state.call_id, answers)
+    except (InvalidRequest, Conflict) as refused:
+        return str(refused)
+    return None
+
+
+def _select_answers(value: Mapping[str, Any], state: CallState) -> dict[str, Mapping[str, Any]]:
+    return {key: answer for key, answer in value.items() if key in state.input_requests and isinstance(answer, dict)}
+
+
+def _find_thread_id(config: RunnableConfig) -> str:
+    thread_id = config.get("configurable", {}).get("thread_id")
+    if thread_id is None:
+        raise ValueError('Give the graph a checkpointer, and run it with {"configurable": {"thread_id": …}}.')
+    return str(thread_id)
+
+
+# -- results --
+
+
+def _to_content_and_artifact(state: CallState) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The content blocks of a ToolMessage and its artifact. Raises `ToolException`."""
+    if state.kind is not CallStateKind.RESULT or state.result is None:
+        raise ToolException(state.text)
+    structured = state.result.get("structuredContent")
+    blocks = [_to_block(block) for block in state.result.get("content") or ()]
+    return blocks, None if structured is None else {"structured_content": structured}
+
+
+def _to_block(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A content block of LangChain."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image" | "audio" as kind, "data": str(data), "mimeType": str(mime_type)}:
+            return {"type": kind, "base64": data, "mime_type": mime_type}
+        case {"type": "resource", "resource": {"text": str(text)}}:
+            return {"type": "text", "text": text}
+        case {"type": "resource", "resource": {"blob": str(blob), **resource}}:
+            mime_type = str(resource.get("mimeType") or "application/octet-stream")
+            return {"type": _find_block_type(mime_type), "base64": blob, "mime_type": mime_type}
+        case {"type": "resource_link", "uri": str(uri)}:
+            return {"type": "text", "text": uri}
+        case _:
+            return {"type": "text", "text": json.dumps(block)}
+
+
+def _find_block_type(mime_type: str) -> str:
+    kind = mime_type.partition("/")[0]
+    return kind if kind in {"image", "audio", "video"} else "file"
