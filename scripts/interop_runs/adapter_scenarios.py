@@ -8,6 +8,7 @@ at once     two calls of one run whose callbacks come at the same moment
 tool error  the model reads the tool's error as a tool error
 cancelled   the model reads that the call was cancelled, as a tool error
 question    a tool's question reaches the framework's human side; its answer, given by another process, reaches the tool
+died        the process that wakes the agent is killed while the model answers; the callback wakes it again, in another
 early       a callback before the agent's state is stored is refused; it wakes the agent when it comes again
 types       pyright, strict, in the environment of the framework
 """
@@ -25,7 +26,7 @@ from typing import Any, Final
 from ringback.client import RingbackClient
 from scripts.interop_runs import judge
 from scripts.interop_runs.adapter_upstream import release_file
-from scripts.interop_runs.adapters import Adapter
+from scripts.interop_runs.adapters import MODEL_STOPS, Adapter
 from scripts.interop_runs.driver_process import DriverProcess
 from scripts.interop_runs.environments import Environment
 from scripts.interop_runs.judge import Judgement, Runs, outcome_of
@@ -38,6 +39,11 @@ ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_ups
 RAN_ONCE: Final = Runs(started=1, finished=1)
 FINISHED: Final = "call.finished"
 INPUT_REQUIRED: Final = "call.input_required"
+
+
+NOT_PARKED_YET: Final = "NotParkedYet"
+REFUSED_SECONDS: Final = 120.0
+POLL_SECONDS: Final = 0.2
 
 
 class AgentFailed(Exception):
@@ -88,6 +94,27 @@ class AgentSession:
         said = await self._exchange({"do": "wake", "callbacks": list(callbacks)})
         return [json.loads(text) for text in said["texts"] if text]
 
+    async def die_while_waking(self, callback: Mapping[str, Any]) -> None:
+        """The process that wakes the agent is killed while the model answers."""
+        stops, runs = self.folder / MODEL_STOPS, self.count_model_runs()
+        stops.touch()
+        waking = asyncio.create_task(self.process.exchange({"do": "wake", "callbacks": [callback]}))
+        await wait_until(lambda: self.count_model_runs() > runs)
+        await self.kill()
+        await asyncio.wait([waking])
+        stops.unlink()
+
+    async def wake_when_taken(self, callback: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+        """`wake`, again and again while the callback is refused, as its sender does."""
+        async with asyncio.timeout(REFUSED_SECONDS):
+            while True:
+                try:
+                    return await self.wake(callback)
+                except AgentFailed as problem:
+                    if NOT_PARKED_YET not in str(problem):
+                        raise
+                    await asyncio.sleep(POLL_SECONDS)
+
     async def find_question(self) -> str:
         said = await self._exchange({"do": "questions"})
         if len(said["texts"]) != 1:
@@ -134,6 +161,7 @@ class AdapterRun:
             "tool error": lambda: self._wake("broken", is_error=True),
             "cancelled": self._cancelled,
             "question": self._question,
+            "died": self._died,
             **({} if self.adapter.saves_first else {"early": self._early}),
             "types": self._types,
         }
@@ -234,6 +262,13 @@ class AdapterRun:
         said = await session.wake(await session.next_callback())
         return self._judge_answers(session, said, text=f"{outcome_of(session.keys[0])} on main")
 
+    async def _died(self) -> Judgement:
+        session = await self._park()
+        session.release(session.keys[0])
+        callback = await session.next_callback()
+        await session.die_while_waking(callback)
+        return self._judge_answers(session, await session.wake_when_taken(callback), model_runs=3)
+
     async def _early(self) -> Judgement:
         session = await self._park()
         session.release(session.keys[0])
@@ -242,7 +277,7 @@ class AdapterRun:
         try:
             said = await session.wake(callback)
         except AgentFailed as problem:
-            if "NotParkedYet" not in str(problem):
+            if NOT_PARKED_YET not in str(problem):
                 raise
         else:
             return judge.failed(f"the callback was accepted: {said}")
@@ -267,8 +302,9 @@ class AdapterRun:
         is_error: bool = False,
         text: str | None = None,
         runs: Runs = RAN_ONCE,
+        model_runs: int = 2,
     ) -> Judgement:
-        """One answer, after two responses of the model, in which it has read each tool's outcome."""
+        """One answer, in which the model has read each tool's outcome. It ran for the tool calls, and for the answer."""
         wanted = [text] if text is not None else [outcome_of(key) for key in session.keys]
         if len(said) != 1 or len(said[0]) != len(wanted):
             return judge.failed(f"the agent said {said}")
@@ -277,7 +313,7 @@ class AdapterRun:
                 return judge.failed(f"the model has not read the outcome: {result['text']}")
             if result["is_error"] is not is_error:
                 return judge.failed(f"the model reads {'no' if is_error else 'an'} error: {result['text']}")
-        if session.count_model_runs() != 2:  # noqa: PLR2004 - the tool calls, and the answer
+        if session.count_model_runs() != model_runs:
             return judge.failed(f"the model ran {session.count_model_runs()} times")
         wrong = [self.stage.runs(key) for key in session.keys if self.stage.runs(key) != runs]
         return judge.failed(f"the tool {judge.describe_runs(wrong[0])}") if wrong else judge.passed()

@@ -6,6 +6,9 @@ from typing import Final
 
 from scripts.interop_runs.pins import Ecosystem
 
+MODEL_STOPS: Final = "model_stops"
+"""While this file exists in an agent's folder, its scripted model does not answer. `drivers/adapter_kit.py` reads it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:

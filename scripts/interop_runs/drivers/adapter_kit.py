@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,8 +44,10 @@ def describe_results(results: Sequence[tuple[str, bool]]) -> str:
 
 
 def count_model_run() -> None:
-    """Record one response of the model, so that a second wake that runs it is noticed."""
+    """Record one response of the model, so that a second wake that runs it is noticed. It may be made to take its time."""
     append_line(Path("model_runs.txt"), "run")
+    while Path("model_stops").exists():
+        time.sleep(0.05)
 
 
 def append_line(file: Path, line: str) -> None:
