@@ -42,7 +42,8 @@ INPUT_REQUIRED: Final = "call.input_required"
 
 
 NOT_PARKED_YET: Final = "NotParkedYet"
-REFUSED_SECONDS: Final = 120.0
+AGENT_SECONDS: Final = 120.0
+"""For the start of an agent's process and one response of its model, on a busy machine."""
 POLL_SECONDS: Final = 0.2
 
 
@@ -99,14 +100,16 @@ class AgentSession:
         stops, runs = self.folder / MODEL_STOPS, self.count_model_runs()
         stops.touch()
         waking = asyncio.create_task(self.process.exchange({"do": "wake", "callbacks": [callback]}))
-        await wait_until(lambda: self.count_model_runs() > runs)
+        async with asyncio.timeout(AGENT_SECONDS):
+            while self.count_model_runs() == runs and not waking.done():
+                await asyncio.sleep(POLL_SECONDS)
         await self.kill()
         await asyncio.wait([waking])
         stops.unlink()
 
     async def wake_when_taken(self, callback: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
         """`wake`, again and again while the callback is refused, as its sender does."""
-        async with asyncio.timeout(REFUSED_SECONDS):
+        async with asyncio.timeout(AGENT_SECONDS):
             while True:
                 try:
                     return await self.wake(callback)
