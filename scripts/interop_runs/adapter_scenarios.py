@@ -10,6 +10,7 @@ cancelled   the model reads that the call was cancelled, as a tool error
 question    a tool's question reaches the framework's human side; its answer, given by another process, reaches the tool
 died        the process that wakes the agent is killed while the model answers; the callback wakes it again, in another
 early       a callback before the agent's state is stored is refused; it wakes the agent when it comes again
+edges       what else the framework can do with parked calls: `drivers/edges_….py`, with a fake Ringback
 types       pyright, strict, in the environment of the framework
 """
 
@@ -35,6 +36,7 @@ from scripts.interop_runs.stage import UPSTREAM, Stage
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PYRIGHT_SECONDS: Final = 600.0
+EDGES_SECONDS: Final = 600.0
 ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_upstream")
 RAN_ONCE: Final = Runs(started=1, finished=1)
 FINISHED: Final = "call.finished"
@@ -166,6 +168,7 @@ class AdapterRun:
             "question": self._question,
             "died": self._died,
             **({} if self.adapter.saves_first else {"early": self._early}),
+            **({"edges": self._edges} if self.adapter.edges.exists() else {}),
             "types": self._types,
         }
         await self._register_webhook()
@@ -321,8 +324,28 @@ class AdapterRun:
         wrong = [self.stage.runs(key) for key in session.keys if self.stage.runs(key) != runs]
         return judge.failed(f"the tool {judge.describe_runs(wrong[0])}") if wrong else judge.passed()
 
+    async def _edges(self) -> Judgement:
+        return await asyncio.to_thread(check_edges, self.adapter, self.environment, self.folder)
+
     async def _types(self) -> Judgement:
         return await asyncio.to_thread(check_types, self.adapter, self.environment, self.folder)
+
+
+def check_edges(adapter: Adapter, environment: Environment, folder: Path) -> Judgement:
+    """Run the checks of the framework in its environment; their output is in edges.log."""
+    log = folder / "edges.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [*environment.command(adapter.edges.name)],
+            stdout=output,
+            stderr=output,
+            env=environment.variables(),
+            timeout=EDGES_SECONDS,
+            check=False,
+            cwd=folder,
+        )
+    last_line = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    return judge.passed() if done.returncode == 0 else judge.failed("".join(last_line))
 
 
 def check_types(adapter: Adapter, environment: Environment, folder: Path) -> Judgement:

@@ -159,7 +159,8 @@ async def _wake(
     session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
     parked = {} if session is None else _find_parked_calls(session, state.call_id)
     if session is None or not parked:
-        refuse_if_early(state, clock())
+        if session is None or not _has_response(session, state.tool_call_id):
+            refuse_if_early(state, clock())
         return None
     states = [state if call_id == state.call_id else await read_call_state(client, call_id) for call_id in parked]
     for each in states:
@@ -232,6 +233,12 @@ def _find_parked_calls(session: Session, call_id: str) -> dict[str, types.Functi
         if call_id in found:
             return found
     return {}
+
+
+def _has_response(session: Session, function_call_id: str | None) -> bool:
+    """Whether the tool has responded with the result itself: its call had ended when it was started."""
+    responses = (response for event in session.events for response in event.get_function_responses())
+    return any(response.id == function_call_id for response in responses)
 
 
 def _find_answer(session: Session, answers: AbstractSet[str | None]) -> int | None:
