@@ -33,7 +33,15 @@ from langgraph.types import Command, Interrupt, StateSnapshot, interrupt
 
 from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import CallbackForm, SessionLocks, current_time, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import (
+    CallbackForm,
+    NotParkedYet,
+    SessionLocks,
+    current_time,
+    is_recent,
+    parse_wake_up,
+    refuse_if_early,
+)
 from ringback.client import Conflict, InvalidRequest, RingbackClient, Tool
 
 __all__ = ["call_tool", "load_tools", "wake"]
@@ -104,22 +112,32 @@ async def wake(
         return None
     async with _locks.hold(thread_id):
         thread = _build_config(thread_id, config)
-        snapshot = await graph.aget_state(thread)
-        next_input = await _find_next_input(graph, snapshot, state, clock())
-        return None if next_input is _NOTHING else await graph.ainvoke(next_input, thread, **invoke_options)
+        next_input = await _find_next_input(graph, thread, state, clock())
+        if next_input is _NOTHING:
+            return None
+        values = await graph.ainvoke(next_input, thread, **invoke_options)
+        while _is_left(await graph.aget_state(thread)):
+            values = await graph.ainvoke(None, thread, **invoke_options)
+        return values
 
 
 _NOTHING: Final = object()
-"""There is nothing to run. None is the input with which LangGraph goes on with a run that died."""
+"""There is nothing to run. None is the input with which LangGraph goes on with a step."""
 
 
 async def _find_next_input(
-    graph: CompiledStateGraph[Any, Any, Any, Any], snapshot: StateSnapshot, state: CallState, now: datetime
+    graph: CompiledStateGraph[Any, Any, Any, Any], thread: RunnableConfig, state: CallState, now: datetime
 ) -> Any:
     """The input with which the thread runs on. Raises `NotParkedYet`."""
-    if _is_running(snapshot):
-        refuse_if_early(state, now)
+    snapshot = await graph.aget_state(thread)
+    if _is_left(snapshot):
         return None
+    if _is_running(graph, snapshot):
+        if is_recent(state.ended_at, now) or is_recent(snapshot.created_at, now):
+            raise NotParkedYet(
+                f"The thread of the call {state.call_id} is running. Refuse the callback; it comes again."
+            )
+        return None  # its process died
     pending = _find_pending(snapshot)
     waiting = [each for each in pending if _find_call_id(each.value) == state.call_id] or pending
     resumed = {each.id: {CALL_ID: state.call_id} for each in waiting if _has_news(each.value, state)}
@@ -130,9 +148,21 @@ async def _find_next_input(
     return _NOTHING
 
 
-def _is_running(snapshot: StateSnapshot) -> bool:
-    """Whether a step has tasks that have neither ended nor stopped at an interrupt: a process runs them, or died in them."""
-    return any(not task.interrupts and task.result is None and task.error is None for task in snapshot.tasks)
+def _is_left(snapshot: StateSnapshot) -> bool:
+    """Whether all tasks of a step have ended and nobody goes on. Two processes that resume two interrupts at once leave it so:
+    each takes the other's task for interrupted.
+    """
+    return bool(snapshot.tasks) and all(task.result is not None and not task.interrupts for task in snapshot.tasks)
+
+
+def _is_running(graph: CompiledStateGraph[Any, Any, Any, Any], snapshot: StateSnapshot) -> bool:
+    """Whether a step has tasks that have neither ended nor stopped at an interrupt: a process runs them, or died in them.
+
+    A graph with breakpoints stops before such tasks too, so nothing is known of it.
+    """
+    if graph.interrupt_before_nodes or graph.interrupt_after_nodes:
+        return False
+    return any(task.result is None and task.error is None and not task.interrupts for task in snapshot.tasks)
 
 
 def _find_pending(snapshot: StateSnapshot) -> list[Interrupt]:
