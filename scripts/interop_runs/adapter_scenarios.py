@@ -56,6 +56,10 @@ class AgentSession:
     seen: int = 0
     """The callbacks of this session that were taken."""
 
+    @property
+    def client_session_id(self) -> str:
+        return self.run.adapter.client_session_id.format(session=self.name)
+
     async def ask(self, tool: str) -> None:
         """The agent calls the tool once for each key, and parks."""
         calls = [{"tool": tool, "arguments": {"key": key}} for key in self.keys]
@@ -105,7 +109,7 @@ class AgentSession:
 
     def _callbacks(self) -> list[dict[str, Any]]:
         received = self.run.stage.receiver.callbacks
-        return [each for each in received if each["data"].get("client_session_id") == self.name]
+        return [each for each in received if each["data"].get("client_session_id") == self.client_session_id]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +134,7 @@ class AdapterRun:
             "tool error": lambda: self._wake("broken", is_error=True),
             "cancelled": self._cancelled,
             "question": self._question,
-            "early": self._early,
+            **({} if self.adapter.saves_first else {"early": self._early}),
             "types": self._types,
         }
         await self._register_webhook()
@@ -209,7 +213,7 @@ class AdapterRun:
     async def _cancelled(self) -> Judgement:
         session = await self._park()
         async with RingbackClient(self.stage.base_url) as client:
-            async for call in client.calls(client_session_id=session.name):
+            async for call in client.calls(client_session_id=session.client_session_id):
                 await client.cancel(call.id)
         said = await session.wake(await session.next_callback())
         return self._judge_answers(

@@ -16,6 +16,10 @@ class Adapter:
     module: str
     extra: str
     """The extra of this package that installs the framework."""
+    client_session_id: str = "{session}"
+    """What the adapter makes of the conversation's name."""
+    saves_first: bool = False
+    """Whether the adapter stores the agent's state before it starts its calls. Then no callback comes too early."""
     ecosystem: Ecosystem = Ecosystem.PYPI
 
     @property
@@ -35,4 +39,18 @@ class Adapter:
 ADAPTERS: Final[Sequence[Adapter]] = (
     Adapter(name="adapter-pydantic-ai", title="Pydantic AI", module="pydantic_ai", extra="pydantic-ai"),
     Adapter(name="adapter-langgraph", title="LangGraph", module="langgraph", extra="langgraph"),
+    Adapter(
+        name="adapter-openai-agents",
+        title="OpenAI Agents SDK",
+        module="openai_agents",
+        extra="openai-agents",
+        saves_first=True,
+    ),
+    Adapter(
+        name="adapter-google-adk",
+        title="Google ADK",
+        module="google_adk",
+        extra="google-adk",
+        client_session_id="reports/user/{session}",
+    ),
 )
