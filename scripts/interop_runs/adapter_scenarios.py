@@ -5,6 +5,8 @@ typed       the same for a tool with an outputSchema
 duplicate   a repeated callback runs nothing, in the same process and in another
 several     two calls of one run: the first callback may not go on, the second one does
 at once     two calls of one run whose callbacks come at the same moment
+processes   the same in two processes; the model may answer twice, but no answer is lost
+died        the process that wakes is killed too, while its model runs; the callback comes again, and the agent answers
 tool error  the model reads the tool's error as a tool error
 cancelled   the model reads that the call was cancelled, as a tool error
 question    a tool's question reaches the framework's human side; its answer, given by another process, reaches the tool
@@ -18,7 +20,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +39,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PYRIGHT_SECONDS: Final = 600.0
 ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_upstream")
 RAN_ONCE: Final = Runs(started=1, finished=1)
+GRAPH: Final = "AGENT_GRAPH"
+"""The variable that selects one of the driver's agents."""
+HANGS_AT: Final = "AGENT_HANGS_AT"
+"""The variable with the number of the response at which the scripted model hangs."""
+LATER: Final = "AGENT_LATER"
+"""The variable of a process whose clock is an hour ahead: a process that was at work before has died."""
 FINISHED: Final = "call.finished"
 INPUT_REQUIRED: Final = "call.input_required"
 
@@ -66,6 +75,10 @@ class AgentSession:
         said = await self._exchange({"do": "ask", "session": self.name, "calls": calls})
         if said["text"]:
             raise AgentFailed(f"the agent did not park: {said['text']}")
+
+    def with_process(self, variables: Mapping[str, str]) -> "AgentSession":
+        """The same conversation in another process."""
+        return replace(self, process=self.run.open_process(self.folder, variables))
 
     async def kill(self) -> None:
         """End the agent's process as a crash does. The next command starts another one."""
@@ -131,10 +144,13 @@ class AdapterRun:
             "duplicate": self._duplicate,
             "several": self._several,
             "at once": self._at_once,
+            "processes": self._two_processes,
+            "died": self._died,
             "tool error": lambda: self._wake("broken", is_error=True),
             "cancelled": self._cancelled,
             "question": self._question,
             **({} if self.adapter.saves_first else {"early": self._early}),
+            **{graph: partial(self._several, graph) for graph in self.adapter.graphs},
             "types": self._types,
         }
         await self._register_webhook()
@@ -158,18 +174,23 @@ class AdapterRun:
         async with RingbackClient(self.stage.base_url) as client:
             await client.register_webhook(self.stage.receiver.url)
 
-    def _open_session(self, keys: int = 1) -> AgentSession:
+    def open_process(self, folder: Path, variables: Mapping[str, str]) -> DriverProcess:
+        """A process of the agent whose state is in this folder; it starts with its first command."""
+        named = {"RINGBACK_URL": self.stage.base_url, "UPSTREAM": UPSTREAM, **variables}
+        process = DriverProcess(self.environment, self.adapter.driver, folder / "agent.log", named)
+        self._processes.append(process)
+        return process
+
+    def _open_session(self, keys: int, graph: str) -> AgentSession:
         name = f"session-{new_key()}"
         folder = self.folder / name
         folder.mkdir()
-        variables = {"RINGBACK_URL": self.stage.base_url, "UPSTREAM": UPSTREAM}
-        process = DriverProcess(self.environment, self.adapter.driver, folder / "agent.log", variables)
-        self._processes.append(process)
+        process = self.open_process(folder, {GRAPH: graph})
         return AgentSession(run=self, name=name, folder=folder, process=process, keys=[new_key() for _ in range(keys)])
 
-    async def _park(self, tool: str = "slow", *, keys: int = 1) -> AgentSession:
+    async def _park(self, tool: str = "slow", *, keys: int = 1, graph: str = "") -> AgentSession:
         """A session whose agent has parked its calls, and was killed."""
-        session = self._open_session(keys)
+        session = self._open_session(keys, graph)
         await session.ask(tool)
         await session.kill()
         return session
@@ -193,8 +214,8 @@ class AdapterRun:
             return judge.failed("a repeated callback ran the agent again")
         return self._judge_answers(session, said)
 
-    async def _several(self) -> Judgement:
-        session = await self._park(keys=2)
+    async def _several(self, graph: str = "") -> Judgement:
+        session = await self._park(keys=2, graph=graph)
         session.release(session.keys[0])
         early = await session.wake(await session.next_callback())
         if early:
@@ -209,6 +230,28 @@ class AdapterRun:
             session.release(key)
         callbacks = [await session.next_callback() for _ in session.keys]
         return self._judge_answers(session, await session.wake(*callbacks))
+
+    async def _two_processes(self) -> Judgement:
+        session = await self._park(keys=2)
+        other = session.with_process({})
+        for key in session.keys:
+            session.release(key)
+        callbacks = [await session.next_callback() for _ in session.keys]
+        said = [*await asyncio.gather(session.wake(callbacks[0]), other.wake(callbacks[1]))]
+        answers = [answer for each in said for answer in each]
+        return self._judge_answers(session, answers[-1:], model_runs=(2, 3))
+
+    async def _died(self) -> Judgement:
+        session = await self._park()
+        session.release(session.keys[0])
+        callback = await session.next_callback()
+        dying = session.with_process({HANGS_AT: "2"})
+        waking = asyncio.ensure_future(dying.process.exchange({"do": "wake", "callbacks": [callback]}))
+        await wait_until(lambda: session.count_model_runs() == 2)  # noqa: PLR2004 - the answer of the model
+        await dying.kill()
+        await waking
+        later = session.with_process({LATER: "1"})
+        return self._judge_answers(session, await later.wake(callback), model_runs=(3,))
 
     async def _cancelled(self) -> Judgement:
         session = await self._park()
@@ -267,8 +310,9 @@ class AdapterRun:
         is_error: bool = False,
         text: str | None = None,
         runs: Runs = RAN_ONCE,
+        model_runs: Sequence[int] = (2,),
     ) -> Judgement:
-        """One answer, after two responses of the model, in which it has read each tool's outcome."""
+        """One answer, after two responses of the model (the tool calls, and the answer), with each tool's outcome."""
         wanted = [text] if text is not None else [outcome_of(key) for key in session.keys]
         if len(said) != 1 or len(said[0]) != len(wanted):
             return judge.failed(f"the agent said {said}")
@@ -277,7 +321,7 @@ class AdapterRun:
                 return judge.failed(f"the model has not read the outcome: {result['text']}")
             if result["is_error"] is not is_error:
                 return judge.failed(f"the model reads {'no' if is_error else 'an'} error: {result['text']}")
-        if session.count_model_runs() != 2:  # noqa: PLR2004 - the tool calls, and the answer
+        if session.count_model_runs() not in model_runs:
             return judge.failed(f"the model ran {session.count_model_runs()} times")
         wrong = [self.stage.runs(key) for key in session.keys if self.stage.runs(key) != runs]
         return judge.failed(f"the tool {judge.describe_runs(wrong[0])}") if wrong else judge.passed()

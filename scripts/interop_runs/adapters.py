@@ -20,6 +20,8 @@ class Adapter:
     """What the adapter makes of the conversation's name."""
     saves_first: bool = False
     """Whether the adapter stores the agent's state before it starts its calls. Then no callback comes too early."""
+    graphs: Sequence[str] = ()
+    """Further agents of the driver, made in other ways than the example: each is the scenario `several` again."""
     ecosystem: Ecosystem = Ecosystem.PYPI
 
     @property
@@ -38,7 +40,13 @@ class Adapter:
 
 ADAPTERS: Final[Sequence[Adapter]] = (
     Adapter(name="adapter-pydantic-ai", title="Pydantic AI", module="pydantic_ai", extra="pydantic-ai"),
-    Adapter(name="adapter-langgraph", title="LangGraph", module="langgraph", extra="langgraph"),
+    Adapter(
+        name="adapter-langgraph",
+        title="LangGraph",
+        module="langgraph",
+        extra="langgraph",
+        graphs=("tool node", "own nodes"),
+    ),
     Adapter(
         name="adapter-openai-agents",
         title="OpenAI Agents SDK",
