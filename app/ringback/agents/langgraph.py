@@ -201,8 +201,8 @@ async def _was_parked(graph: Graph, thread: RunnableConfig, snapshot: StateSnaps
     """Whether the thread has had the call: its result is in the messages, or an earlier checkpoint waited for it."""
     if snapshot.created_at is None:
         return False
-    values = cast("Mapping[str, Any]", snapshot.values if isinstance(snapshot.values, dict) else {})
-    messages: Sequence[Any] = values.get("messages") or ()
+    values: Any = snapshot.values  # pyright: ignore[reportUnknownMemberType] - LangGraph's types are incomplete
+    messages = cast("Sequence[Any]", values.get("messages") or ()) if hasattr(values, "get") else ()
     if any(isinstance(each, ToolMessage) and each.tool_call_id == state.tool_call_id for each in messages):
         return True
     async for earlier in graph.aget_state_history(thread, limit=HISTORY_MAX):
