@@ -5,10 +5,11 @@ typed       the same for a tool with an outputSchema
 duplicate   a repeated callback runs nothing, in the same process and in another
 several     two calls of one run: the first callback may not go on, the second one does
 at once     two calls of one run whose callbacks come at the same moment
+processes   the same in two processes; the model may answer twice, but no answer is lost
+died        the process that wakes is killed too, while its model runs; the callback comes again, and the agent answers
 tool error  the model reads the tool's error as a tool error
 cancelled   the model reads that the call was cancelled, as a tool error
 question    a tool's question reaches the framework's human side; its answer, given by another process, reaches the tool
-died        the process that wakes the agent is killed while the model answers; the callback wakes it again, in another
 early       a callback before the agent's state is stored is refused; it wakes the agent when it comes again
 edges       what else the framework can do with parked calls: `drivers/edges_….py`, with a fake Ringback
 types       pyright, strict, in the environment of the framework
@@ -20,14 +21,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ringback.client import RingbackClient
 from scripts.interop_runs import judge
 from scripts.interop_runs.adapter_upstream import release_file
-from scripts.interop_runs.adapters import MODEL_STOPS, Adapter
+from scripts.interop_runs.adapters import Adapter
 from scripts.interop_runs.driver_process import DriverProcess
 from scripts.interop_runs.environments import Environment
 from scripts.interop_runs.judge import Judgement, Runs, outcome_of
@@ -37,16 +39,20 @@ from scripts.interop_runs.stage import UPSTREAM, Stage
 ROOT: Final = Path(__file__).resolve().parents[2]
 PYRIGHT_SECONDS: Final = 600.0
 EDGES_SECONDS: Final = 600.0
-ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_upstream")
-RAN_ONCE: Final = Runs(started=1, finished=1)
-FINISHED: Final = "call.finished"
-INPUT_REQUIRED: Final = "call.input_required"
-
-
-NOT_PARKED_YET: Final = "NotParkedYet"
 AGENT_SECONDS: Final = 120.0
 """For the start of an agent's process and one response of its model, on a busy machine."""
 POLL_SECONDS: Final = 0.2
+ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_upstream")
+RAN_ONCE: Final = Runs(started=1, finished=1)
+GRAPH: Final = "AGENT_GRAPH"
+"""The variable that selects one of the driver's agents."""
+HANGS_AT: Final = "AGENT_HANGS_AT"
+"""The variable with the number of the response at which the scripted model hangs."""
+LATER: Final = "AGENT_LATER"
+"""The variable of a process whose clock is an hour ahead: a process that was at work before has died."""
+FINISHED: Final = "call.finished"
+INPUT_REQUIRED: Final = "call.input_required"
+NOT_PARKED_YET: Final = "NotParkedYet"
 
 
 class AgentFailed(Exception):
@@ -76,6 +82,10 @@ class AgentSession:
         if said["text"]:
             raise AgentFailed(f"the agent did not park: {said['text']}")
 
+    def with_process(self, variables: Mapping[str, str]) -> "AgentSession":
+        """The same conversation in another process."""
+        return replace(self, process=self.run.open_process(self.folder, variables))
+
     async def kill(self) -> None:
         """End the agent's process as a crash does. The next command starts another one."""
         await self.process.kill()
@@ -96,18 +106,6 @@ class AgentSession:
         """What the model has read of the tools' results, for each callback after which it ran to its answer."""
         said = await self._exchange({"do": "wake", "callbacks": list(callbacks)})
         return [json.loads(text) for text in said["texts"] if text]
-
-    async def die_while_waking(self, callback: Mapping[str, Any]) -> None:
-        """The process that wakes the agent is killed while the model answers."""
-        stops, runs = self.folder / MODEL_STOPS, self.count_model_runs()
-        stops.touch()
-        waking = asyncio.create_task(self.process.exchange({"do": "wake", "callbacks": [callback]}))
-        async with asyncio.timeout(AGENT_SECONDS):
-            while self.count_model_runs() == runs and not waking.done():
-                await asyncio.sleep(POLL_SECONDS)
-        await self.kill()
-        await asyncio.wait([waking])
-        stops.unlink()
 
     async def wake_when_taken(self, callback: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
         """`wake`, again and again while the callback is refused, as its sender does."""
@@ -163,11 +161,13 @@ class AdapterRun:
             "duplicate": self._duplicate,
             "several": self._several,
             "at once": self._at_once,
+            "processes": self._two_processes,
+            "died": self._died,
             "tool error": lambda: self._wake("broken", is_error=True),
             "cancelled": self._cancelled,
             "question": self._question,
-            "died": self._died,
             **({} if self.adapter.saves_first else {"early": self._early}),
+            **{graph: partial(self._several, graph) for graph in self.adapter.graphs},
             **({"edges": self._edges} if self.adapter.edges.exists() else {}),
             "types": self._types,
         }
@@ -192,18 +192,23 @@ class AdapterRun:
         async with RingbackClient(self.stage.base_url) as client:
             await client.register_webhook(self.stage.receiver.url)
 
-    def _open_session(self, keys: int = 1) -> AgentSession:
+    def open_process(self, folder: Path, variables: Mapping[str, str]) -> DriverProcess:
+        """A process of the agent whose state is in this folder; it starts with its first command."""
+        named = {"RINGBACK_URL": self.stage.base_url, "UPSTREAM": UPSTREAM, **variables}
+        process = DriverProcess(self.environment, self.adapter.driver, folder / "agent.log", named)
+        self._processes.append(process)
+        return process
+
+    def _open_session(self, keys: int, graph: str) -> AgentSession:
         name = f"session-{new_key()}"
         folder = self.folder / name
         folder.mkdir()
-        variables = {"RINGBACK_URL": self.stage.base_url, "UPSTREAM": UPSTREAM}
-        process = DriverProcess(self.environment, self.adapter.driver, folder / "agent.log", variables)
-        self._processes.append(process)
+        process = self.open_process(folder, {GRAPH: graph})
         return AgentSession(run=self, name=name, folder=folder, process=process, keys=[new_key() for _ in range(keys)])
 
-    async def _park(self, tool: str = "slow", *, keys: int = 1) -> AgentSession:
+    async def _park(self, tool: str = "slow", *, keys: int = 1, graph: str = "") -> AgentSession:
         """A session whose agent has parked its calls, and was killed."""
-        session = self._open_session(keys)
+        session = self._open_session(keys, graph)
         await session.ask(tool)
         await session.kill()
         return session
@@ -227,8 +232,8 @@ class AdapterRun:
             return judge.failed("a repeated callback ran the agent again")
         return self._judge_answers(session, said)
 
-    async def _several(self) -> Judgement:
-        session = await self._park(keys=2)
+    async def _several(self, graph: str = "") -> Judgement:
+        session = await self._park(keys=2, graph=graph)
         session.release(session.keys[0])
         early = await session.wake(await session.next_callback())
         if early:
@@ -243,6 +248,30 @@ class AdapterRun:
             session.release(key)
         callbacks = [await session.next_callback() for _ in session.keys]
         return self._judge_answers(session, await session.wake(*callbacks))
+
+    async def _two_processes(self) -> Judgement:
+        session = await self._park(keys=2)
+        other = session.with_process({})
+        for key in session.keys:
+            session.release(key)
+        callbacks = [await session.next_callback() for _ in session.keys]
+        said = [*await asyncio.gather(session.wake_when_taken(callbacks[0]), other.wake_when_taken(callbacks[1]))]
+        answers = [answer for each in said for answer in each]
+        return self._judge_answers(session, answers[-1:], model_runs=(2, 3))
+
+    async def _died(self) -> Judgement:
+        session = await self._park()
+        session.release(session.keys[0])
+        callback = await session.next_callback()
+        dying = session.with_process({HANGS_AT: "2"})
+        waking = asyncio.ensure_future(dying.process.exchange({"do": "wake", "callbacks": [callback]}))
+        async with asyncio.timeout(AGENT_SECONDS):
+            while session.count_model_runs() == 1 and not waking.done():  # noqa: ASYNC110 - in another process
+                await asyncio.sleep(POLL_SECONDS)
+        await dying.kill()
+        await waking
+        later = session.with_process({LATER: "1"})
+        return self._judge_answers(session, await later.wake_when_taken(callback), model_runs=(3,))
 
     async def _cancelled(self) -> Judgement:
         session = await self._park()
@@ -267,13 +296,6 @@ class AdapterRun:
         session.release(session.keys[0])
         said = await session.wake(await session.next_callback())
         return self._judge_answers(session, said, text=f"{outcome_of(session.keys[0])} on main")
-
-    async def _died(self) -> Judgement:
-        session = await self._park()
-        session.release(session.keys[0])
-        callback = await session.next_callback()
-        await session.die_while_waking(callback)
-        return self._judge_answers(session, await session.wake_when_taken(callback), model_runs=3)
 
     async def _early(self) -> Judgement:
         session = await self._park()
@@ -308,9 +330,9 @@ class AdapterRun:
         is_error: bool = False,
         text: str | None = None,
         runs: Runs = RAN_ONCE,
-        model_runs: int = 2,
+        model_runs: Sequence[int] = (2,),
     ) -> Judgement:
-        """One answer, in which the model has read each tool's outcome. It ran for the tool calls, and for the answer."""
+        """One answer, after two responses of the model (the tool calls, and the answer), with each tool's outcome."""
         wanted = [text] if text is not None else [outcome_of(key) for key in session.keys]
         if len(said) != 1 or len(said[0]) != len(wanted):
             return judge.failed(f"the agent said {said}")
@@ -319,7 +341,7 @@ class AdapterRun:
                 return judge.failed(f"the model has not read the outcome: {result['text']}")
             if result["is_error"] is not is_error:
                 return judge.failed(f"the model reads {'no' if is_error else 'an'} error: {result['text']}")
-        if session.count_model_runs() != model_runs:
+        if session.count_model_runs() not in model_runs:
             return judge.failed(f"the model ran {session.count_model_runs()} times")
         wrong = [self.stage.runs(key) for key in session.keys if self.stage.runs(key) != runs]
         return judge.failed(f"the tool {judge.describe_runs(wrong[0])}") if wrong else judge.passed()

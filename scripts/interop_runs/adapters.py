@@ -8,9 +8,6 @@ from typing import Final
 from scripts.interop_runs.environments import DRIVERS
 from scripts.interop_runs.pins import Ecosystem
 
-MODEL_STOPS: Final = "model_stops"
-"""While this file exists in an agent's folder, its scripted model does not answer. `drivers/adapter_kit.py` reads it."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
@@ -25,6 +22,8 @@ class Adapter:
     """What the adapter makes of the conversation's name."""
     saves_first: bool = False
     """Whether the adapter stores the agent's state before it starts its calls. Then no callback comes too early."""
+    graphs: Sequence[str] = ()
+    """Further agents of the driver, made in other ways than the example: each is the scenario `several` again."""
     ecosystem: Ecosystem = Ecosystem.PYPI
 
     @property
@@ -48,7 +47,13 @@ class Adapter:
 
 ADAPTERS: Final[Sequence[Adapter]] = (
     Adapter(name="adapter-pydantic-ai", title="Pydantic AI", module="pydantic_ai", extra="pydantic-ai"),
-    Adapter(name="adapter-langgraph", title="LangGraph", module="langgraph", extra="langgraph"),
+    Adapter(
+        name="adapter-langgraph",
+        title="LangGraph",
+        module="langgraph",
+        extra="langgraph",
+        graphs=("tool node", "own nodes"),
+    ),
     Adapter(
         name="adapter-openai-agents",
         title="OpenAI Agents SDK",

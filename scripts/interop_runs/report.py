@@ -17,13 +17,19 @@ END: Final = "<!-- scripts/interop --table: end -->"
 COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill", "beside")
 """The scenarios of the table. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`. `beside` is
 `pip install ringback` in the client's environment."""
-PARTS: Final[Mapping[str, Sequence[str]]] = {"slow": ("slow", "typed", "slow-40"), "cancel": ("cancel", "give up")}
+PARTS: Final[Mapping[str, Sequence[str]]] = {
+    "slow": ("slow", "typed", "slow-40"),
+    "cancel": ("cancel", "give up"),
+    "several": ("several", "tool node", "own nodes"),
+}
 ADAPTER_COLUMNS: Final = (
     "wake",
     "typed",
     "duplicate",
     "several",
     "at once",
+    "processes",
+    "died",
     "tool error",
     "cancelled",
     "question",

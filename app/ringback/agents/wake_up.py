@@ -54,12 +54,16 @@ def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
 
 def refuse_if_early(state: CallState, now: datetime) -> None:
     """Raise `NotParkedYet` if the agent's state may still be stored. Else its process has died before, and nothing wakes it."""
-    oldest = now - timedelta(minutes=PARKING_MINUTES_MAX)
-    if state.ended_at is None or datetime.fromisoformat(state.ended_at) > oldest:
+    if is_recent(state.ended_at, now):
         raise NotParkedYet(
             f"No stored state of an agent has the call {state.call_id} yet. Refuse the callback; it comes again."
         )
     log.warning("No stored state of an agent has the call %s; its agent died before it was stored", state.call_id)
+
+
+def is_recent(instant: str | None, now: datetime) -> bool:
+    """Whether the process that acts since this instant (ISO 8601) may still be at work. None is now."""
+    return instant is None or datetime.fromisoformat(instant) > now - timedelta(minutes=PARKING_MINUTES_MAX)
 
 
 def current_time() -> datetime:

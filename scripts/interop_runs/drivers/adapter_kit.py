@@ -22,6 +22,9 @@ from typing import Any, Protocol
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "scripts/examples/agents")]  # the checkout, not the installed copy
 
+MODEL_RUNS = Path("model_runs.txt")
+HANG_SECONDS = 600.0
+"""Until the process is killed."""
 SESSION = Path("session.txt")
 """The session of the folder's agent."""
 
@@ -44,10 +47,10 @@ def describe_results(results: Sequence[tuple[str, bool]]) -> str:
 
 
 def count_model_run() -> None:
-    """Record one response of the model, so that a second wake that runs it is noticed. It may be made to take its time."""
-    append_line(Path("model_runs.txt"), "run")
-    while Path("model_stops").exists():
-        time.sleep(0.05)
+    """Record one response of the model, so that a second wake that runs it is noticed. Hang if this one is to hang."""
+    append_line(MODEL_RUNS, "run")
+    if os.environ.get("AGENT_HANGS_AT") == str(len(read_lines(MODEL_RUNS))):
+        time.sleep(HANG_SECONDS)
 
 
 def append_line(file: Path, line: str) -> None:
