@@ -42,6 +42,7 @@ from ringback.agents.wake_up import (
     NotParkedYet,
     SessionLocks,
     current_time,
+    is_recent,
     parse_wake_up,
     refuse_if_early,
 )

@@ -150,6 +150,21 @@ async def parallel_calls_of_a_resumable_app_continue_once_together(desk: Desk) -
     await parallel_calls_continue_once_together(desk)
 
 
+async def a_refused_call_beside_a_parked_one_waits_with_it(desk: Desk) -> None:
+    agent = desk.agent([call("slow"), call("other", wrong="k")], [text("ok")])
+    await desk.say(agent, "go")
+
+    assert await desk.wake(agent, 0) == "ok"
+    responses = str(model_of(agent).responses())
+    assert "the result" in responses, responses
+    assert "'key' is a required property" in responses, responses
+
+
+async def a_refused_call_beside_a_parked_one_in_a_resumable_app(desk: Desk) -> None:
+    desk.is_resumable = True
+    await a_refused_call_beside_a_parked_one_waits_with_it(desk)
+
+
 async def a_tool_of_the_users_own_runs_beside_a_parked_call(desk: Desk) -> None:
     def add(a: int, b: int) -> dict[str, int]:
         """Add."""

@@ -55,6 +55,19 @@ async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
     assert desk.ringback.started == []
 
 
+async def a_refused_call_beside_a_parked_one_waits_with_it(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow"), call("other", "call_b", "{}")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+
+    result = await wake(desk, agent, 0)
+
+    assert result is not None
+    assert "the result" in str(outputs(model)[0])
+    assert "'key' is a required property" in str(outputs(model)[1])
+
+
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
     desk.ringback.ends_at_once = True
     runner = desk.runner()
