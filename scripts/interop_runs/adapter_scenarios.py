@@ -11,6 +11,7 @@ tool error  the model reads the tool's error as a tool error
 cancelled   the model reads that the call was cancelled, as a tool error
 question    a tool's question reaches the framework's human side; its answer, given by another process, reaches the tool
 early       a callback before the agent's state is stored is refused; it wakes the agent when it comes again
+edges       what else the framework can do with parked calls: `drivers/edges_….py`, with a fake Ringback
 types       pyright, strict, in the environment of the framework
 """
 
@@ -37,6 +38,10 @@ from scripts.interop_runs.stage import UPSTREAM, Stage
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PYRIGHT_SECONDS: Final = 600.0
+EDGES_SECONDS: Final = 600.0
+AGENT_SECONDS: Final = 120.0
+"""For the start of an agent's process and one response of its model, on a busy machine."""
+POLL_SECONDS: Final = 0.2
 ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_upstream")
 RAN_ONCE: Final = Runs(started=1, finished=1)
 GRAPH: Final = "AGENT_GRAPH"
@@ -47,6 +52,7 @@ LATER: Final = "AGENT_LATER"
 """The variable of a process whose clock is an hour ahead: a process that was at work before has died."""
 FINISHED: Final = "call.finished"
 INPUT_REQUIRED: Final = "call.input_required"
+NOT_PARKED_YET: Final = "NotParkedYet"
 
 
 class AgentFailed(Exception):
@@ -101,6 +107,17 @@ class AgentSession:
         said = await self._exchange({"do": "wake", "callbacks": list(callbacks)})
         return [json.loads(text) for text in said["texts"] if text]
 
+    async def wake_when_taken(self, callback: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+        """`wake`, again and again while the callback is refused, as its sender does."""
+        async with asyncio.timeout(AGENT_SECONDS):
+            while True:
+                try:
+                    return await self.wake(callback)
+                except AgentFailed as problem:
+                    if NOT_PARKED_YET not in str(problem):
+                        raise
+                    await asyncio.sleep(POLL_SECONDS)
+
     async def find_question(self) -> str:
         said = await self._exchange({"do": "questions"})
         if len(said["texts"]) != 1:
@@ -151,6 +168,7 @@ class AdapterRun:
             "question": self._question,
             **({} if self.adapter.saves_first else {"early": self._early}),
             **{graph: partial(self._several, graph) for graph in self.adapter.graphs},
+            **({"edges": self._edges} if self.adapter.edges.exists() else {}),
             "types": self._types,
         }
         await self._register_webhook()
@@ -237,7 +255,7 @@ class AdapterRun:
         for key in session.keys:
             session.release(key)
         callbacks = [await session.next_callback() for _ in session.keys]
-        said = [*await asyncio.gather(session.wake(callbacks[0]), other.wake(callbacks[1]))]
+        said = [*await asyncio.gather(session.wake_when_taken(callbacks[0]), other.wake_when_taken(callbacks[1]))]
         answers = [answer for each in said for answer in each]
         return self._judge_answers(session, answers[-1:], model_runs=(2, 3))
 
@@ -247,11 +265,13 @@ class AdapterRun:
         callback = await session.next_callback()
         dying = session.with_process({HANGS_AT: "2"})
         waking = asyncio.ensure_future(dying.process.exchange({"do": "wake", "callbacks": [callback]}))
-        await wait_until(lambda: session.count_model_runs() == 2)  # noqa: PLR2004 - the answer of the model
+        async with asyncio.timeout(AGENT_SECONDS):
+            while session.count_model_runs() == 1 and not waking.done():  # noqa: ASYNC110 - in another process
+                await asyncio.sleep(POLL_SECONDS)
         await dying.kill()
         await waking
         later = session.with_process({LATER: "1"})
-        return self._judge_answers(session, await later.wake(callback), model_runs=(3,))
+        return self._judge_answers(session, await later.wake_when_taken(callback), model_runs=(3,))
 
     async def _cancelled(self) -> Judgement:
         session = await self._park()
@@ -285,7 +305,7 @@ class AdapterRun:
         try:
             said = await session.wake(callback)
         except AgentFailed as problem:
-            if "NotParkedYet" not in str(problem):
+            if NOT_PARKED_YET not in str(problem):
                 raise
         else:
             return judge.failed(f"the callback was accepted: {said}")
@@ -326,8 +346,28 @@ class AdapterRun:
         wrong = [self.stage.runs(key) for key in session.keys if self.stage.runs(key) != runs]
         return judge.failed(f"the tool {judge.describe_runs(wrong[0])}") if wrong else judge.passed()
 
+    async def _edges(self) -> Judgement:
+        return await asyncio.to_thread(check_edges, self.adapter, self.environment, self.folder)
+
     async def _types(self) -> Judgement:
         return await asyncio.to_thread(check_types, self.adapter, self.environment, self.folder)
+
+
+def check_edges(adapter: Adapter, environment: Environment, folder: Path) -> Judgement:
+    """Run the checks of the framework in its environment; their output is in edges.log."""
+    log = folder / "edges.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [*environment.command(adapter.edges.name)],
+            stdout=output,
+            stderr=output,
+            env=environment.variables(),
+            timeout=EDGES_SECONDS,
+            check=False,
+            cwd=folder,
+        )
+    last_line = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    return judge.passed() if done.returncode == 0 else judge.failed("".join(last_line))
 
 
 def check_types(adapter: Adapter, environment: Environment, folder: Path) -> Judgement:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from scripts.interop_runs.environments import DRIVERS
 from scripts.interop_runs.pins import Ecosystem
 
 
@@ -31,6 +33,11 @@ class Adapter:
     @property
     def driver(self) -> str:
         return f"adapter_{self.module}.py"
+
+    @property
+    def edges(self) -> Path:
+        """The checks of what only this framework can do. Not every adapter has some."""
+        return DRIVERS / f"edges_{self.module}.py"
 
     @property
     def typed_files(self) -> Sequence[str]:

@@ -13,11 +13,16 @@
                    DeferredToolRequests, with the call's id            deferred_tool_results=…), once all
                    in its metadata                                     parked calls of the run have ended
     langgraph      interrupt(…) in a node with a checkpointer      graph.ainvoke(Command(resume={interrupt: …}))
+    openai_agents  needs_approval; the RunState is saved in        RunState.from_string, approve, Runner.run: the tool
+                   an SQLite file before the calls start               returns its call's result
+    google_adk     a long-running tool responds `pending`, which   runner.run_async(new_message=FunctionResponse(id=…))
+                   the session service stores
 
 Each adapter needs its framework (`pip install "ringback[langgraph]"`). What they share needs none:
 
     agent_calls    AgentCalls: start a call with an idempotency key of the framework's own ids; read how it stands
     call_state     CallState: a result, a tool error, a failure in a sentence for the model, or questions for a person
+    parked_runs    runs that wait, in an SQLite file, for frameworks that leave storing them to the user
     wake_up        the call that a callback is about; NotParkedYet if it came before the framework had stored its state
 
 A callback is a reason to look, and nothing else of it is used: what happened is read from Ringback, with your API key. So a

@@ -21,12 +21,13 @@ ADK's session ids are unique among the sessions of one user of one app only.
 
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Unpack
 from urllib.parse import quote, unquote
 
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.agents.run_config import RunConfig
+from google.adk.errors import StaleSessionError
 from google.adk.events import Event
 from google.adk.runners import Runner
 from google.adk.sessions import Session
@@ -36,7 +37,15 @@ from google.genai import types
 
 from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import CallbackForm, SessionLocks, current_time, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import (
+    CallbackForm,
+    NotParkedYet,
+    SessionLocks,
+    current_time,
+    is_recent,
+    parse_wake_up,
+    refuse_if_early,
+)
 from ringback.client import Conflict, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
 
 __all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "wake"]
@@ -128,11 +137,10 @@ async def wake(
 
     None means that another call of the same step is still working, that the session was continued before, that it belongs to
     another app, that the event wakes nobody, or that the tool asks: then `ask` was awaited. If the process that continued the
-    session died, the run goes on from the last event.
+    session has died, the run goes on from the last event, ten minutes after it.
 
-    Raises `NotParkedYet` if the session does not have the call yet: refuse the callback, and it comes again. Raises
-    `MalformedBody` for what is not a callback, errors of the client, and ADK's `StaleSessionError` if another process changes
-    the session at the same time.
+    Raises `NotParkedYet` if the session does not have the call yet, or if another process may be at work on the session: refuse
+    the callback, and it comes again. Raises `MalformedBody` for what is not a callback, and errors of the client.
     """
     wake_up = parse_wake_up(callback)
     if wake_up is None:
@@ -159,7 +167,8 @@ async def _wake(
     session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
     parked = {} if session is None else _find_parked_calls(session, state.call_id)
     if session is None or not parked:
-        refuse_if_early(state, clock())
+        if session is None or not _has_response(session, state.tool_call_id):
+            refuse_if_early(state, clock())
         return None
     states = [state if call_id == state.call_id else await read_call_state(client, call_id) for call_id in parked]
     for each in states:
@@ -168,7 +177,7 @@ async def _wake(
     if not all(each.ended for each in states):
         return None
     responses = [_answer_call(parked[each.call_id], each) for each in states]
-    return await _continue(runner, session, responses, run_config)
+    return await _continue(runner, session, responses, now=clock(), run_config=run_config)
 
 
 def _answer_call(pending: types.FunctionResponse, state: CallState) -> types.Part:
@@ -177,7 +186,7 @@ def _answer_call(pending: types.FunctionResponse, state: CallState) -> types.Par
 
 
 async def _continue(
-    runner: Runner, session: Session, responses: list[types.Part], run_config: RunConfig | None
+    runner: Runner, session: Session, responses: list[types.Part], *, now: datetime, run_config: RunConfig | None
 ) -> list[Event] | None:
     """Give the responses to the agent, or continue its run if it has them: its process died then."""
     answers = {part.function_response.id for part in responses if part.function_response is not None}
@@ -186,9 +195,14 @@ async def _continue(
     if index is not None:
         if any(_is_final(event) for event in session.events[index + 1 :]):
             return None
+        if is_recent(datetime.fromtimestamp(session.events[-1].timestamp, UTC).isoformat(), now):
+            raise NotParkedYet(f"Another process may continue the session '{session.id}' now. Refuse the callback.")
         named = {"invocation_id": session.events[index].invocation_id}
     running = runner.run_async(user_id=session.user_id, session_id=session.id, run_config=run_config, **named)
-    return [event async for event in running]
+    try:
+        return [event async for event in running]
+    except StaleSessionError as stale:
+        raise NotParkedYet(f"Another process has changed the session '{session.id}'. Refuse the callback.") from stale
 
 
 def to_response(state: CallState) -> dict[str, Any]:
@@ -232,6 +246,12 @@ def _find_parked_calls(session: Session, call_id: str) -> dict[str, types.Functi
         if call_id in found:
             return found
     return {}
+
+
+def _has_response(session: Session, function_call_id: str | None) -> bool:
+    """Whether the tool has responded with the result itself: its call had ended when it was started."""
+    responses = (response for event in session.events for response in event.get_function_responses())
+    return any(response.id == function_call_id for response in responses)
 
 
 def _find_answer(session: Session, answers: AbstractSet[str | None]) -> int | None:

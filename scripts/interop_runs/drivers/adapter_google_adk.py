@@ -1,7 +1,10 @@
 """The ADK agent of scripts/examples/agents, with a scripted model."""
 
 import json
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.genai import types
 
 from ringback.agents import CallState
+from ringback.agents.google_adk import wake
+from ringback.agents.wake_up import current_time
 
 QUESTIONS = Path("questions.jsonl")
 
@@ -69,6 +74,8 @@ async def show_question(state: CallState) -> None:
     kit.append_line(QUESTIONS, json.dumps({"call_id": state.call_id, "input_requests": dict(state.input_requests)}))
 
 
+if os.environ.get("AGENT_LATER"):
+    example.wake = partial(wake, clock=lambda: current_time() + timedelta(hours=1))
 example.agent.model = ScriptedModel()
 example.show_question = show_question
 kit.run(AdkAgent())

@@ -10,6 +10,7 @@ import openai_agents_agent as example
 from agents import Model, ModelResponse, Usage, set_tracing_disabled
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
+import ringback.agents.openai_agents as adapter
 from ringback.agents import CallState
 
 QUESTIONS = Path("questions.jsonl")
@@ -71,6 +72,7 @@ async def show_question(state: CallState) -> None:
 
 
 set_tracing_disabled(True)
+adapter.LEASE_SECONDS = 2.0  # the row that kills a process does not wait a minute for its lease to lapse
 example.agent.model = ScriptedModel()
 example.show_question = show_question
 kit.run(OpenAiAgentsAgent())
