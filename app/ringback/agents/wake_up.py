@@ -57,7 +57,7 @@ def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
 
 def refuse_if_early(state: CallState, now: datetime) -> None:
     """Raise `NotParkedYet` if the agent's state may still be stored. Else its process has died before, and nothing wakes it."""
-    if is_recent(state.ended_at, now):
+    if is_recent(state.changed_at, now):
         raise NotParkedYet(
             f"No stored state of an agent has the call {state.call_id} yet. Refuse the callback; it comes again."
         )
