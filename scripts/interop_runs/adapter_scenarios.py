@@ -2,6 +2,7 @@
 
 wake        the model reads the tool's real result, and the tool has run once
 typed       the same for a tool with an outputSchema
+named       the same for a tool whose arguments are called as arguments of frameworks are
 duplicate   a repeated callback runs nothing, in the same process and in another
 several     two calls of one run: the first callback may not go on, the second one does
 at once     two calls of one run whose callbacks come at the same moment
@@ -44,6 +45,7 @@ AGENT_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.2
 ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_upstream")
 RAN_ONCE: Final = Runs(started=1, finished=1)
+NAMED_ARGUMENTS: Final = {"config": "c", "runtime": "r", "run_manager": "m", "tool_context": "t"}
 GRAPH: Final = "AGENT_GRAPH"
 """The variable that selects one of the driver's agents."""
 HANGS_AT: Final = "AGENT_HANGS_AT"
@@ -75,9 +77,9 @@ class AgentSession:
     def client_session_id(self) -> str:
         return self.run.adapter.client_session_id.format(session=self.name)
 
-    async def ask(self, tool: str) -> None:
+    async def ask(self, tool: str, arguments: Mapping[str, str]) -> None:
         """The agent calls the tool once for each key, and parks."""
-        calls = [{"tool": tool, "arguments": {"key": key}} for key in self.keys]
+        calls = [{"tool": tool, "arguments": {"key": key, **arguments}} for key in self.keys]
         said = await self._exchange({"do": "ask", "session": self.name, "calls": calls})
         if said["text"]:
             raise AgentFailed(f"the agent did not park: {said['text']}")
@@ -158,6 +160,7 @@ class AdapterRun:
         scenarios: dict[str, Callable[[], Awaitable[Judgement]]] = {
             "wake": lambda: self._wake("slow"),
             "typed": lambda: self._wake("typed"),
+            "named": self._named,
             "duplicate": self._duplicate,
             "several": self._several,
             "at once": self._at_once,
@@ -206,10 +209,12 @@ class AdapterRun:
         process = self.open_process(folder, {GRAPH: graph})
         return AgentSession(run=self, name=name, folder=folder, process=process, keys=[new_key() for _ in range(keys)])
 
-    async def _park(self, tool: str = "slow", *, keys: int = 1, graph: str = "") -> AgentSession:
+    async def _park(
+        self, tool: str = "slow", *, keys: int = 1, graph: str = "", arguments: Mapping[str, str] | None = None
+    ) -> AgentSession:
         """A session whose agent has parked its calls, and was killed."""
         session = self._open_session(keys, graph)
-        await session.ask(tool)
+        await session.ask(tool, arguments or {})
         await session.kill()
         return session
 
@@ -219,6 +224,14 @@ class AdapterRun:
         said = await session.wake(await session.next_callback())
         runs = Runs(started=1, cancelled=1) if is_error else RAN_ONCE
         return self._judge_answers(session, said, is_error=is_error, runs=runs)
+
+    async def _named(self) -> Judgement:
+        session = await self._park("named", arguments=NAMED_ARGUMENTS)
+        session.release(session.keys[0])
+        said = await session.wake(await session.next_callback())
+        return self._judge_answers(
+            session, said, text=" ".join([outcome_of(session.keys[0]), *NAMED_ARGUMENTS.values()])
+        )
 
     async def _duplicate(self) -> Judgement:
         session = await self._park()

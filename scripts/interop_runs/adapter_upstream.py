@@ -60,6 +60,14 @@ async def typed(key: str) -> Report:
 
 
 @server.tool(structured_output=False)
+async def named(key: str, config: str, runtime: str, run_manager: str, tool_context: str) -> str:
+    """Returns its arguments when it is released. Frameworks have arguments of their own with these names."""
+    with recorded_run(key):
+        await wait_until_released(key)
+        return f"{outcome_of(key)} {config} {runtime} {run_manager} {tool_context}"
+
+
+@server.tool(structured_output=False)
 async def broken(key: str) -> str:
     """Reports an error when it is released."""
     with recorded_run(key):

@@ -25,6 +25,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
 ADAPTER_COLUMNS: Final = (
     "wake",
     "typed",
+    "named",
     "duplicate",
     "several",
     "at once",

@@ -47,21 +47,24 @@ class AgentCalls:
     async def park(
         self, tool: str, arguments: Mapping[str, Any], *, client_session_id: str, tool_call_id: str
     ) -> CallState:
-        """Start the call, or find it if this tool call has started it before. It may have ended already.
+        """Start the call, or find it if this tool call has started it before. It may have ended, and its result expired.
 
         Raises `InvalidRequest`, whose text a model can read, for unknown tools and invalid arguments; nothing has started then.
         Any other error of the client means that the call may not have started; parking it again is safe.
         """
-        started = await self._client.start_call(
-            self.upstream,
-            tool,
-            arguments,
-            client_session_id=client_session_id,
-            correlation_id=tool_call_id,
-            idempotency_key=derive_idempotency_key(client_session_id, tool_call_id, self.upstream, tool, arguments),
-            **self._options,
-        )
-        return await _add_result(self._client, started.call)
+        try:
+            started = await self._client.start_call(
+                self.upstream,
+                tool,
+                arguments,
+                client_session_id=client_session_id,
+                correlation_id=tool_call_id,
+                idempotency_key=derive_idempotency_key(client_session_id, tool_call_id, self.upstream, tool, arguments),
+                **self._options,
+            )
+            return await _add_result(self._client, started.call)
+        except Gone:
+            return _build_expired_state("")
 
 
 async def read_call_state(client: RingbackClient, call_id: str) -> CallState:
@@ -69,8 +72,12 @@ async def read_call_state(client: RingbackClient, call_id: str) -> CallState:
     try:
         return await _add_result(client, await client.call(call_id))
     except Gone:
-        text = "The tool's call ended, and its result has expired. Call the tool again if you need the result."
-        return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text)
+        return _build_expired_state(call_id)
+
+
+def _build_expired_state(call_id: str) -> CallState:
+    text = "The tool's call ended, and its result has expired. Call the tool again if you need the result."
+    return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text)
 
 
 async def _add_result(client: RingbackClient, call: Call) -> CallState:

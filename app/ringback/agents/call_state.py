@@ -34,6 +34,7 @@ class CallState:
 
     kind: CallStateKind
     call_id: str
+    """Empty if the call had expired when it was parked again."""
     upstream: str = ""
     """Empty if the call has expired, as is `tool`."""
     tool: str = ""
@@ -47,8 +48,8 @@ class CallState:
     """What a model reads of a TOOL_ERROR or FAILED."""
     input_requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]], repr=False)
     """The open questions of INPUT_REQUIRED: by key, an MCP request with `method` and `params`."""
-    ended_at: str | None = None
-    """ISO 8601, once the call has ended."""
+    changed_at: str | None = None
+    """When it ended, or else when it changed last, such as by asking. ISO 8601."""
 
     @property
     def ended(self) -> bool:
@@ -73,7 +74,7 @@ def build_call_state(call: Call, result: Mapping[str, Any] | None = None) -> Cal
             key: {"method": request.method, "params": dict(request.params)}
             for key, request in call.input_requests.items()
         },
-        ended_at=_format_instant(call.finished_at),
+        changed_at=_format_instant(call.finished_at or call.updated_at),
     )
 
 

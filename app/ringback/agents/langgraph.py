@@ -9,8 +9,8 @@
     state = await wake(graph, callback, client)                                # wake, in any process
 
 A call's client_session_id is the thread_id, and its correlation_id is the id of the tool call. A node without a model uses
-`call_tool`. LangGraph runs an interrupted node again from its beginning. That is safe: the start has an idempotency key of the
-thread and the tool call, so it finds its call and starts no other.
+`call_tool`. LangGraph runs an interrupted node again from its beginning. That is safe for 30 days: the start has an idempotency
+key of the thread and the tool call, so it finds its call and starts no other.
 
 The checkpoint has the call's id, not its result: a woken node reads the result from Ringback. So it does not matter what a
 graph is resumed with, and a repeated or unexpected wake runs no model.
@@ -20,7 +20,7 @@ a person, with the answers by their keys: `Command(resume={interrupt.id: {key: {
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, Unpack, cast
 
@@ -148,7 +148,7 @@ async def _find_next_input(graph: Graph, thread: RunnableConfig, state: CallStat
     if _is_left(snapshot):
         return None
     if _is_running(graph, snapshot):
-        if is_recent(state.ended_at, now) or is_recent(snapshot.created_at, now):
+        if is_recent(state.changed_at, now) or is_recent(snapshot.created_at, now):
             raise NotParkedYet(
                 f"The thread of the call {state.call_id} is running. Refuse the callback; it comes again."
             )
@@ -223,24 +223,33 @@ def _find_call_id(value: Any) -> str | None:
 # -- park --
 
 
+class _RingbackTool(StructuredTool):
+    """Passes all arguments on. `StructuredTool` loses those that are called `config` or `run_manager`, as LangChain's own are."""
+
+    async def _arun(self, *args: Any, **kwargs: Any) -> Any:
+        return await cast("Callable[..., Awaitable[Any]]", self.coroutine)(*args, **kwargs)
+
+
 def _build_tool(client: RingbackClient, calls: AgentCalls, tool: Tool) -> BaseTool:
     async def run(
-        runtime: ToolRuntime[Any, Any], **arguments: Any
+        ringback_runtime: ToolRuntime[Any, Any], **arguments: Any
     ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        if runtime.tool_call_id is None:
+        if ringback_runtime.tool_call_id is None:
             raise ValueError(
                 "A tool of Ringback runs only for a tool call of a model; use call_tool in a node of your own."
             )
         try:
-            state = await _park_and_wait(client, calls, tool.name, arguments, runtime.tool_call_id, runtime.config)
+            state = await _park_and_wait(
+                client, calls, tool.name, arguments, ringback_runtime.tool_call_id, ringback_runtime.config
+            )
         except InvalidRequest as refused:
             raise ToolException(str(refused)) from refused
         return _to_content_and_artifact(state)
 
-    return StructuredTool(
+    return _RingbackTool(
         name=tool.name,
         description=tool.description or tool.title or tool.name,
-        args_schema=dict(tool.input_schema),
+        args_schema={"properties": {}, **tool.input_schema},
         coroutine=run,
         response_format="content_and_artifact",
         handle_tool_error=True,

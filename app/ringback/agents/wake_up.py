@@ -11,7 +11,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from ringback.agents.call_state import CallState
-from ringback.receiver import Callback, parse
+from ringback.receiver import Callback, NotReady, parse
 
 WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
 """The events after which an agent has something to do. Progress wakes nobody."""
@@ -26,8 +26,11 @@ framework stores it when the other tools of the same step have ended."""
 log = logging.getLogger(__name__)
 
 
-class NotParkedYet(Exception):
-    """The callback came before the agent's framework had stored its state. Refuse the callback, so that it comes again."""
+class NotParkedYet(NotReady):
+    """The callback came before the agent's framework had stored its state. It comes again: a receiver refuses it with 503."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
 
 def refuse_if_early(state: CallState, now: datetime) -> None:
     """Raise `NotParkedYet` if the agent's state may still be stored. Else its process has died before, and nothing wakes it."""
-    if is_recent(state.ended_at, now):
+    if is_recent(state.changed_at, now):
         raise NotParkedYet(
             f"No stored state of an agent has the call {state.call_id} yet. Refuse the callback; it comes again."
         )

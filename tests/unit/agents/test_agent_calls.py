@@ -94,6 +94,18 @@ async def test_an_expired_call_has_failed(client: RingbackClient, service: respx
     assert "has expired" in state.text
 
 
+async def test_parking_a_call_again_after_its_result_has_expired_starts_nothing(
+    calls: AgentCalls, service: respx.MockRouter
+) -> None:
+    problem = {"type": "/problems/call-expired", "status": 410, "detail": "The call has expired."}
+    service.post("/v1/calls").mock(return_value=httpx.Response(410, json=problem, headers=PROBLEM))
+
+    state = await calls.park("git_log", {}, client_session_id="s", tool_call_id="t")
+
+    assert (state.kind, state.ended) == (CallStateKind.FAILED, True)
+    assert "has expired" in state.text
+
+
 async def test_unknown_tool_names_are_listed_with_the_known_ones(calls: AgentCalls, service: respx.MockRouter) -> None:
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("git_log", "git_diff")]
     service.get("/v1/upstreams/git/tools").respond(json={"tools": tools})

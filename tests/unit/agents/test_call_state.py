@@ -29,7 +29,7 @@ def test_a_result_is_the_tools_own() -> None:
     state = build_call_state(make_call(), examples.RESULT)
 
     assert (state.kind, state.result, state.text) == (CallStateKind.RESULT, examples.RESULT, "")
-    assert state.ended_at == "2026-11-20T17:00:06+00:00"
+    assert state.changed_at == "2026-11-20T17:00:06+00:00"
 
 
 def test_a_tool_error_is_the_tools_own_text() -> None:

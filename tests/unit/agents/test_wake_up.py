@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from ringback.agents import SessionLocks, WakeUp, parse_wake_up
-from ringback.receiver import MalformedBody, parse
+from ringback.agents import CallState, CallStateKind, SessionLocks, WakeUp, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import PARKING_MINUTES_MAX
+from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
 
 BODY: dict[str, Any] = {
@@ -41,6 +43,26 @@ def test_other_events_wake_nobody(changes: dict[str, Any]) -> None:
 def test_a_text_that_is_no_callback_is_refused(text: str) -> None:
     with pytest.raises(MalformedBody):
         parse_wake_up(text)
+
+
+ENDED = CallState(kind=CallStateKind.RESULT, call_id=examples.CALL_ID, changed_at="2026-11-20T17:00:06+00:00")
+
+
+def test_a_call_that_no_state_mentions_is_refused_as_long_as_its_agent_may_be_at_work() -> None:
+    end = datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
+
+    with pytest.raises(NotReady, match=examples.CALL_ID):
+        refuse_if_early(ENDED, end + timedelta(minutes=PARKING_MINUTES_MAX, seconds=-1))
+
+
+def test_a_call_whose_agent_died_before_its_state_was_stored_is_accepted_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    end = datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
+
+    refuse_if_early(ENDED, end + timedelta(minutes=PARKING_MINUTES_MAX, seconds=1))
+
+    assert f"{examples.CALL_ID}; its agent died" in caplog.text
 
 
 async def test_two_wakes_of_one_conversation_follow_each_other() -> None:
