@@ -48,7 +48,7 @@ from ringback.agents.agent_calls import AgentCalls, ParkOptions
 from ringback.agents.call_state import CallState, CallStateKind
 from ringback.agents.parked_runs import ParkedRun, ParkedRuns, SQLiteParkedRuns, ToolRequest
 from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, parse_wake_up
-from ringback.client import Conflict, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
+from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient, Tool
 
 __all__ = ["AskPerson", "DurableRunner", "SQLiteParkedRuns"]
 
@@ -249,9 +249,6 @@ class DurableRunner:
                 client_session_id=client_session_id,
                 tool_call_id=request.tool_call_id,
             )
-        except Gone:
-            text = f"The tool '{request.tool}' ended, and its result has expired. Call it again if you need the result."
-            return CallState(kind=CallStateKind.FAILED, call_id="", text=text)
         except REFUSALS as refusal:
             text = f"The tool '{request.tool}' was not called: {refusal}"
             return CallState(kind=CallStateKind.FAILED, call_id="", text=text)
