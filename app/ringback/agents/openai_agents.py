@@ -12,7 +12,8 @@
     park   the tools need an approval, so the SDK interrupts the run; its RunState is saved, then the calls start
     wake   once all calls of the run have ended: RunState.from_string, approve, Runner.run; each tool returns its call's result
 
-A call's correlation_id is the tool_call_id. The run is saved before its calls start, so no callback comes too early.
+A call's correlation_id is the tool_call_id. The run is saved before its calls start, so no callback comes too early. A process
+that is killed in between leaves calls that have not started: `DurableRunner.start_parked_calls` starts them.
 
 An approval of a tool of your own stays what it is: find it in `result.interruptions`, approve it in `result.to_state()`, and
 give that state to `DurableRunner.run` as its input.
