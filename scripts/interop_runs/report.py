@@ -35,6 +35,7 @@ ADAPTER_COLUMNS: Final = (
     "cancelled",
     "question",
     "early",
+    "edges",
     "types",
 )
 SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")

@@ -46,14 +46,14 @@ from ringback.agents.wake_up import (
     parse_wake_up,
     refuse_if_early,
 )
-from ringback.client import Conflict, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
+from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient, Tool
 
 __all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "wake"]
 
 LONG_RUNNING_NOTE: Final = (
     "NOTE: This is a long-running operation. Do not call it again while its response is pending; the result follows."
 )
-REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, Gone)
+REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict)
 """Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
 CALL_ID: Final = "ringback_call_id"
 """The key of a parked call's id in the response that the session stores."""

@@ -26,13 +26,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, Unpack, cast
+from typing import Any, Final, TypeVar, Unpack, cast
 
 from agents import (
     Agent,
     FunctionTool,
     Runner,
     RunResult,
+    RunResultStreaming,
     RunState,
     Session,
     ToolOutputImageDict,
@@ -47,7 +48,7 @@ from ringback.agents.agent_calls import AgentCalls, ParkOptions
 from ringback.agents.call_state import CallState, CallStateKind
 from ringback.agents.parked_runs import ParkedRun, ParkedRuns, SQLiteParkedRuns, ToolRequest
 from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, parse_wake_up
-from ringback.client import Conflict, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
+from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient, Tool
 
 __all__ = ["AskPerson", "DurableRunner", "SQLiteParkedRuns"]
 
@@ -56,8 +57,10 @@ LEASE_SECONDS: Final = 60.0
 TOKEN_BYTES: Final = 16
 TOOL_NAME_CHARACTERS_MAX: Final = 64
 """The Responses API allows 64 letters, digits, _ and -."""
-REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, Gone, ValueError)
+REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, ValueError)
 """Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
+
+ResultT = TypeVar("ResultT", RunResult, RunResultStreaming)
 
 AskPerson = Callable[[CallState], Awaitable[None]]
 """Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
@@ -112,6 +115,18 @@ class DurableRunner:
         """
         options = self._add_session(client_session_id, options)
         result = await Runner.run(agent, input, **options)
+        return await self.park(agent, result, client_session_id=client_session_id, **options)
+
+    async def park(
+        self,
+        agent: Agent[Any],
+        result: ResultT,
+        *,
+        client_session_id: str,
+        **options: Unpack[RunOptions[Any]],
+    ) -> ResultT | RunResult:
+        """The second half of `run`, for a result of `Runner.run_streamed` whose events you have read to the end."""
+        options = self._add_session(client_session_id, options)
         if not self._find_requests(result):
             return result
         run = ParkedRun(id=secrets.token_hex(TOKEN_BYTES), client_session_id=client_session_id)
@@ -185,30 +200,31 @@ class DurableRunner:
         self,
         agent: Agent[Any],
         run: ParkedRun,
-        result: RunResult,
+        result: ResultT,
         token: str,
         options: RunOptions[Any],
         *,
         deliver: DeliverResult | None = None,
-    ) -> RunResult:
+    ) -> ResultT | RunResult:
         """Save the run and start its calls, until one of them takes its time or the run has finished."""
-        while requests := self._find_requests(result):
-            run = replace(run, state=result.to_state().to_string(), requests=requests)
+        settled: ResultT | RunResult = result
+        while requests := self._find_requests(settled):
+            run = replace(run, state=settled.to_state().to_string(), requests=requests)
             await self._save(run, token)
             states = await self._read_states(run)
             if not all(state.ended for state in states.values()):
-                return result
-            result = await _resume(agent, run, states, options)
-        if deliver is not None:
-            await deliver(result)
+                return settled
+            settled = await _resume(agent, run, states, options)
+        if deliver is not None and isinstance(settled, RunResult):
+            await deliver(settled)
         await self._save(replace(run, state=None, requests=()), token)
-        return result
+        return settled
 
     async def _save(self, run: ParkedRun, token: str) -> None:
         if not await self._runs.save(run, token, lease_seconds=LEASE_SECONDS):
             raise NotParkedYet(f"Another process has continued the run of '{run.client_session_id}'.")
 
-    def _find_requests(self, result: RunResult) -> list[ToolRequest]:
+    def _find_requests(self, result: RunResult | RunResultStreaming) -> list[ToolRequest]:
         """The interruptions that are calls of our tools. Others wait for a person's approval."""
         requests: list[ToolRequest] = []
         for item in result.interruptions:
@@ -235,9 +251,7 @@ class DurableRunner:
             )
         except REFUSALS as refusal:
             text = f"The tool '{request.tool}' was not called: {refusal}"
-            return CallState(
-                kind=CallStateKind.FAILED, call_id="", upstream=request.upstream, tool=request.tool, text=text
-            )
+            return CallState(kind=CallStateKind.FAILED, call_id="", text=text)
 
     def _add_session(self, client_session_id: str, options: RunOptions[Any]) -> RunOptions[Any]:
         return options if self._open_session is None else {"session": self._open_session(client_session_id), **options}

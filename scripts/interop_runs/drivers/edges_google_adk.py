@@ -1,6 +1,6 @@
 """What else ADK can do with parked calls: resumable apps, sub-agents, tools of its own, a user who goes on talking."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from google.adk.apps import App, ResumabilityConfig
 from google.adk.events import Event
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.runners import Runner
+from google.adk.sessions import BaseSessionService, DatabaseSessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from pydantic import Field
@@ -29,12 +30,12 @@ class Desk:
         self.client = self.ringback.client()
         self.folder = folder
         self.is_resumable = False
+        self.sessions: Callable[[], BaseSessionService] = lambda: SqliteSessionService(str(folder / "sessions.db"))
 
     def runner(self, agent: LlmAgent) -> Runner:
         resumability = ResumabilityConfig(is_resumable=True) if self.is_resumable else None
         app = App(name=APP, root_agent=agent, resumability_config=resumability)
-        sessions = SqliteSessionService(str(self.folder / "sessions.db"))
-        return Runner(app=app, session_service=sessions, auto_create_session=True)
+        return Runner(app=app, session_service=self.sessions(), auto_create_session=True)
 
     def agent(self, *script: Sequence[types.Part], name: str = "analyst", **options: Any) -> LlmAgent:
         tools = [RingbackToolset(self.client, UPSTREAM), *options.pop("tools", [])]
@@ -89,6 +90,12 @@ async def the_client_session_id_names_app_user_and_session(desk: Desk) -> None:
 
     assert [each["client_session_id"] for each in desk.ringback.started] == [name_session(APP, USER, "s")]
     assert name_session(APP, USER, "s") == "reports/ann%2Flee%40example.com/s"
+
+
+async def sessions_may_be_in_a_database_of_sqlalchemy(desk: Desk) -> None:
+    desk.sessions = lambda: DatabaseSessionService(f"sqlite+aiosqlite:///{desk.folder / 'sessions.db'}")
+
+    await a_run_parks_again_and_again(desk)
 
 
 async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:

@@ -1,11 +1,23 @@
 """What else the OpenAI Agents SDK can do with parked calls: approvals of its own, agents as tools, handoffs, refused calls."""
 
 import json
+from collections.abc import Awaitable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import edges
-from agents import Agent, RunResult, SQLiteSession, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    ModelBehaviorError,
+    RunContextWrapper,
+    Runner,
+    RunResult,
+    SQLiteSession,
+    UserError,
+    function_tool,
+    set_tracing_disabled,
+)
 from agents.testing import ScriptedModel, assistant_message, function_call
 from fake_ringback import UPSTREAM, FakeRingback
 
@@ -229,6 +241,70 @@ async def the_history_has_the_whole_conversation(desk: Desk) -> None:
     assert model.last_call is not None
     kinds = [item.get("type") or item.get("role") for item in model.last_call.input]
     assert kinds == ["user", "function_call", "function_call_output", "message", "user"], kinds
+
+
+async def a_streamed_run_parks(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    streamed = Runner.run_streamed(agent, "go")
+    async for _ in streamed.stream_events():
+        pass
+
+    parked = await runner.park(agent, streamed, client_session_id="s")
+
+    assert parked is streamed
+    result = await wake(desk, agent, 0)
+    assert result is not None
+    assert result.final_output == "ok"
+
+
+async def the_users_context_is_the_one_of_the_process_that_wakes(desk: Desk) -> None:
+    @dataclass
+    class User:
+        name: str
+
+    @function_tool
+    def who(context: RunContextWrapper[User]) -> str:
+        return context.context.name
+
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [call("who", "call_b", "{}")], [assistant_message("ok")]])
+    agent = Agent[User](name="a", model=model, tools=[who, *await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s", context=User("Ann"))
+
+    result = await wake(desk, agent, 0, context=User("Ann Lee"))
+
+    assert result is not None
+    assert outputs(model)[-1] == "Ann Lee", outputs(model)
+
+
+async def a_process_without_the_tools_says_so(desk: Desk) -> None:
+    runner = desk.runner()
+    agent = Agent(name="a", model=ScriptedModel([[call("slow")]]), tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+
+    said = await read_error(ModelBehaviorError, wake(desk, Agent(name="a", model=ScriptedModel()), 0))
+
+    assert said == "Tool slow not found in agent a"
+
+
+async def a_tool_runs_only_with_the_durable_runner(desk: Desk) -> None:
+    runner = desk.runner()
+    agent = Agent(name="a", model=ScriptedModel([[call("slow")]]), tools=[*await runner.load_tools(UPSTREAM)])
+    parked = await Runner.run(agent, "go")
+    state = parked.to_state()
+    state.approve(parked.interruptions[0])
+
+    assert "DurableRunner.run" in await read_error(UserError, Runner.run(agent, state))
+
+
+async def read_error(kind: type[Exception], work: Awaitable[Any]) -> str:
+    try:
+        await work
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__} was raised")
 
 
 async def wake(desk: Desk, agent: Agent[Any], index: int, **options: Any) -> RunResult | None:
