@@ -15,6 +15,9 @@
 The session service is the only state, so it must be persistent: SqliteSessionService, or DatabaseSessionService, which
 `google-adk[db]` installs.
 
+Give these tools to an agent or to its `sub_agents`. An agent that is a tool (`AgentTool`) has a session of its own in memory,
+which ends with its call, so nothing could wake it.
+
 A call's correlation_id is the id of ADK's function call. Its client_session_id is `app/user/session` (`name_session`), because
 ADK's session ids are unique among the sessions of one user of one app only.
 """

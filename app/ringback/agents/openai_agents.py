@@ -66,7 +66,7 @@ AskPerson = Callable[[CallState], Awaitable[None]]
 """Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
 time before the call's deadline."""
 DeliverResult = Callable[[RunResult], Awaitable[None]]
-"""Takes the result of a finished run. If it raises, the run is not finished, and the next callback continues it again."""
+"""Takes the result of a run that waits for no calls any more. If it raises, the next callback continues the run again."""
 
 _ended_calls: ContextVar[Mapping[str, CallState] | None] = ContextVar("ended_calls", default=None)
 """By tool_call_id: what the tools of the current run return."""
@@ -147,8 +147,8 @@ class DurableRunner:
         None means that another call of the same run is still working, that the run was continued before, that no run of this
         store has the call, or that the tool asks: then `ask` was awaited. Give the `options` of the first run again.
 
-        `deliver` is awaited with the result of a finished run before the run counts as finished. Without it, a process that
-        dies right after `wake` has returned leaves its output only in the SDK's session.
+        `deliver` is awaited with the result, once it waits for no calls any more, before the run counts as continued. Without
+        it, a process that dies right after `wake` has returned leaves its output only in the SDK's session.
 
         Raises `NotParkedYet` while another process continues the run: refuse the callback, and it comes again. Raises
         `MalformedBody` for what is not a callback, and errors of the client.
