@@ -81,7 +81,7 @@ def _is_running(graph: Graph, snapshot: StateSnapshot) -> bool:
 
 
 def _has_failed(snapshot: StateSnapshot) -> bool:
-    """Whether a task of the step has raised, such as a model that did not respond. It runs again when the callback comes again."""
+    """Whether a task of the step has raised, such as a model that did not respond. The next callback runs it again."""
     return any(task.error is not None for task in snapshot.tasks)
 
 
