@@ -9,7 +9,8 @@
               │                         ├─ upstream     counts the runs of its tools
               │                         └─ receiver     keeps the callbacks
               ├─ server_scenarios        Ringback in front of servers that others wrote
-              ├─ adapter_scenarios       agents that park, are killed, and wake in another process
+              ├─ adapter_scenarios       agents that park, are killed, and wake in another process (agent_session), and
+              │                          checks without a Ringback (adapter_checks)
               ├─ judge           pure: from what was observed to a judgement
               └─ report          results.json, and the README's table
 

@@ -8,6 +8,7 @@ several     two calls of one run: the first callback may not go on, the second o
 at once     two calls of one run whose callbacks come at the same moment
 processes   the same in two processes; the model may answer twice, but no answer is lost
 died        the process that wakes is killed too, while its model runs; the callback comes again, and the agent answers
+failed      the model raises when the agent wakes; the callback comes again, and the agent answers
 tool error  the model reads the tool's error as a tool error
 cancelled   the model reads that the call was cancelled, as a tool error
 question    a tool's question reaches the framework's human side; its answer, given by another process, reaches the tool
@@ -17,32 +18,24 @@ types       pyright, strict, in the environment of the framework
 """
 
 import asyncio
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ringback.client import RingbackClient
 from scripts.interop_runs import judge
-from scripts.interop_runs.adapter_upstream import release_file
+from scripts.interop_runs.adapter_checks import check_edges, check_types
 from scripts.interop_runs.adapters import Adapter
+from scripts.interop_runs.agent_session import AGENT_SECONDS, NOT_PARKED_YET, POLL_SECONDS, AgentFailed, AgentSession
 from scripts.interop_runs.driver_process import DriverProcess
 from scripts.interop_runs.environments import Environment
 from scripts.interop_runs.judge import Judgement, Runs, outcome_of
-from scripts.interop_runs.scenarios import new_key, wait_until
+from scripts.interop_runs.scenarios import new_key
 from scripts.interop_runs.stage import UPSTREAM, Stage
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-PYRIGHT_SECONDS: Final = 600.0
-EDGES_SECONDS: Final = 600.0
-AGENT_SECONDS: Final = 120.0
-"""For the start of an agent's process and one response of its model, on a busy machine."""
-POLL_SECONDS: Final = 0.2
 ADAPTER_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.adapter_upstream")
 RAN_ONCE: Final = Runs(started=1, finished=1)
 NAMED_ARGUMENTS: Final = {"config": "c", "runtime": "r", "run_manager": "m", "tool_context": "t"}
@@ -50,98 +43,11 @@ GRAPH: Final = "AGENT_GRAPH"
 """The variable that selects one of the driver's agents."""
 HANGS_AT: Final = "AGENT_HANGS_AT"
 """The variable with the number of the response at which the scripted model hangs."""
+FAILS_AT: Final = "AGENT_FAILS_AT"
+"""The variable with the number of the response at which the scripted model raises."""
 LATER: Final = "AGENT_LATER"
 """The variable of a process whose clock is an hour ahead: a process that was at work before has died."""
-FINISHED: Final = "call.finished"
 INPUT_REQUIRED: Final = "call.input_required"
-NOT_PARKED_YET: Final = "NotParkedYet"
-
-
-class AgentFailed(Exception):
-    """The agent did something else than it should; the message is the judgement's detail."""
-
-
-@dataclass(slots=True, kw_only=True)
-class AgentSession:
-    """One conversation of the agent, in a folder of its own, and the processes that serve it."""
-
-    run: "AdapterRun"
-    name: str
-    folder: Path
-    process: DriverProcess
-    keys: Sequence[str]
-    seen: int = 0
-    """The callbacks of this session that were taken."""
-
-    @property
-    def client_session_id(self) -> str:
-        return self.run.adapter.client_session_id.format(session=self.name)
-
-    async def ask(self, tool: str, arguments: Mapping[str, str]) -> None:
-        """The agent calls the tool once for each key, and parks."""
-        calls = [{"tool": tool, "arguments": {"key": key, **arguments}} for key in self.keys]
-        said = await self._exchange({"do": "ask", "session": self.name, "calls": calls})
-        if said["text"]:
-            raise AgentFailed(f"the agent did not park: {said['text']}")
-
-    def with_process(self, variables: Mapping[str, str]) -> "AgentSession":
-        """The same conversation in another process."""
-        return replace(self, process=self.run.open_process(self.folder, variables))
-
-    async def kill(self) -> None:
-        """End the agent's process as a crash does. The next command starts another one."""
-        await self.process.kill()
-
-    def release(self, key: str) -> None:
-        release_file(self.run.stage.ledger, key).touch()
-
-    async def next_callback(self, name: str = FINISHED) -> Mapping[str, Any]:
-        """The session's next callback."""
-        await wait_until(lambda: len(self._callbacks()) > self.seen)
-        found = self._callbacks()[self.seen :]
-        if not found or found[0]["name"] != name:
-            raise AgentFailed(f"no callback {name} arrived, but {[each['name'] for each in found]}")
-        self.seen += 1
-        return {member: value for member, value in found[0].items() if member != "path"}
-
-    async def wake(self, *callbacks: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-        """What the model has read of the tools' results, for each callback after which it ran to its answer."""
-        said = await self._exchange({"do": "wake", "callbacks": list(callbacks)})
-        return [json.loads(text) for text in said["texts"] if text]
-
-    async def wake_when_taken(self, callback: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-        """`wake`, again and again while the callback is refused, as its sender does."""
-        async with asyncio.timeout(AGENT_SECONDS):
-            while True:
-                try:
-                    return await self.wake(callback)
-                except AgentFailed as problem:
-                    if NOT_PARKED_YET not in str(problem):
-                        raise
-                    await asyncio.sleep(POLL_SECONDS)
-
-    async def find_question(self) -> str:
-        said = await self._exchange({"do": "questions"})
-        if len(said["texts"]) != 1:
-            raise AgentFailed(f"the person was shown {len(said['texts'])} questions")
-        return str(said["texts"][0])
-
-    async def answer(self, question: str, answer: Mapping[str, Any]) -> None:
-        """The person's answer, an ElicitResult."""
-        await self._exchange({"do": "answer", "question": question, "answer": answer})
-
-    def count_model_runs(self) -> int:
-        return len((self.folder / "model_runs.txt").read_text(encoding="utf-8").splitlines())
-
-    async def _exchange(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        said = await self.process.exchange(command)
-        if "raised" in said:
-            raise AgentFailed(f"raised {said['raised']}")
-        return said
-
-    def _callbacks(self) -> list[dict[str, Any]]:
-        received = self.run.stage.receiver.callbacks
-        return [each for each in received if each["data"].get("client_session_id") == self.client_session_id]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,6 +72,7 @@ class AdapterRun:
             "at once": self._at_once,
             "processes": self._two_processes,
             "died": self._died,
+            "failed": self._failed,
             "tool error": lambda: self._wake("broken", is_error=True),
             "cancelled": self._cancelled,
             "question": self._question,
@@ -195,7 +102,7 @@ class AdapterRun:
         async with RingbackClient(self.stage.base_url) as client:
             await client.register_webhook(self.stage.receiver.url)
 
-    def open_process(self, folder: Path, variables: Mapping[str, str]) -> DriverProcess:
+    def _open_process(self, folder: Path, variables: Mapping[str, str]) -> DriverProcess:
         """A process of the agent whose state is in this folder; it starts with its first command."""
         named = {"RINGBACK_URL": self.stage.base_url, "UPSTREAM": UPSTREAM, **variables}
         process = DriverProcess(self.environment, self.adapter.driver, folder / "agent.log", named)
@@ -206,8 +113,16 @@ class AdapterRun:
         name = f"session-{new_key()}"
         folder = self.folder / name
         folder.mkdir()
-        process = self.open_process(folder, {GRAPH: graph})
-        return AgentSession(run=self, name=name, folder=folder, process=process, keys=[new_key() for _ in range(keys)])
+        process = self._open_process(folder, {GRAPH: graph})
+        return AgentSession(
+            stage=self.stage,
+            name=name,
+            folder=folder,
+            client_session_id=self.adapter.client_session_id.format(session=name),
+            open_process=self._open_process,
+            process=process,
+            keys=[new_key() for _ in range(keys)],
+        )
 
     async def _park(
         self, tool: str = "slow", *, keys: int = 1, graph: str = "", arguments: Mapping[str, str] | None = None
@@ -285,6 +200,18 @@ class AdapterRun:
         await waking
         later = session.with_process({LATER: "1"})
         return self._judge_answers(session, await later.wake_when_taken(callback), model_runs=(3,))
+
+    async def _failed(self) -> Judgement:
+        session = await self._park()
+        session.release(session.keys[0])
+        callback = await session.next_callback()
+        failing = session.with_process({FAILS_AT: "2"})
+        try:
+            return judge.failed(f"the failure of the model is not seen: {await failing.wake(callback)}")
+        except AgentFailed as problem:
+            if "the model does not respond" not in str(problem):
+                raise
+        return self._judge_answers(session, await session.wake_when_taken(callback), model_runs=(3,))
 
     async def _cancelled(self) -> Judgement:
         session = await self._park()
@@ -364,44 +291,3 @@ class AdapterRun:
 
     async def _types(self) -> Judgement:
         return await asyncio.to_thread(check_types, self.adapter, self.environment, self.folder)
-
-
-def check_edges(adapter: Adapter, environment: Environment, folder: Path) -> Judgement:
-    """Run the checks of the framework in its environment; their output is in edges.log."""
-    log = folder / "edges.log"
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [*environment.command(adapter.edges.name)],
-            stdout=output,
-            stderr=output,
-            env=environment.variables(),
-            timeout=EDGES_SECONDS,
-            check=False,
-            cwd=folder,
-        )
-    last_line = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    return judge.passed() if done.returncode == 0 else judge.failed("".join(last_line))
-
-
-def check_types(adapter: Adapter, environment: Environment, folder: Path) -> Judgement:
-    """Run pyright of this environment on the adapter and its example, with the packages of the framework's environment."""
-    settings = {
-        "include": [os.path.relpath(ROOT / file, folder) for file in adapter.typed_files],  # absolute paths are ignored
-        "extraPaths": [str(ROOT / "app")],
-        "pythonVersion": "3.11",
-        "typeCheckingMode": "strict",
-    }
-    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    command = [
-        str(Path(sys.executable).with_name("pyright")),
-        "--outputjson",
-        "--pythonpath",
-        str(environment.bin / "python"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PYRIGHT_SECONDS, check=False, cwd=folder)
-    (folder / "pyright.json").write_text(done.stdout, encoding="utf-8")
-    report: dict[str, Any] = json.loads(done.stdout)
-    if report["summary"]["filesAnalyzed"] != len(adapter.typed_files):
-        return judge.failed(f"pyright checked {report['summary']['filesAnalyzed']} files")
-    errors = [each for each in report["generalDiagnostics"] if each["severity"] == "error"]
-    return judge.failed(f"{len(errors)} errors: {errors[0]['message']}") if errors else judge.passed()

@@ -24,6 +24,8 @@ class Adapter:
     """Whether the adapter stores the agent's state before it starts its calls. Then no callback comes too early."""
     graphs: Sequence[str] = ()
     """Further agents of the driver, made in other ways than the example: each is the scenario `several` again."""
+    helpers: Sequence[str] = ()
+    """Further modules of `ringback.agents` that import the framework."""
     ecosystem: Ecosystem = Ecosystem.PYPI
 
     @property
@@ -42,7 +44,8 @@ class Adapter:
     @property
     def typed_files(self) -> Sequence[str]:
         """The files that pyright checks in the environment of the framework."""
-        return [f"app/ringback/agents/{self.module}.py", f"scripts/examples/agents/{self.module}_agent.py"]
+        modules = [f"app/ringback/agents/{module}.py" for module in (self.module, *self.helpers)]
+        return [*modules, f"scripts/examples/agents/{self.module}_agent.py"]
 
 
 ADAPTERS: Final[Sequence[Adapter]] = (
@@ -53,6 +56,7 @@ ADAPTERS: Final[Sequence[Adapter]] = (
         module="langgraph",
         extra="langgraph",
         graphs=("tool node", "own nodes"),
+        helpers=("langgraph_thread",),
     ),
     Adapter(
         name="adapter-openai-agents",

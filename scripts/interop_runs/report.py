@@ -31,6 +31,7 @@ ADAPTER_COLUMNS: Final = (
     "at once",
     "processes",
     "died",
+    "failed",
     "tool error",
     "cancelled",
     "question",

@@ -29,6 +29,7 @@ async def _receive(folder: Path, *, hold: bool) -> None:
     receiver = ReceiverApp(SECRET, on_callback=handle, inbox=SQLiteInbox(folder / "inbox.db"))
     config = uvicorn.Config(receiver, port=0, log_config=None, access_log=False)
     listener = config.bind_socket()
+    listener.listen()  # requests wait from now on, until the server has started
     sys.stderr.write(f"service.listening receiver url=http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stderr.flush()
     await uvicorn.Server(config).serve([listener])

@@ -90,7 +90,8 @@ def derive_idempotency_key(
 ) -> str:
     """The same key for the same tool call of the same conversation, in any process.
 
-    The tool and its arguments are in it because some models name the first tool call of every response alike.
+    The tool and its arguments are in it because some models name the first tool call of every response alike. If such a model
+    repeats a call within a conversation, it gets the result of the first one.
     """
     parts = [client_session_id, tool_call_id, upstream, tool, arguments]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str)

@@ -20,57 +20,24 @@ a person, with the answers by their keys: `Command(resume={interrupt.id: {key: {
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
-from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.prebuilt import ToolRuntime
-from langgraph.types import Command, Interrupt, StateSnapshot, interrupt
+from langgraph.types import interrupt
 
 from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import (
-    CallbackForm,
-    NotParkedYet,
-    SessionLocks,
-    current_time,
-    is_recent,
-    parse_wake_up,
-    refuse_if_early,
-)
+from ringback.agents.langgraph_thread import CALL_ID, INPUT_REQUESTS, NOTHING, Graph, find_next_input, is_left
+from ringback.agents.wake_up import CallbackForm, SessionLocks, current_time, parse_wake_up
 from ringback.client import Conflict, InvalidRequest, RingbackClient, Tool
 
 __all__ = ["Graph", "call_tool", "load_tools", "wake"]
 
-CALL_ID: Final = "ringback_call_id"
-"""The member of an interrupt's value that has the call's id."""
-INPUT_REQUESTS: Final = "input_requests"
-"""The member of an interrupt's value that has a tool's open questions."""
-HISTORY_MAX: Final = 100
-"""Checkpoints that are searched for a call that is no longer pending: more than a run between two callbacks makes."""
-
 _locks: Final = SessionLocks()
-
-
-class Graph(Protocol):
-    """A compiled graph with a checkpointer, as `create_agent` and `StateGraph.compile` return it."""
-
-    @property
-    def interrupt_before_nodes(self) -> Any: ...
-
-    @property
-    def interrupt_after_nodes(self) -> Any: ...
-
-    async def aget_state(self, config: RunnableConfig) -> StateSnapshot: ...
-
-    def aget_state_history(
-        self, config: RunnableConfig, *, limit: int | None = None
-    ) -> AsyncIterator[StateSnapshot]: ...
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any: ...  # noqa: A002 - LangGraph's name
 
 
 async def load_tools(
@@ -129,86 +96,13 @@ async def wake(
         return None
     async with _locks.hold(thread_id):
         thread = _build_config(thread_id, config)
-        next_input = await _find_next_input(graph, thread, state, clock())
-        if next_input is _NOTHING:
+        next_input = await find_next_input(graph, thread, state, clock())
+        if next_input is NOTHING:
             return None
         values: Any = await graph.ainvoke(next_input, thread, **invoke_options)
-        while _is_left(await graph.aget_state(thread)):
+        while is_left(await graph.aget_state(thread)):
             values = await graph.ainvoke(None, thread, **invoke_options)
         return values
-
-
-_NOTHING: Final = object()
-"""There is nothing to run. None is the input with which LangGraph goes on with a step."""
-
-
-async def _find_next_input(graph: Graph, thread: RunnableConfig, state: CallState, now: datetime) -> Any:
-    """The input with which the thread runs on. Raises `NotParkedYet`."""
-    snapshot = await graph.aget_state(thread)
-    if _is_left(snapshot):
-        return None
-    if _is_running(graph, snapshot):
-        if is_recent(state.changed_at, now) or is_recent(snapshot.created_at, now):
-            raise NotParkedYet(
-                f"The thread of the call {state.call_id} is running. Refuse the callback; it comes again."
-            )
-        return None  # its process died
-    pending = _find_pending(snapshot)
-    waiting = [each for each in pending if _find_call_id(each.value) == state.call_id] or pending
-    resumed = {each.id: {CALL_ID: state.call_id} for each in waiting if _has_news(each.value, state)}
-    if resumed:
-        return Command(resume=resumed)
-    if not pending and not await _was_parked(graph, thread, snapshot, state):
-        refuse_if_early(state, now)
-    return _NOTHING
-
-
-def _is_left(snapshot: StateSnapshot) -> bool:
-    """Whether all tasks of a step have ended, and no process goes on.
-
-    Two processes that resume two interrupts at once leave it so: each takes the other's task for interrupted.
-    """
-    return bool(snapshot.tasks) and all(task.result is not None and not task.interrupts for task in snapshot.tasks)
-
-
-def _is_running(graph: Graph, snapshot: StateSnapshot) -> bool:
-    """Whether a step has tasks that have neither ended nor stopped at an interrupt: a process runs them, or died in them.
-
-    A graph with breakpoints stops before such tasks too, so nothing is known of it.
-    """
-    if graph.interrupt_before_nodes or graph.interrupt_after_nodes:
-        return False
-    return any(task.result is None and task.error is None and not task.interrupts for task in snapshot.tasks)
-
-
-def _find_pending(snapshot: StateSnapshot) -> list[Interrupt]:
-    """The thread's interrupts that wait for Ringback."""
-    return [each for each in snapshot.interrupts if _find_call_id(each.value) is not None]
-
-
-def _has_news(value: Any, state: CallState) -> bool:
-    """Whether a node that waits with this value has to run again. A person who is being asked is not asked again.
-
-    A ToolNode that runs several calls in one task shows the interrupt of one of them only. So if no node shows the call, those
-    that wait for other calls run again; they wait again if nothing has changed for theirs.
-    """
-    if _find_call_id(value) != state.call_id:
-        return INPUT_REQUESTS not in value
-    return state.ended or set(value.get(INPUT_REQUESTS, ())) != set(state.input_requests)
-
-
-async def _was_parked(graph: Graph, thread: RunnableConfig, snapshot: StateSnapshot, state: CallState) -> bool:
-    """Whether the thread has had the call: its result is in the messages, or an earlier checkpoint waited for it."""
-    if snapshot.created_at is None:
-        return False
-    values: Any = snapshot.values  # pyright: ignore[reportUnknownMemberType] - LangGraph's types are incomplete
-    messages = cast("Sequence[Any]", values.get("messages") or ()) if hasattr(values, "get") else ()
-    if any(isinstance(each, ToolMessage) and each.tool_call_id == state.tool_call_id for each in messages):
-        return True
-    async for earlier in graph.aget_state_history(thread, limit=HISTORY_MAX):
-        if any(_find_call_id(each.value) == state.call_id for each in earlier.interrupts):
-            return True
-    return False
 
 
 def _build_config(thread_id: str, config: RunnableConfig | None) -> RunnableConfig:
@@ -216,15 +110,11 @@ def _build_config(thread_id: str, config: RunnableConfig | None) -> RunnableConf
     return {**given, "configurable": {**given.get("configurable", {}), "thread_id": thread_id}}
 
 
-def _find_call_id(value: Any) -> str | None:
-    return cast("Mapping[str, Any]", value).get(CALL_ID) if isinstance(value, dict) else None
-
-
 # -- park --
 
 
 class _RingbackTool(StructuredTool):
-    """Passes all arguments on. `StructuredTool` loses those that are called `config` or `run_manager`, as LangChain's own are."""
+    """Passes all arguments on. `StructuredTool` loses those with the names `config` and `run_manager`."""
 
     async def _arun(self, *args: Any, **kwargs: Any) -> Any:
         return await cast("Callable[..., Awaitable[Any]]", self.coroutine)(*args, **kwargs)

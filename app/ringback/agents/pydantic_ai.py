@@ -119,7 +119,7 @@ class RingbackToolset(AbstractToolset[AgentDepsT]):
             raise ModelRetry(str(refused)) from refused
         if not state.ended:
             raise CallDeferred(metadata={CALL_ID: state.call_id})
-        returned = to_tool_result(state)
+        returned = _to_tool_result(state)
         if isinstance(returned, ToolFailed):
             raise returned
         return returned
@@ -147,8 +147,8 @@ async def wake(
     """Load the callback's conversation, run it on with the results of its parked calls, and save it.
 
     None if there is nothing to run: another call of the same run is still working, the agent was woken before, the event wakes
-    nobody, or the tool asks (then `ask` was awaited). Also None while the run waits for approvals or for calls of others: run the
-    agent yourself once you have them, with `collect_results`. `run_options` go to `agent.run`.
+    nobody, or the tool asks (then `ask` was awaited). Also None while the run waits for approvals or for calls of others: run
+    the agent yourself once you have them, with `collect_results`. `run_options` go to `agent.run`.
 
     Raises `NotParkedYet` if the conversation does not have the call yet: refuse the callback, and it comes again. Raises
     `MalformedBody` for what is not a callback, and the client's errors.
@@ -195,17 +195,17 @@ async def collect_results(
             await _ask_person(_build_question(requests, tool_call_id, state), state, ask)
     if not all(state.ended for state in states.values()):
         return None
-    return DeferredToolResults(calls={tool_call_id: to_tool_result(state) for tool_call_id, state in states.items()})
+    return DeferredToolResults(calls={tool_call_id: _to_tool_result(state) for tool_call_id, state in states.items()})
 
 
-def to_tool_result(state: CallState) -> ToolReturn[Any] | ToolFailed:
+def _to_tool_result(state: CallState) -> ToolReturn[Any] | ToolFailed:
     """What a tool of Pydantic AI returns or raises for an ended call."""
     if state.kind is CallStateKind.RESULT and state.result is not None:
-        return ToolReturn(return_value=to_return_value(state.result), metadata={CALL_ID: state.call_id})
+        return ToolReturn(return_value=_to_return_value(state.result), metadata={CALL_ID: state.call_id})
     return ToolFailed(state.text)
 
 
-def to_return_value(result: Mapping[str, Any]) -> Any:
+def _to_return_value(result: Mapping[str, Any]) -> Any:
     """The value of a CallToolResult as `MCPToolset` returns it: structured content, else its parts, or its only part."""
     blocks = cast("Sequence[Mapping[str, Any]]", result.get("content") or ())
     structured = result.get("structuredContent")

@@ -49,9 +49,10 @@ class ReceiverApp:
     """Verifies callbacks, drops duplicates, answers challenges and calls the handlers. For one event loop.
 
     `on_callback` is awaited before the sender gets 204. If it raises, the sender gets 500 and retries; after `NotReady` it gets
-    503 with Retry-After. With an `inbox`, the sender gets 204 once the callback is on disk, and the handler runs afterwards,
-    until it succeeds, also after a restart. In both cases it may run again after a crash. `on_notice` handles gap and
-    terminated envelopes in the same way.
+    503 with Retry-After. Ringback waits 10 seconds for the response, so a handler that takes longer, such as a run of an agent,
+    needs an `inbox`: the sender gets 204 once the callback is on disk, and the handler runs afterwards, until it succeeds, also
+    after a restart. In both cases it may run again after a crash. `on_notice` handles gap and terminated envelopes in the same
+    way.
 
     Handlers of one session (`order_key`: the client_session_id, else the call) run one after the other, and `handlers_max` of
     different sessions at the same time.
@@ -104,7 +105,8 @@ class ReceiverApp:
         callbacks are kept, so read the call when the time is over. With an inbox, they are kept across restarts.
         """
         selector = CallbackSelector(correlation_id=correlation_id, client_session_id=client_session_id)
-        await self._open_once()
+        if not self._is_closed:
+            await self._open_once()
         return await self._arrived.wait_for_callback(selector, timeout_seconds=timeout_seconds)
 
     # -- in a web framework --

@@ -9,11 +9,10 @@ A process that has opened the file holds SQLite's exclusive lock on it until it 
 
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ringback.receiver.deduplicator import FETCHED
 
@@ -84,16 +83,32 @@ class StoredBody:
 
 class InboxFile:
     def __init__(self, path: Path, limits: InboxLimits) -> None:
-        self._path = path
         self._limits = limits
         self._connection = _connect(path)
         self._added_since_pruning = 0
-        self._pending, self._pending_bytes = self._connection.execute(
-            "SELECT count(*), coalesce(sum(length(body)), 0) FROM messages WHERE ended_at IS NULL"
-        ).fetchone()
+        self._count_pending()
 
     def close(self) -> None:
         self._connection.close()
+
+    def commit_together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run each of them, and commit all at once, because a commit waits for the disk.
+
+        Returns their results; in the place of one that raised, its exception. If the commit fails, none has an effect, and the
+        exception of the commit is raised.
+        """
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            outcomes = [self._run_in_savepoint(work) for work in works]
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._count_pending()
+            raise
+        return outcomes
+
+    # -- writes: run by `commit_together` --
 
     def add(
         self,
@@ -106,27 +121,53 @@ class InboxFile:
         now: float,
     ) -> int | None:
         """Store a message and return its number; None if it was stored before. `cursor` is saved if there is none yet."""
-        stored_subscription = subscription_id or ""
-        with self._transaction() as connection:
-            known = connection.execute(
-                "SELECT 1 FROM messages WHERE message_id = :id AND (subscription_id IN (:subscription, :fetched)"
-                " OR :subscription = :fetched) LIMIT 1",
-                {"id": message_id, "subscription": stored_subscription, "fetched": FETCHED},
-            ).fetchone()
-            if known is not None:
-                return None
-            self._require_room(len(body))
-            number = connection.execute(
-                "INSERT INTO messages (message_id, subscription_id, order_key, body, arrived_at) VALUES (?, ?, ?, ?, ?)",
-                (message_id, stored_subscription, order_key, body, now),
-            ).lastrowid
-            if cursor is not None:
-                connection.execute("INSERT OR IGNORE INTO cursor VALUES (1, ?)", (cursor,))
-        self._pending, self._pending_bytes = self._pending + 1, self._pending_bytes + len(body)
+        if self._is_known(message_id, subscription_id or ""):
+            return None
+        if (
+            self._pending >= self._limits.pending_max
+            or self._pending_bytes + len(body) > self._limits.pending_bytes_max
+        ):
+            raise InboxFull
+        number = self._connection.execute(
+            "INSERT INTO messages (message_id, subscription_id, order_key, body, arrived_at) VALUES (?, ?, ?, ?, ?)",
+            (message_id, subscription_id or "", order_key, body, now),
+        ).lastrowid
+        if cursor is not None:
+            self._connection.execute("INSERT OR IGNORE INTO cursor VALUES (1, ?)", (cursor,))
         self._added_since_pruning += 1
         if self._added_since_pruning >= PRUNE_EVERY_MESSAGES:
             self.prune(now)
+        self._pending, self._pending_bytes = self._pending + 1, self._pending_bytes + len(body)
         return number
+
+    def record_end(self, number: int, *, given_up: bool, keep_body: bool, now: float) -> None:
+        (length,) = self._connection.execute("SELECT length(body) FROM messages WHERE number = ?", (number,)).fetchone()
+        self._connection.execute(
+            "UPDATE messages SET ended_at = ?, given_up = ?, body = iif(?, body, NULL) WHERE number = ?",
+            (now, given_up, keep_body, number),
+        )
+        self._pending, self._pending_bytes = self._pending - 1, self._pending_bytes - length
+
+    def drop_bodies(self, numbers: Sequence[int]) -> None:
+        self._connection.executemany(
+            "UPDATE messages SET body = NULL WHERE number = ? AND ended_at IS NOT NULL", [(each,) for each in numbers]
+        )
+
+    def save_cursor(self, cursor: str) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO cursor VALUES (1, ?)", (cursor,))
+
+    def prune(self, now: float) -> None:
+        """Forget ended messages that are too old, and the oldest of too many."""
+        self._added_since_pruning = 0
+        self._connection.execute("DELETE FROM messages WHERE ended_at < ?", (now - self._limits.remembered_seconds,))
+        (kept,) = self._connection.execute("SELECT count(*) FROM messages WHERE ended_at IS NOT NULL").fetchone()
+        self._connection.execute(
+            "DELETE FROM messages WHERE number IN"
+            " (SELECT number FROM messages WHERE ended_at IS NOT NULL ORDER BY ended_at LIMIT ?)",
+            (max(0, kept - self._limits.remembered_max),),
+        )
+
+    # -- reads --
 
     def read_pending(self) -> list[StoredMessage]:
         rows = self._connection.execute("SELECT number, order_key FROM messages WHERE ended_at IS NULL ORDER BY number")
@@ -134,19 +175,10 @@ class InboxFile:
 
     def read_body(self, number: int) -> StoredBody:
         row = self._connection.execute(
-            "SELECT nullif(nullif(subscription_id, ''), '*'), message_id, body, arrived_at FROM messages WHERE number = ?",
-            (number,),
+            "SELECT nullif(nullif(subscription_id, ''), ?), message_id, body, arrived_at FROM messages WHERE number = ?",
+            (FETCHED, number),
         ).fetchone()
         return StoredBody(subscription_id=row[0], message_id=row[1], body=row[2], arrived_at=row[3])
-
-    def record_end(self, number: int, *, given_up: bool, keep_body: bool, now: float) -> None:
-        with self._transaction() as connection:
-            (length,) = connection.execute("SELECT length(body) FROM messages WHERE number = ?", (number,)).fetchone()
-            connection.execute(
-                "UPDATE messages SET ended_at = ?, given_up = ?, body = iif(?, body, NULL) WHERE number = ?",
-                (now, given_up, keep_body, number),
-            )
-        self._pending, self._pending_bytes = self._pending - 1, self._pending_bytes - length
 
     def read_waitable(self, limit: int) -> list[int]:
         """The numbers of the newest handled messages whose bodies are kept, oldest first."""
@@ -157,47 +189,32 @@ class InboxFile:
         )
         return sorted(number for (number,) in rows)
 
-    def drop_bodies(self, numbers: Sequence[int]) -> None:
-        with self._transaction() as connection:
-            connection.executemany(
-                "UPDATE messages SET body = NULL WHERE number = ? AND ended_at IS NOT NULL",
-                [(each,) for each in numbers],
-            )
-
     def read_cursor(self) -> str | None:
         row = self._connection.execute("SELECT value FROM cursor").fetchone()
         return None if row is None else row[0]
 
-    def save_cursor(self, cursor: str) -> None:
-        with self._transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO cursor VALUES (1, ?)", (cursor,))
+    def _is_known(self, message_id: str, subscription_id: str) -> bool:
+        known = self._connection.execute(
+            "SELECT 1 FROM messages WHERE message_id = :id AND (subscription_id IN (:subscription, :fetched)"
+            " OR :subscription = :fetched) LIMIT 1",
+            {"id": message_id, "subscription": subscription_id, "fetched": FETCHED},
+        ).fetchone()
+        return known is not None
 
-    def prune(self, now: float) -> None:
-        """Forget ended messages that are too old, and the oldest of too many."""
-        self._added_since_pruning = 0
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM messages WHERE ended_at < ?", (now - self._limits.remembered_seconds,))
-            (kept,) = connection.execute("SELECT count(*) FROM messages WHERE ended_at IS NOT NULL").fetchone()
-            connection.execute(
-                "DELETE FROM messages WHERE number IN"
-                " (SELECT number FROM messages WHERE ended_at IS NOT NULL ORDER BY ended_at LIMIT ?)",
-                (max(0, kept - self._limits.remembered_max),),
-            )
-
-    def _require_room(self, length: int) -> None:
-        if self._pending >= self._limits.pending_max or self._pending_bytes + length > self._limits.pending_bytes_max:
-            raise InboxFull
-
-    @contextmanager
-    def _transaction(self) -> Generator[sqlite3.Connection]:
-        self._connection.execute("BEGIN IMMEDIATE")
+    def _run_in_savepoint(self, work: Callable[[], Any]) -> Any:
+        self._connection.execute("SAVEPOINT one")
         try:
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+            outcome = work()
+        except Exception as error:  # noqa: BLE001 - it belongs to the one who waits for this work
+            self._connection.execute("ROLLBACK TO one")
+            outcome = error
+        self._connection.execute("RELEASE one")
+        return outcome
+
+    def _count_pending(self) -> None:
+        self._pending, self._pending_bytes = self._connection.execute(
+            "SELECT count(*), coalesce(sum(length(body)), 0) FROM messages WHERE ended_at IS NULL"
+        ).fetchone()
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -77,12 +77,11 @@ class InboxHandling:
         """Open the inbox, and handle what an earlier process has stored and not handled. Raises `InboxUnavailable`."""
         await self._inbox.open(now=self._get_time())
         self._is_open = True
-        for number in await self._inbox.read_waitable(self._waitable_max):
-            envelope = _parse_stored(await self._inbox.read_body(number))
-            if isinstance(envelope, Callback):
-                self._keep_for_waiters(envelope, number)
-        for message in await self._inbox.read_pending():
-            self._enqueue(message.order_key, message.number)
+        try:
+            await self._read_inbox()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Let running handlers end, then close the inbox. What was not handled is handled after the next `open`."""
@@ -114,6 +113,14 @@ class InboxHandling:
 
     async def save_cursor(self, cursor: str) -> None:
         await self._inbox.save_cursor(cursor)
+
+    async def _read_inbox(self) -> None:
+        for number in await self._inbox.read_waitable(self._waitable_max):
+            envelope = _parse_stored(await self._inbox.read_body(number))
+            if isinstance(envelope, Callback):
+                self._keep_for_waiters(envelope, number)
+        for message in await self._inbox.read_pending():
+            self._enqueue(message.order_key, message.number)
 
     async def _store(self, message: ReceivedMessage) -> None:
         envelope = message.envelope

@@ -27,7 +27,7 @@ class CallFailed(Exception):
     outcome: ClassVar[str] = "failed"
     default_message: ClassVar[str] = "The call failed."
 
-    def __init__(self, *, call_id: str | None, code: str | int | None = None, message: str | None = None) -> None:
+    def __init__(self, call_id: str | None, code: str | int | None = None, message: str | None = None) -> None:
         super().__init__(call_id, code, message)
         self.call_id = call_id
         self.code: str | int = self.outcome if code is None else code
@@ -94,7 +94,7 @@ def build_failure(data: Mapping[str, Any]) -> CallFailed:
     """The exception for the `data` of a `call.finished` callback; `CallFailed` itself for an outcome of a later version."""
     kind = FAILURES.get(str(data.get("outcome")), CallFailed)
     code, message = _read_error(data.get("error"))
-    failure = kind(call_id=data.get("call_id"), code=code or data.get("outcome"), message=message)
+    failure = kind(data.get("call_id"), code or data.get("outcome"), message)
     result = data.get("result")
     if isinstance(failure, ToolFailed) and isinstance(result, Mapping):
         failure.result = cast("Mapping[str, Any]", result)

@@ -47,9 +47,12 @@ def describe_results(results: Sequence[tuple[str, bool]]) -> str:
 
 
 def count_model_run() -> None:
-    """Record one response of the model, so that a second wake that runs it is noticed. Hang if this one is to hang."""
+    """Record one response of the model, so that a second wake that runs it is noticed. Fail or hang if this one is to."""
     append_line(MODEL_RUNS, "run")
-    if os.environ.get("AGENT_HANGS_AT") == str(len(read_lines(MODEL_RUNS))):
+    number = str(len(read_lines(MODEL_RUNS)))
+    if os.environ.get("AGENT_FAILS_AT") == number:
+        raise RuntimeError("the model does not respond")
+    if os.environ.get("AGENT_HANGS_AT") == number:
         time.sleep(HANG_SECONDS)
 
 

@@ -22,6 +22,8 @@ class FakeRingback:
     """By idempotency key."""
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By call_id."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    """By the question's key."""
     is_down: bool = False
     """Refuses new calls with 503."""
     ends_at_once: bool = False
@@ -34,6 +36,11 @@ class FakeRingback:
         outcome = "tool_error" if is_error else "result"
         call.update(status="completed", outcome=outcome, finished_at=NOW)
         self.results[call["id"]] = {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+    def ask(self, call: dict[str, Any], key: str) -> None:
+        """The tool asks; an answer needs an `action`."""
+        params = {"message": "Which branch?", "requestedSchema": {"type": "object", "properties": {}}}
+        call.update(status="input_required", input_requests={key: {"method": "elicitation/create", "params": params}})
 
     def callback(self, call: Mapping[str, Any]) -> dict[str, Any]:
         data = {"call_id": call["id"], "client_session_id": call["client_session_id"]}
@@ -54,6 +61,8 @@ class FakeRingback:
                 return httpx.Response(200, json=next(call for call in self.started if call["id"] == call_id))
             case "GET", ["calls", call_id, "result"]:
                 return httpx.Response(200, json=self.results[call_id])
+            case "POST", ["calls", call_id, "input"]:
+                return self._take_answers(call_id, json.loads(request.content)["responses"])
             case unexpected:
                 raise AssertionError(unexpected)
 
@@ -71,6 +80,14 @@ class FakeRingback:
             if self.ends_at_once:
                 self.end(self.calls[key])
         return httpx.Response(202, json={"call": self.calls[key], "resume_token": "token", "webhooks": []})
+
+    def _take_answers(self, call_id: str, answers: Mapping[str, Any]) -> httpx.Response:
+        if any("action" not in answer for answer in answers.values()):
+            return problem(422, "invalid-answer", "'action' is a required property")
+        call = next(call for call in self.started if call["id"] == call_id)
+        self.answers.update(answers)
+        call.update(status="working", input_requests={})
+        return httpx.Response(200, json={"call": call, "accepted": list(answers), "ignored": []})
 
 
 class NoWaits:

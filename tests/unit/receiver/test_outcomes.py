@@ -1,9 +1,13 @@
 """`value_or_raise`: what the tool returned, or an exception that names how the call ended."""
 
 import json
+import pickle
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringback.receiver import (
     Callback,
@@ -12,6 +16,7 @@ from ringback.receiver import (
     CallNotFinished,
     CallRejected,
     CallTimedOut,
+    MalformedBody,
     NoValue,
     OutcomeUnknown,
     ResultNotIncluded,
@@ -112,3 +117,39 @@ def test_an_odd_error_member_does_not_hide_the_outcome(error: Any) -> None:
         make_callback(outcome="timed_out", error=error).value_or_raise()
 
     assert (raised.value.code, raised.value.message) == ("timed_out", CallTimedOut.default_message)
+
+
+def test_a_failure_may_travel_to_another_process() -> None:
+    with pytest.raises(ToolFailed) as raised:
+        make_callback(outcome="tool_error", result={"content": text("no such table")}).value_or_raise()
+
+    copy = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
+
+    assert (str(copy), copy.result, copy.code) == (str(raised.value), raised.value.result, "tool_error")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "content", "code", "message", "structuredContent"]), inner, max_size=4
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["outcome", "result", "error", "call_id"]), json_values, max_size=4),
+    st.sampled_from(["result", "tool_error", "unknown", None]),
+)
+def test_whatever_a_callback_contains_it_has_a_value_or_one_of_the_exceptions(
+    data: dict[str, Any], outcome: str | None
+) -> None:
+    try:
+        callback = make_callback(**(data if outcome is None else data | {"outcome": outcome}))
+    except MalformedBody:
+        return
+    with suppress(CallFailed, NoValue):
+        callback.value_or_raise()

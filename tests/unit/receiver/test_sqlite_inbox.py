@@ -304,6 +304,23 @@ async def test_a_receiver_whose_inbox_cannot_be_opened_asks_the_sender_to_come_a
     assert str(tmp_path) not in answer.text
 
 
+async def test_a_receiver_whose_inbox_could_not_be_read_opens_it_at_the_next_try(tmp_path: Path) -> None:
+    handler = Handler()
+    app = make_app(tmp_path, handler.handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*_: Any) -> list[Any]:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        patch.setattr(inbox_file.InboxFile, "read_pending", refuse)
+        with pytest.raises(sqlite3.OperationalError):
+            await app.open()
+    async with app:
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await handler.wait_until_handled(1)
+
+
 async def test_a_full_disk_is_no_acknowledgement(tmp_path: Path) -> None:
     async with make_app(tmp_path, never) as app:
         with pytest.MonkeyPatch.context() as patch:
@@ -350,3 +367,92 @@ async def test_the_end_lets_a_running_handler_end(tmp_path: Path) -> None:
 
     assert handled == ["evt_1"]
     assert read_rows(tmp_path, "SELECT message_id FROM messages WHERE ended_at IS NULL") == [("evt_2",)]
+
+
+# -- one commit for many writes --
+
+
+async def add_together(inbox: SQLiteInbox, count: int) -> list[int | BaseException | None]:
+    return await asyncio.gather(
+        *(
+            inbox.add(f"evt_{number}", "wh_1", order_key="s1", body=b"{}", cursor=None, now=0)
+            for number in range(count)
+        ),
+        return_exceptions=True,
+    )
+
+
+async def test_messages_that_arrive_together_are_committed_together_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    commit_together = inbox_file.InboxFile.commit_together
+
+    def record_size(self: inbox_file.InboxFile, works: Any) -> list[Any]:
+        sizes.append(len(works))
+        return commit_together(self, works)
+
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+    monkeypatch.setattr(inbox_file.InboxFile, "commit_together", record_size)
+
+    assert await add_together(inbox, 100) == list(range(1, 101))
+    assert sizes == [64, 36]
+    await inbox.close()
+
+
+async def test_a_refused_message_does_not_undo_those_that_are_committed_with_it(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db", pending_max=2)
+    await inbox.open(now=0)
+
+    added = await add_together(inbox, 4)
+    await inbox.close()
+
+    assert added[:2] == [1, 2]
+    assert all(isinstance(each, inbox_file.InboxFull) for each in added[2:])
+    assert read_rows(tmp_path, "SELECT message_id FROM messages") == [("evt_0",), ("evt_1",)]
+
+
+async def test_messages_whose_commit_fails_are_not_acknowledged_and_take_no_room(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db", pending_max=2)
+    await inbox.open(now=0)
+
+    run = inbox_file.InboxFile._run_in_savepoint  # pyright: ignore[reportPrivateUsage] - a seam
+
+    def fail_afterwards(self: inbox_file.InboxFile, work: Any) -> Any:
+        run(self, work)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inbox_file.InboxFile, "_run_in_savepoint", fail_afterwards)
+        failed = await add_together(inbox, 2)
+    added = await add_together(inbox, 2)
+    await inbox.close()
+
+    assert all(isinstance(each, sqlite3.OperationalError) for each in failed)
+    assert added == [1, 2]
+
+
+async def test_a_cancelled_sender_does_not_keep_others_from_being_answered(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+
+    cancelled = asyncio.create_task(inbox.add("evt_x", None, order_key="s1", body=b"{}", cursor=None, now=0))
+    added = asyncio.create_task(add_together(inbox, 1))
+    await asyncio.wait([cancelled], timeout=0)
+    cancelled.cancel()
+
+    assert await asyncio.wait_for(added, WAIT_SECONDS) == [2]
+    await inbox.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await inbox.save_cursor("place-1")
+
+
+async def test_an_inbox_is_opened_once(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+
+    with pytest.raises(RuntimeError, match="open already"):
+        await inbox.open(now=0)
+    await inbox.close()
+    await inbox.close()
