@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from ringback.client import (
     CallbackOptions,
+    CallOptions,
     Conflict,
     InvalidRequest,
     NotFound,
@@ -154,6 +155,32 @@ async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: S
     assert (call.status, call.outcome) == ("failed", "unknown")
     assert call.error is not None
     assert call.error["message"] == "The upstream was lost."
+
+
+async def test_calls_are_started_together_and_later(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    not_before = service.clock.now() + timedelta(hours=1)
+    one: CallOptions = {"upstream": "git", "tool": "git_log", "arguments": ARGUMENTS}
+
+    first, second = await alice.start_calls([one, {**one, "not_before": not_before.isoformat()}])
+    later = await start_call(alice, not_before=not_before)
+
+    assert (first.call_id, first.replayed) == (first.call.id, False)
+    assert [each.call.not_before for each in (first, second, later)] == [None, not_before, not_before]
+
+
+async def test_a_refused_call_of_a_batch_is_named(alice: RingbackClient) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await alice.start_calls([{"upstream": "git", "tool": "git_status"}, {"upstream": "git", "tool": "git_lgo"}])
+
+    assert (caught.value.slug, caught.value.extra["index"]) == ("unknown-tool", 1)
+
+
+async def test_a_webhook_that_is_registered_twice_is_one_webhook(alice: RingbackClient) -> None:
+    by_key = [await alice.register_webhook(CALLBACK_URL, idempotency_key="boot") for _ in range(2)]
+    by_name = [await alice.put_webhook("agent", CALLBACK_URL) for _ in range(2)]
+
+    assert by_key[0] == by_key[1]
+    assert (by_name[0].id, by_name[1].secret) == (by_name[1].id, None)
 
 
 async def test_progress_is_seen(alice: RingbackClient, service: ServiceUnderTest) -> None:
