@@ -24,6 +24,7 @@ from ringback.api import (
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
+from ringback.api.llms_endpoint import send_llms_text
 from ringback.api.middleware import (
     BodyLimitMiddleware,
     HostOriginMiddleware,
@@ -106,6 +107,7 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
         # Before the operations, because routes are tried in their order.
         app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
+    app.router.routes.append(Route("/llms.txt", endpoint=send_llms_text, methods=["GET"]))
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.

@@ -1,7 +1,7 @@
 """RingbackClient: one method for each operation of the REST API. This module has those about calls and upstreams."""
 
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -14,7 +14,6 @@ from ringback.client.http_transport import (
     HttpTransport,
     SystemClientClock,
     check_header_value,
-    parse_object,
 )
 from ringback.client.models import (
     Answered,
@@ -32,14 +31,15 @@ from ringback.client.models import (
     Upstream,
     UpstreamList,
 )
+from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
-from ringback.client.problems import ClientError
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
     quote_path_segment,
     without_none,
 )
+from ringback.client.results import ResultMethods
 from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -47,11 +47,11 @@ REQUEST_TIMEOUT_SECONDS: Final = 30.0
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
-class RingbackClient(WebhookMethods, EventMethods):
+class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMethods):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
-    tried up to three times while the connection fails or the service responds with 503.
+    tried up to three times while the connection fails or the response is 502, 503 or 504.
 
     `http` is your own httpx client, which stays open. Without it the client creates one, on `transport` if that is given.
     """
@@ -85,6 +85,10 @@ class RingbackClient(WebhookMethods, EventMethods):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    @property
+    def base_url(self) -> str:
+        return self._transport.base_url
 
     async def aclose(self) -> None:
         """Close the httpx client, unless it was passed to the constructor."""
@@ -203,7 +207,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         status: str | None = None,
         upstream: str | None = None,
         tool: str | None = None,
-    ) -> AsyncIterator[Call]:
+    ) -> AsyncGenerator[Call]:
         """Your calls, newest first. Finds a call by your own ids."""
         where = {
             "client_session_id": client_session_id,
@@ -215,12 +219,6 @@ class RingbackClient(WebhookMethods, EventMethods):
         async for page in self._iterate_pages(CallPage, "/v1/calls", where):
             for call in page.calls:
                 yield call
-
-    async def result(self, call_id: str) -> Mapping[str, Any]:
-        """The stored CallToolResult, unchanged from the upstream. Raises `Conflict` if there is none (yet)."""
-        return parse_object(
-            await self._transport.send_request("GET", f"/v1/calls/{quote_path_segment(call_id)}/result")
-        )
 
     async def cancel(self, call_id: str) -> Call:
         """Request the call's cancellation. Cooperative, idempotent, and without effect on a call that has ended."""
@@ -273,7 +271,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         )
         return answer.resume_token
 
-    # -- upstreams and health --
+    # -- upstreams --
 
     async def upstreams(self) -> Sequence[Upstream]:
         return (await self._transport.fetch_model(UpstreamList, "GET", "/v1/upstreams")).upstreams
@@ -289,11 +287,3 @@ class RingbackClient(WebhookMethods, EventMethods):
         return (
             await self._transport.fetch_model(ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools")
         ).tools
-
-    async def healthy(self) -> bool:
-        """Whether the service responds now, in one attempt."""
-        try:
-            await self._transport.send_request("GET", "/healthz", repeatable=False)
-        except ClientError:
-            return False
-        return True

@@ -1,6 +1,6 @@
 """The client's methods about webhooks and deliveries."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Unpack
 
@@ -57,7 +57,7 @@ class WebhookMethods(ResourceClient):
         """Remove the webhook of this name and cancel its undelivered callbacks."""
         await self._transport.send_request("DELETE", _named_path(name))
 
-    async def webhooks(self) -> AsyncIterator[Webhook]:
+    async def webhooks(self) -> AsyncGenerator[Webhook]:
         """Your webhooks, newest first."""
         async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {}):
             for webhook in page.webhooks:
@@ -111,7 +111,7 @@ class WebhookMethods(ResourceClient):
 
     async def deliveries(
         self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
-    ) -> AsyncIterator[Delivery]:
+    ) -> AsyncGenerator[Delivery]:
         """The deliveries to your webhooks, newest first."""
         where = {"state": state, "webhook_id": webhook_id, "call_id": call_id}
         async for page in self._iterate_pages(DeliveryPage, "/v1/deliveries", where):
