@@ -19,7 +19,7 @@
 The client imports only Ringback's version, and runs in processes without the service.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+import typing
 
 from ringback.client.client import RingbackClient
 from ringback.client.models import (
@@ -66,7 +66,7 @@ from ringback.client.problems import (
     UnexpectedAnswer,
 )
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from ringback.client.durable import (
         CallHandle,
         DurableCaller,
@@ -123,7 +123,7 @@ __all__ = [
     "WebhookOptions",
 ]
 
-_DURABLE: Final = frozenset(
+_DURABLE: typing.Final = frozenset(
     {
         "CallHandle",
         "DurableCaller",
@@ -135,7 +135,7 @@ _DURABLE: Final = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     """Import the durable caller with its first use: most processes of the client never do."""
     if name not in _DURABLE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -148,11 +148,23 @@ async def test_a_call_without_tasks_or_sessions_says_that_it_cannot_be_rejoined(
         assert (handle.kind, handle.rejoinable) == ("plain", False)
         await upstream.wait_until_held(1)
 
+        assert await caller.join_call_tool(handle, timeout_seconds=0.1) is None
+        joining = asyncio.create_task(make_caller().join_call_tool(handle))
+        upstream.release.set()
+        assert await caller.join_call_tool(handle) == await joining is not None
+
+
+async def test_a_plain_call_is_lost_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    upstream = ControlledUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("hold")
+        await upstream.wait_until_held(1)
+        with pytest.raises(NotRejoinable, match="Only the process that requested"):
+            await make_caller().cancel_call_tool(handle)
+        await caller.aclose()
         with pytest.raises(NotRejoinable, match="The tool may have run"):
             await make_caller().join_call_tool(handle)
-        assert await caller.join_call_tool(handle, timeout_seconds=0.1) is None
-        upstream.release.set()
-        assert await caller.join_call_tool(handle) == await make_caller().join_call_tool(handle)
 
 
 async def test_a_call_that_must_be_rejoinable_is_not_sent_to_a_server_that_cannot_keep_it(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ringback.client.durable.errors import (
 )
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import Join, LocalCall
+from ringback.client.durable.local_call import HOLD_SECONDS, Join, LocalCall
 from ringback.client.durable.mcp_target import McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion
@@ -71,6 +71,7 @@ class DurableCaller:
         self._clock = clock or SystemDurableClock()
         self._runners: dict[str, CallRunner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._holder = secrets.token_hex(_ID_BYTES)
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,7 +127,7 @@ class DurableCaller:
         )
         self._target.check_request(request)
         runner, is_new = await self._create_runner(request, is_repeatable=idempotency_key is not None)
-        if not is_new and not (runner.call.record.position is None and self._target.may_repeat_start):
+        if not is_new and not await self._may_start(runner):
             runner.release_if_idle()
             return runner.call.handle
         runner.call.requires_rejoin = cancel_if_not_resumable
@@ -135,6 +136,13 @@ class DurableCaller:
         finally:
             runner.release_if_idle()
         return runner.call.handle
+
+    async def _may_start(self, runner: CallRunner) -> bool:
+        """Whether a repeated request starts the call: an earlier one has not, or the target runs a key only once."""
+        call = runner.call
+        if call.record.position is not None or call.record.completion is not None or runner.is_running:
+            return False
+        return self._target.may_repeat_start or await call.take_hold()
 
     async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
         record = self._make_record(request, is_repeatable=is_repeatable)
@@ -164,7 +172,13 @@ class DurableCaller:
             correlation_id=request.correlation_id,
             created_at=datetime.fromtimestamp(now, UTC),
         )
-        return CallRecord(handle=handle, request=request, expires_at=now + self._keep_seconds)
+        return CallRecord(
+            handle=handle,
+            request=request,
+            held_by=self._holder,
+            held_until=now + HOLD_SECONDS,
+            expires_at=now + self._keep_seconds,
+        )
 
     async def _start(self, runner: CallRunner, start_timeout_seconds: float) -> None:
         call = runner.call
@@ -286,7 +300,7 @@ class DurableCaller:
         """
         runner = await self._open_runner(handle)
         call = runner.call
-        if call.record.completion is None and runner.holds_connection and call.record.handle.kind == "plain":
+        if call.record.completion is None and call.is_held_here and runner.is_running:
             await runner.stop()
             await call.complete(Completion(outcome="cancelled"))
         elif call.record.completion is None:
@@ -344,9 +358,8 @@ class DurableCaller:
         return f"The state does not hold call {call_id}: it was forgotten, has expired, or is in another state."
 
     def _add_runner(self, record: CallRecord) -> CallRunner:
-        runner = CallRunner(
-            LocalCall(record, self._journal, self._clock), self._target, tasks=self._tasks, on_idle=self._remove_runner
-        )
+        call = LocalCall(record, self._journal, self._clock, holder=self._holder)
+        runner = CallRunner(call, self._target, tasks=self._tasks, on_idle=self._remove_runner)
         self._runners[record.handle.id] = runner
         return runner
 
