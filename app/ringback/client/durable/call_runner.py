@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from ringback.client.durable.errors import DurableCallError
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.target import CallTarget
 
@@ -64,18 +63,22 @@ class CallRunner:
         self._task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        helpers = [
+        # If the state cannot be written, the call is not followed any more: the joins raise why.
+        tasks = [
+            asyncio.create_task(self._target.run_call(self.call)),
             asyncio.create_task(self.call.save_periodically()),
             asyncio.create_task(self.call.renew_hold()),
         ]
         try:
-            await self._target.run_call(self.call)
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         except Exception as error:  # noqa: BLE001 - the joins and the request raise it
             self.failure = error
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._release_hold()
             self._task = None
             self.call.started.set()
@@ -85,7 +88,7 @@ class CallRunner:
     async def _release_hold(self) -> None:
         """Let other processes know at once that nothing here waits for the response any more."""
         if self.call.is_held_here:
-            with suppress(DurableCallError):
+            with suppress(Exception):  # a state that cannot be written; the hold ends by itself
                 await self.call.save(held_until=0.0)
 
     def release_if_idle(self) -> None:

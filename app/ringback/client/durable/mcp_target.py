@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ringback.client.durable.local_call import LocalCall
@@ -47,6 +48,8 @@ class McpTarget:
                 "McpTarget needs the http(s) URL of an MCP server. Put a server that is a command behind a Ringback: "
                 "ringback serve --upstream NAME=COMMAND"
             )
+        if find_spec("mcp") is None:
+            raise ImportError('Calls on an MCP server need the MCP SDK: pip install "ringback[mcp]"')
         self.url = without_secrets(url)
         self._server = McpServer(url=url, headers=dict(headers or {}), transport=transport)
         self._calls: DirectCalls | None = None
@@ -71,13 +74,7 @@ class McpTarget:
 
     def _get_calls(self) -> "DirectCalls":
         if self._calls is None:
-            self._calls = _make_calls(self._server)
+            from ringback.client.durable.direct.calls import DirectCalls  # noqa: PLC0415 - it imports the SDK
+
+            self._calls = DirectCalls(self._server)
         return self._calls
-
-
-def _make_calls(server: McpServer) -> "DirectCalls":
-    try:
-        from ringback.client.durable.direct.calls import DirectCalls  # noqa: PLC0415 - only direct targets need the SDK
-    except ImportError as error:
-        raise ImportError(f'McpTarget needs the MCP SDK ({error}): pip install "ringback[mcp]"') from error
-    return DirectCalls(server)

@@ -35,7 +35,7 @@ _LOST_WITH_ITS_PROCESS: Final = (
     "The tool may have run. Check before you repeat the call."
 )
 _NOT_SENT: Final = (
-    "The process that requested this call ended before it sent the request. The tool has not run. Request the call again."
+    "The process that requested this call ended before it sent it. The tool has not run; request it again."
 )
 _HELD_ELSEWHERE: Final = (
     "Only the process that requested this call can cancel it: the server keeps it for that process's connection alone."
