@@ -179,6 +179,22 @@ async def test_a_start_whose_response_is_lost_is_joined_and_runs_once(
     assert len(upstream.calls) == 1
 
 
+class StalledTransport(httpx.AsyncBaseTransport):
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError(request)
+
+
+@pytest.mark.requirement("R01")
+async def test_a_service_that_is_silent_holds_nobody_longer_than_the_start_timeout(state: RequestStateManager) -> None:
+    async with (
+        RingbackClient(PUBLIC_URL, transport=StalledTransport()) as client,
+        DurableCaller(client, state=state) as caller,
+    ):
+        with pytest.raises(StartUnknown, match="did not confirm"):
+            await request_call(caller, "echo", start_timeout_seconds=0.1)
+
+
 async def test_questions_reach_the_join_and_are_answered(tmp_path: Path, state: RequestStateManager) -> None:
     upstream = LegacyUpstream()
     async with (

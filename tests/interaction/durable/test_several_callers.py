@@ -156,6 +156,21 @@ async def test_a_callback_of_a_call_without_a_ringback_is_refused(server: HttpSe
             await caller.request_call_tool("work", callback={"url": "https://agent.example"})
         with pytest.raises(ValueError, match="behind a Ringback"):
             await caller.request_call_tool("work", upstream="git")
+        with pytest.raises(ValueError, match="A join has a timeout of its own"):
+            await caller.request_call_tool("work", timeout_seconds=60)
+
+
+async def test_joins_that_wait_end_when_their_caller_is_closed(server: HttpServer) -> None:
+    caller = DurableCaller(server.url)
+    handle = await caller.request_call_tool("work", start_timeout_seconds=WAIT_SECONDS)
+    waiting = [asyncio.create_task(caller.join_call_tool(handle)) for _ in range(3)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await caller.aclose()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [str(each) for each in ended] == [
+        "This caller stopped waiting for the call: it was closed, or forgot the call."
+    ] * 3
 
 
 @pytest.mark.parametrize("url", ["python server.py", "mcp.example/mcp"])

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from ringback.client.durable.errors import DurableCallError
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.target import CallTarget
 
@@ -75,6 +76,11 @@ class CallRunner:
                 task.result()
         except Exception as error:  # noqa: BLE001 - the joins and the request raise it
             self.failure = error
+        except asyncio.CancelledError:
+            self.failure = DurableCallError(
+                "This caller stopped waiting for the call: it was closed, or forgot the call."
+            )
+            raise
         finally:
             for task in tasks:
                 task.cancel()

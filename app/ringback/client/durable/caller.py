@@ -15,9 +15,9 @@ from ringback.client.durable.call_runner import CallRunner
 from ringback.client.durable.clock import DurableClock, SystemDurableClock
 from ringback.client.durable.errors import (
     CallNotStarted,
-    DurableCallError,
     IdempotencyConflict,
     NotRejoinable,
+    StartUnknown,
     UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle
@@ -31,6 +31,7 @@ from ringback.client.durable.state import MemoryRequestState, RequestStateManage
 from ringback.client.durable.target import CallTarget
 from ringback.client.models import Progress
 from ringback.client.options import CallbackOptions
+from ringback.client.problems import ClientError
 
 START_TIMEOUT_SECONDS: Final = 5.0
 """How long a request waits for what finds the call again. Servers that can send it do so at once."""
@@ -111,8 +112,11 @@ class DurableCaller:
 
         `upstream` names the server behind a Ringback. `callback` needs a Ringback, too. The same `idempotency_key` with the
         same request returns the same call. `accepts_input` says that you can answer the tool's questions. `timeout_seconds`
-        limits the whole call, `start_timeout_seconds` only the wait for what finds the call again; after it, the handle says
-        `rejoinable=False`. With `cancel_if_not_resumable` such a call is cancelled, and `NotRejoinable` is raised.
+        limits the whole call and needs a Ringback.
+
+        `start_timeout_seconds` limits the wait for what finds the call again: a task, or the first event of a stream. A call
+        without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
+        sent, and `NotRejoinable` is raised. Raises also `CallNotStarted`, `StartUnknown` and `IdempotencyConflict`.
         """
         request = CallRequest(
             upstream=upstream,
@@ -187,7 +191,12 @@ class DurableCaller:
             async with asyncio.timeout(start_timeout_seconds):
                 await call.started.wait()
         except TimeoutError:
-            pass
+            if self._target.may_repeat_start and call.record.position is None:
+                raise StartUnknown(
+                    f"The service did not confirm the start within {start_timeout_seconds:g} s. Join the handle: that "
+                    "repeats the start, which runs the tool once.",
+                    call.handle,
+                ) from None
         if isinstance(runner.failure, CallNotStarted | NotRejoinable):
             await self._journal.delete(call.handle.id)
         if runner.failure is not None:
@@ -212,7 +221,7 @@ class DurableCaller:
         """Wait for the result, a CallToolResult in wire form; None if the time is over. Then join again, also elsewhere.
 
         `on_progress` gets the last stored progress first and then live progress; it may be async. A timeout of 0 reads only the
-        state. `forget_on_timeout` makes this the last join: after a timeout the state of the call is deleted; the call goes on.
+        state. `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the state of the call.
         Raises `CallFailed`, `InputRequired`, `UnknownHandle` or `NotRejoinable`, and errors of the target.
         """
         runner = await self._open_runner(handle)
@@ -276,7 +285,7 @@ class DurableCaller:
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
         try:
             return JoinedCall(handle=handle, result=await self.join_call_tool(handle))
-        except DurableCallError as error:
+        except ClientError as error:
             return JoinedCall(handle=handle, error=error)
 
     # -- answer, cancel, list, forget --

@@ -28,6 +28,8 @@ class McpTarget:
     """An MCP server over streamable HTTP, of either era.
 
     A call can be rejoined if the server runs it as a task (2026-07-28 or 2025-11-25), or stores the events of its sessions.
+    Questions of tools are passed on with 2026-07-28 only: an earlier server asks on the connection of the call, for which
+    Ringback is made.
     """
 
     may_repeat_start = False
@@ -59,6 +61,10 @@ class McpTarget:
             raise ValueError("`upstream` names a server behind a Ringback. This target is an MCP server itself.")
         if request.callback is not None:
             raise ValueError("A callback needs a Ringback. Give DurableCaller the URL of one, without a path.")
+        if request.timeout_seconds is not None:
+            raise ValueError(
+                "`timeout_seconds` needs a Ringback, which then ends the call. A join has a timeout of its own."
+            )
 
     async def aclose(self) -> None:
         """Nothing stays open between calls."""
