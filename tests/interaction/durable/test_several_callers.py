@@ -84,7 +84,10 @@ async def test_two_callers_with_one_idempotency_key_start_one_call(server: HttpS
     state = SharedMemory()
     async with DurableCaller(server.url, state=state) as first, DurableCaller(server.url, state=state) as second:
         handles = await asyncio.gather(
-            *(caller.request_call_tool("work", idempotency_key="k1") for caller in (first, second, first, second))
+            *(
+                caller.request_call_tool("work", idempotency_key="k1", start_timeout_seconds=WAIT_SECONDS)
+                for caller in (first, second, first, second)
+            )
         )
     assert len({handle.id for handle in handles}) == 1
     assert upstream.side_effects == ["work"]
