@@ -18,8 +18,6 @@ KNOWN_LIMITS: Final[Mapping[tuple[str, str], str]] = {
     ("openai-agents", "kill"): _DEAD_CLIENT,
     ("pydantic-ai", "kill"): _DEAD_CLIENT,
     ("sdk-2", "kill"): _DEAD_CLIENT,
-    ("server-ringback", "kill"): _DEAD_CLIENT,
-    ("server-sdk-1", "kill"): _DEAD_CLIENT,
     ("strands", "kill"): _DEAD_CLIENT,
 }
 """By (client or server, scenario). An entry whose scenario passes is harmless, and should be removed."""
