@@ -1,6 +1,8 @@
 """RingbackClient with the real API, services and store in this process, to confirm the mocks of tests/unit/client."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -14,10 +16,12 @@ from ringback.client import (
     CallbackOptions,
     CallOptions,
     Conflict,
+    Forbidden,
     InvalidRequest,
     NotFound,
     RingbackClient,
     Started,
+    SyncRingbackClient,
     Unauthenticated,
     Unavailable,
 )
@@ -367,4 +371,48 @@ async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service
                 call_id = (await start_call(alice)).call.id
                 await service.finish_call(call_id)
                 assert (await anext(stream)).data["call_id"] == call_id
+        service.services.lifecycle.begin_shutdown()
+
+
+async def test_a_result_is_read_in_parts_that_make_up_its_hash(
+    alice: RingbackClient, service: ServiceUnderTest
+) -> None:
+    call_id = (await start_call(alice)).call.id
+    await service.finish_call(call_id)
+
+    info = await alice.result_info(call_id)
+    whole = await alice.result_part(call_id, 0, 7) + await alice.result_part(call_id, 7)
+
+    assert (len(whole), hashlib.sha256(whole).hexdigest()) == (info.bytes, info.sha256)
+    assert json.loads(whole) == await alice.result(call_id)
+
+
+async def test_the_service_describes_itself(alice: RingbackClient) -> None:
+    with pytest.raises(NotFound) as caught:
+        await alice.call("call_unknown")
+
+    assert (await alice.problem_type(caught.value.slug)).status == 404
+    assert (await alice.readiness()).degraded == ()
+    assert await alice.public_keys() == ()
+    with pytest.raises(Forbidden, match="admin"):
+        await alice.metrics()
+
+
+async def test_the_synchronous_client_speaks_to_the_same_service(service: ServiceUnderTest) -> None:
+    key = await service.create_api_key("alice")
+    async with asyncio.timeout(WAIT_SECONDS), serving_api(service.app) as url:
+
+        def start() -> str:
+            with SyncRingbackClient(url, api_key=key) as ringback:
+                return ringback.start_call("git", "git_log", ARGUMENTS, client_session_id="s1").call.id
+
+        def join(call_id: str) -> tuple[str | None, list[str]]:
+            with SyncRingbackClient(url, api_key=key) as ringback:
+                return ringback.wait(call_id).outcome, [call.id for call in ringback.calls(client_session_id="s1")]
+
+        call_id = await asyncio.to_thread(start)
+        joining = asyncio.create_task(asyncio.to_thread(join, call_id))
+        await service.finish_call(call_id)
+
+        assert await joining == ("result", [call_id])
         service.services.lifecycle.begin_shutdown()
