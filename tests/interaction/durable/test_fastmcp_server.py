@@ -45,8 +45,7 @@ async def use_other_tools(caller: DurableCaller, built: CallHandle) -> Any:
         await caller.join_call_tool(painted)
     answer = {"action": "accept", "content": {"colour": "blue"}}
     await caller.answer_call_tool(painted, dict.fromkeys(asked.value.input_requests, answer))
-    result = await caller.join_call_tool(painted)
-    return result
+    return await caller.join_call_tool(painted)
 
 
 @pytest.mark.requirement("R09")
