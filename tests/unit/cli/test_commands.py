@@ -29,6 +29,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--correlation",
         "--callback",
         "--idempotency-key",
+        "--not-before",
         "--timeout-seconds",
         "--accepts-input",
         "--json",
@@ -52,7 +53,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("listen",): {"--port", "--secret", "--url", "--api-key"},
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {
-        *("--event", "--upstream", "--resource", "--tool", "--session", "--correlation"),
+        *("--event", "--outcome", "--name", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *(
             "--secret",
             "--include-result",
