@@ -6,7 +6,7 @@
     stdio_bridge      … standard input and output to streamable HTTP
     keys              API keys and encryption keys, in the service's database
     call              starts a call through the REST API and waits for it
-    arguments         … parses `--arg name=value`
+    arguments         … parses `--arg name=value`, and times
     join              waits for a call that was started earlier
     following         … progress and result, for `call --wait` and `join`
     wait              waits for any or all of several calls

@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
-    "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier"),
+    "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier."),
     "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),
     "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel and answer calls."),
     "events": _CommandEntry("ringback.cli.events", "events", "Print the events of your calls, oldest first."),
@@ -49,9 +49,9 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     ),
     "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Manage webhooks."),
     "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "List and repeat deliveries."),
-    "trigger": _CommandEntry("ringback.cli.trigger", "trigger", "Send a signed test event"),
+    "trigger": _CommandEntry("ringback.cli.trigger", "trigger", "Send a signed test event to a webhook."),
     "verify": _CommandEntry(
-        "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file"
+        "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
     ),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",

@@ -155,6 +155,38 @@ async def test_a_result_is_waited_for_and_printed(url: str, tmp_path: Path) -> N
     assert (code, said) == (0, "25\n")
 
 
+async def test_an_interrupted_join_leaves_the_call_running_and_says_how_to_join_it_again(
+    url: str, tmp_path: Path
+) -> None:
+    async with RingbackClient(url) as client:
+        started = await client.start_call("odd", "hold")
+        arguments = ("join", started.resume_token, "--url", url)
+        async with ringback(*arguments, folder=tmp_path) as joiner:
+            await joiner.wait_for_output(joiner.err, f"{started.call.id} is running")
+            await joiner.wait_for_output(joiner.err, "1/2 inside")
+            code = await joiner.interrupt()
+            told = await joiner.wait_for_output(joiner.err, "continues")
+        call = await client.call(started.call.id)
+        await client.cancel(started.call.id)
+
+    assert code == 130
+    assert f"Join it: ringback join {started.call.id}" in told.string
+    assert (call.status, call.cancel_requested) == ("working", False)
+
+
+async def test_followed_events_end_with_ctrl_c_and_the_cursor_to_continue_from(url: str, tmp_path: Path) -> None:
+    follow = ("events", "--follow", "--json", "--name", "call.finished", "--url", url)
+    async with RingbackClient(url) as client, ringback(*follow, folder=tmp_path) as log:
+        call = (await client.start_call("demo", "count_primes", {"below": 10})).call
+        await log.wait_for_output(log.out, call.id)
+        code = await log.interrupt()
+        cursor = (await log.wait_for_output(log.err, r"--cursor (\S+)"))[1]
+        later = [event async for event in client.events(cursor=cursor, call_id=call.id, name="call.finished")]
+
+    assert code == 130
+    assert later == []
+
+
 @pytest.mark.requirement("R33")
 async def test_a_dying_upstream_ends_the_command_with_1(url: str, tmp_path: Path) -> None:
     async with ringback("call", "odd", "die", "--wait", "--url", url, folder=tmp_path) as caller:

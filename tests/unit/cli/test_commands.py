@@ -30,6 +30,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--correlation",
         "--callback",
         "--idempotency-key",
+        "--not-before",
         "--timeout-seconds",
         "--accepts-input",
         "--json",
@@ -67,7 +68,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     },
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {
-        *("--event", "--upstream", "--resource", "--tool", "--session", "--correlation"),
+        *("--event", "--outcome", "--name", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *(
             "--secret",
             "--include-result",

@@ -157,23 +157,25 @@ def test_a_callback_that_would_wait_for_itself_gets_an_error() -> None:
 
 
 INTERRUPTED = """
-import os, signal, httpx
+import asyncio, os, signal, httpx
 from ringback.client import SyncRingbackClient
+
+forever = asyncio.Event()
 
 async def respond(request):
     os.kill(os.getpid(), signal.SIGINT)
     try:
-        await __import__("asyncio").Event().wait()
+        await forever.wait()
     finally:
-        print("cancelled", flush=True)
+        os.write(1, b"cancelled\\n")
 
 ringback = SyncRingbackClient("http://ringback.example", transport=httpx.MockTransport(respond))
 try:
     ringback.call("call_1")
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    os.write(1, b"interrupted\\n")
 ringback.close()
-print("closed")
+os.write(1, b"closed\\n")
 """
 
 
