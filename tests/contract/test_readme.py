@@ -112,6 +112,54 @@ async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp
     assert "17984" in printed
 
 
+@pytest.mark.requirement("R05")
+async def test_the_durable_caller_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
+    (code,) = snippets("python-durable")
+
+    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
+
+    assert "17984" in printed
+
+
+@pytest.mark.requirement("R21")
+async def test_the_receiver_snippet_handles_a_signed_callback(tmp_path: Path) -> None:
+    (code,) = snippets("python-receiver")
+    body = json.dumps({"eventId": "evt_1", "name": "call.finished", "timestamp": "2026-11-20T17:00:00.000Z", "cursor": "c",
+                       "data": {"call_id": "call_1", "correlation_id": "primes", "outcome": "result"}})  # fmt: skip
+    timestamp = int(SystemClock().now().timestamp())
+    signature = standard_webhooks.sign_message([SECRET], message_id="evt_1", timestamp=timestamp, body=body.encode())
+    headers = {"webhook-id": "evt_1", "webhook-timestamp": str(timestamp), "webhook-signature": signature}
+    script = f"""{code}
+import asyncio, httpx
+handled = asyncio.Event()
+async def main() -> None:
+    async with app.router.lifespan_context(app):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://agent.example") as http:
+            print((await http.post("/callbacks", content={body!r}, headers={headers!r})).status_code)
+        print((await receiver.wait_for(correlation_id="primes", timeout_seconds={WAIT_SECONDS})).outcome)
+asyncio.run(main())
+"""
+
+    printed = await run_snippet(sys.executable, "-c", script, folder=tmp_path, RINGBACK_WEBHOOK_SECRET=SECRET)
+
+    assert "204" in printed
+    assert "result" in printed
+
+
+async def test_the_fastmcp_snippet_serves_tools_and_the_rest_api(tmp_path: Path) -> None:
+    (code,) = snippets("python-fastmcp")
+    script = f"""{code}
+import asyncio, httpx
+async def main() -> None:
+    async with app.router.lifespan_context(app):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8000") as http:
+            print((await http.get("/ringback/v1/calls")).json())
+asyncio.run(main())
+"""
+
+    assert "'calls': []" in await run_snippet(sys.executable, "-c", script, folder=tmp_path)
+
+
 @pytest.mark.requirement("R16")
 async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
     service_url: str, receiver: Receiver, tmp_path: Path
