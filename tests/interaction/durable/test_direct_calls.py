@@ -47,7 +47,8 @@ async def calling(app: App, path: Path) -> AsyncGenerator[tuple[HttpServer, Call
 
 
 async def request_call(caller: DurableCaller, tool: str, arguments: Any = None, **options: Any) -> CallHandle:
-    return await caller.request_call_tool(tool, arguments, **{"start_timeout_seconds": WAIT_SECONDS, **options})
+    merged: dict[str, Any] = {"start_timeout_seconds": WAIT_SECONDS, **options}
+    return await caller.request_call_tool(tool, arguments, **merged)
 
 
 async def join_until_progress(caller: DurableCaller, handle: CallHandle) -> Sequence[Progress]:
