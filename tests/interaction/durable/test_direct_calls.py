@@ -47,7 +47,8 @@ async def calling(app: App, path: Path) -> AsyncGenerator[tuple[HttpServer, Call
 
 
 async def request_call(caller: DurableCaller, tool: str, arguments: Any = None, **options: Any) -> CallHandle:
-    return await caller.request_call_tool(tool, arguments, **{"start_timeout_seconds": WAIT_SECONDS, **options})
+    merged: dict[str, Any] = {"start_timeout_seconds": WAIT_SECONDS, **options}
+    return await caller.request_call_tool(tool, arguments, **merged)
 
 
 async def join_until_progress(caller: DurableCaller, handle: CallHandle) -> Sequence[Progress]:
@@ -321,6 +322,21 @@ async def test_a_task_that_the_server_no_longer_knows_ends_as_unknown(tmp_path: 
             await make_caller().join_call_tool(handle)
 
     assert failed.value.outcome == "unknown"
+
+
+async def test_a_call_whose_connection_breaks_before_its_task_is_known_ends_as_unknown(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    upstream.tools_may_respond.clear()
+    async with calling(upstream.app(), tmp_path) as (server, make_caller):
+        requesting = asyncio.create_task(request_call(make_caller(), "work"))
+        await upstream.wait_until(lambda: bool(upstream.side_effects))
+        server.drop_connections()
+        handle = await requesting
+        with pytest.raises(CallFailed) as failed:
+            await make_caller().join_call_tool(handle)
+
+    assert failed.value.outcome == "unknown"
+    assert upstream.side_effects == ["work"]
 
 
 async def test_an_error_of_the_server_is_the_outcome_of_the_call(tmp_path: Path) -> None:

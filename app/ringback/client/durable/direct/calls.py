@@ -23,7 +23,6 @@ from ringback.protocol.errors import (
     CredentialsRequired,
     RequestFailed,
     RequestNotSent,
-    ResponseLost,
     SessionNotFound,
     UpstreamError,
 )
@@ -61,7 +60,7 @@ class DirectCalls:
                 await self._follow_call(call, attempts)
             except (CredentialsRejected, CredentialsRequired) as failure:
                 raise DurableCallError(f"{failure} Check the headers of McpTarget, then join again.") from failure
-            except (RequestNotSent, ResponseLost):
+            except RequestFailed:
                 await call.clock.sleep(retry_seconds(attempts))
             await call.refresh()
 
@@ -104,10 +103,10 @@ class DirectCalls:
         try:
             await self._run(lambda connection: self._start_on(connection, call))
         except RequestFailed as failure:
-            if call.started.is_set():
-                await call.complete(completion_from_failure(failure))
-                return
-            raise CallNotStarted(f"The tool was not called: {failure}") from failure
+            may_have_run = call.record.position is not None and not isinstance(failure, RequestNotSent)
+            if not call.started.is_set() and not may_have_run:
+                raise CallNotStarted(f"The tool was not called: {failure}") from failure
+            await call.complete(completion_from_failure(failure))
 
     async def _start_on(self, connection: DirectConnection, call: LocalCall) -> None:
         tool = await self._find_tool(connection, call.record.request.tool)
