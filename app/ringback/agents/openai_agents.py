@@ -12,7 +12,8 @@
     park   the tools need an approval, so the SDK interrupts the run; its RunState is saved, then the calls start
     wake   once all calls of the run have ended: RunState.from_string, approve, Runner.run; each tool returns its call's result
 
-A call's correlation_id is the tool_call_id. The run is saved before its calls start, so no callback comes too early.
+A call's correlation_id is the tool_call_id. The run is saved before its calls start, so no callback comes too early. A process
+that is killed in between leaves calls that have not started: `DurableRunner.start_parked_calls` starts them.
 
 An approval of a tool of your own stays what it is: find it in `result.interruptions`, approve it in `result.to_state()`, and
 give that state to `DurableRunner.run` as its input.
@@ -20,10 +21,11 @@ give that state to `DurableRunner.run` as its input.
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final, TypeVar, Unpack, cast
@@ -59,6 +61,8 @@ TOOL_NAME_CHARACTERS_MAX: Final = 64
 """The Responses API allows 64 letters, digits, _ and -."""
 REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, ValueError)
 """Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
+
+log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT", RunResult, RunResultStreaming)
 
@@ -264,17 +268,21 @@ class DurableRunner:
         """A token, whose lease of the run is renewed, and ends with the context. Tasks of this process wait for each other."""
         token = secrets.token_hex(TOKEN_BYTES)
         async with self._locks.hold(run.id):
-            renewal = asyncio.create_task(self._renew_lease(run.id, token))
+            ended = asyncio.Event()
+            renewal = asyncio.create_task(self._renew_lease(run.id, token, ended))
             try:
                 yield token
             finally:
-                renewal.cancel()
+                ended.set()  # not cancelled: a renewal that has begun would end after the lease
+                await renewal
                 await self._runs.lease(run.id, token, seconds=0)
 
-    async def _renew_lease(self, run_id: str, token: str) -> None:
-        while True:
-            await asyncio.sleep(LEASE_SECONDS / 3)
-            await self._runs.lease(run_id, token, seconds=LEASE_SECONDS)
+    async def _renew_lease(self, run_id: str, token: str, ended: asyncio.Event) -> None:
+        while not await _is_set_within(ended, LEASE_SECONDS / 3):
+            try:
+                await self._runs.lease(run_id, token, seconds=LEASE_SECONDS)
+            except Exception:  # the boundary to the user's store: the next renewal may succeed before the lease lapses
+                log.exception("The lease of the run %s could not be renewed", run_id)
 
     def _build_tool(self, upstream: str, tool: Tool, prefix: str) -> FunctionTool:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", prefix + tool.name)[:TOOL_NAME_CHARACTERS_MAX]
@@ -290,6 +298,13 @@ class DurableRunner:
             strict_json_schema=False,
             needs_approval=True,
         )
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 async def _resume(

@@ -290,7 +290,9 @@ UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
     },
 }
 GAP: Final[dict[str, Any]] = {"type": "gap", "cursor": CURSOR}
-STREAM: Final = f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\nid: {CURSOR}\n: still here\n\n"
+STREAM: Final = (
+    f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\nid: {CURSOR}\n: still here\n\n"
+)
 
 UPSTREAM: Final[dict[str, Any]] = {
     "name": "git",
