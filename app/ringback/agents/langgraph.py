@@ -100,7 +100,7 @@ async def wake(
         if next_input is NOTHING:
             return None
         values: Any = await graph.ainvoke(next_input, thread, **invoke_options)
-        while is_left(await graph.aget_state(thread)):
+        if is_left(await graph.aget_state(thread)):
             values = await graph.ainvoke(None, thread, **invoke_options)
         return values
 

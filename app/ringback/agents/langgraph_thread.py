@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, cast
 
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import Command, Interrupt, StateSnapshot
+from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
 
 from ringback.agents.call_state import CallState
 from ringback.agents.wake_up import NotParkedYet, is_recent, refuse_if_early
@@ -67,7 +67,12 @@ def is_left(snapshot: StateSnapshot) -> bool:
 
     Two processes that resume two interrupts at once leave it so: each takes the other's task for interrupted.
     """
-    return bool(snapshot.tasks) and all(task.result is not None and not task.interrupts for task in snapshot.tasks)
+    return bool(snapshot.tasks) and all(_has_ended(task) for task in snapshot.tasks)
+
+
+def _has_ended(task: PregelTask) -> bool:
+    """Whether a task has returned. In LangGraph 1.2.0 such a task keeps its interrupts, and others may have the result {}."""
+    return task.result is not None and (bool(task.result) or not task.interrupts)
 
 
 def _is_running(graph: Graph, snapshot: StateSnapshot) -> bool:
@@ -87,7 +92,8 @@ def _has_failed(snapshot: StateSnapshot) -> bool:
 
 def _find_pending(snapshot: StateSnapshot) -> list[Interrupt]:
     """The thread's interrupts that wait for Ringback."""
-    return [each for each in snapshot.interrupts if _find_call_id(each.value) is not None]
+    waiting = [each for task in snapshot.tasks if not _has_ended(task) for each in task.interrupts]
+    return [each for each in waiting if _find_call_id(each.value) is not None]
 
 
 def _has_news(value: Any, state: CallState) -> bool:
