@@ -56,6 +56,12 @@ class McpSessionRows(Protocol):
         """The principal's sessions at this endpoint that have not expired, counted up to `limit`."""
         ...
 
+    async def list_expiries(
+        self, principal: Principal, endpoint: str, *, now: datetime
+    ) -> Mapping[McpSessionId, datetime]:
+        """When each session of the principal at this endpoint expires, without those that have. Quotas bound their number."""
+        ...
+
     async def save_state(self, session: McpSession) -> None: ...
 
     async def extend(

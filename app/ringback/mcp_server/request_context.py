@@ -30,6 +30,8 @@ STREAM_REQUEST_KEY: Final = "ringback.stream_request"
 """The key of `RequestContext.stream_request`."""
 IS_RESUMED_KEY: Final = "ringback.is_resumed"
 """The key of `RequestContext.is_resumed`."""
+SESSION_REFUSED_KEY: Final = "ringback.session_refused"
+"""Present in the ASGI scope's state if the session that this `initialize` opens could not be stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

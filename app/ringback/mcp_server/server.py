@@ -30,6 +30,7 @@ from ringback.mcp_server.request_context import (
     REQUEST_CLOSED_KEY,
     Endpoint,
 )
+from ringback.mcp_server.session_activity import SessionActivity
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
 from ringback.mcp_server.session_recorder import SessionRecorder
 from ringback.mcp_server.session_transport import SessionTransport
@@ -159,11 +160,12 @@ class McpServer:
         return self._gateway.quotas.open_stream(caller.principal) if scope["method"] == "GET" else nullcontext()
 
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
-        gateway = self._gateway
+        gateway, activity = self._gateway, SessionActivity(self._gateway.clock)
         return BoundedSessionManager(
-            self._create_sdk_server(endpoint),
+            self._create_sdk_server(endpoint, activity),
             endpoint=endpoint,
             sessions=gateway.sessions,
+            activity=activity,
             create_transport=partial(
                 SessionTransport,
                 sealer=gateway.sealer,
@@ -176,10 +178,10 @@ class McpServer:
             clock=gateway.clock,
         )
 
-    def _create_sdk_server(self, endpoint: Endpoint) -> Server[Any]:
+    def _create_sdk_server(self, endpoint: Endpoint, activity: SessionActivity) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)
         server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
-        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions))
+        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions, activity))
         server.middleware.append(CapabilitiesMiddleware(endpoint, self._features, self._gateway))
         server.middleware.append(MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp))
         return server
