@@ -24,17 +24,12 @@ from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.progress_relay import SessionLogLevels
-from ringback.mcp_server.request_context import (
-    ENDPOINT_WAIT_KEY,
-    REQUEST_CLOSED_AT_KEY,
-    REQUEST_CLOSED_KEY,
-    Endpoint,
-)
+from ringback.mcp_server.request_context import REQUEST_CLOSED_AT_KEY, REQUEST_CLOSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
 from ringback.mcp_server.session_recorder import SessionRecorder
 from ringback.mcp_server.session_transport import SessionTransport
-from ringback.mcp_server.wait_windows import WaitWindows, parse_wait_parameter
+from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.services.mcp_sessions import IDLE_SECONDS
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
@@ -108,7 +103,6 @@ class McpServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110 §5.5
         caller = await authenticate_request(scope, self._authenticator)
-        scope["state"][ENDPOINT_WAIT_KEY] = parse_wait_parameter(scope["query_string"])
         endpoint = self._resolve_endpoint(scope["path_params"].get("upstream"), caller)
         _current_caller.set(caller)
         if self._is_closing:

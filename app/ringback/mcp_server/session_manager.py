@@ -51,6 +51,7 @@ from ringback.mcp_server.single_responses import (
     is_modern_tool_call,
     make_body_receive,
     send_single_response,
+    send_streamed_response,
 )
 from ringback.services import mcp_sessions
 from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS, McpSessions
@@ -125,10 +126,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if is_modern_tool_call(scope):
             body = await Request(scope, receive).body()
             receive = make_body_receive(body, receive)
-            if not asks_for_notifications(body):
+            if asks_for_notifications(body):
+                await send_streamed_response(super()._handle_request, scope, receive, send)
+            else:
                 await send_single_response(self.app, self._lifespan_state, scope, receive, send)
-                return
-        await super()._handle_request(scope, receive, send)
+        else:
+            await super()._handle_request(scope, receive, send)
 
     async def _handle_in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         if session_id not in self._server_instances or session_id in self._sessions_in_replay:

@@ -28,6 +28,7 @@ from ringback.mcp_server.known_clients import accepts_resource_link
 from ringback.mcp_server.pending_results import build_pending_result
 from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindow
 from ringback.services.response_hooks import on_response_written
 from ringback.waits import run_with_helper
@@ -49,6 +50,7 @@ class ToolCallResponder:
         """With a `task_responder`, the window is its grace time."""
         if task_responder is not None and task_responder.responds_immediately:
             return await task_responder.create_task_result(context, call)
+        note_wait(context.asgi_state)
         wait = _ResponseWait(self._gateway, context, task_responder, window, elicitation=self._elicitation)
         log_level = self._log_levels.get_level(context)
         with self._gateway.call_notifications.subscribe_call(call.id, log_level=log_level) as notifications:
