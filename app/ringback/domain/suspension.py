@@ -21,7 +21,7 @@ few seconds. A lease has 20 s left when its heartbeat is due, so what is shorter
 
 
 FREEZE_SECONDS: Final = 5.0
-"""A sleep that ends later than this was interrupted by a freeze. On a busy event loop it ends some hundred milliseconds late."""
+"""A sleep that ends later than this was interrupted by a freeze. On a busy event loop it ends less than a second late."""
 
 
 class SuspensionWatch:

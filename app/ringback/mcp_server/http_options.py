@@ -43,7 +43,7 @@ _TRACEPARENT_HEADER: Final = b"traceparent"
 _HEADER_PREFIX: Final = b"ringback-"
 _PARAMETERS: Final = frozenset({"client_session_id", "correlation_id", "callback_url", "webhook"})
 WAIT_PARAMETER: Final = "wait"
-"""How long a tool call waits (`wait_windows`). It is no option of a call, so a client with only this one is none of Ringback."""
+"""How long a tool call waits (`wait_windows`). It is no option of a call, and says nothing about the client."""
 _WAIT_VALUE: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,3})?")
 _ALL_PARAMETERS: Final = (*sorted(_PARAMETERS), WAIT_PARAMETER)
 _REFUSED_PARAMETERS: Final = {
@@ -60,8 +60,8 @@ _SPELLINGS: Final = {_NO_LETTER.sub("", name): name for name in (*_ALL_PARAMETER
 }
 """The parameters without their underscores, by which other spellings (`clientSessionId`) are recognized."""
 _RESEMBLANCE_MIN: Final = 0.8
-"""Of 1, as `difflib` computes it. One or two wrong letters are above it (`client_sesion_id` 0.97, `callback` 0.84); `session_id`,
-which the old SSE transport has, is below it (0.75)."""
+"""Of 1, as `difflib` computes it. A wrong or missing letter is above it (`client_sesion_id` 0.97, `callback` 0.84), and
+`session_id`, which the old SSE transport has, below it (0.75)."""
 _NAME_LENGTH_MAX: Final = 40
 """Characters of a name that is compared with ours, or shown in an error. Ours have at most 26."""
 _LENGTHS_MAX: Final = {

@@ -81,15 +81,16 @@ class StartCallBody(RequestBody):
     rerun_policy: RerunPolicy = Field(
         default=RerunPolicy.NEVER,
         description="Whether the tool may run a second time after its runner died and the progress of the first "
-        "run is unknown. "
+        "run is unknown. Without this member, the configured policy of the tool applies; its default is `never`. "
         "`if_safe`: only if the tool is marked readOnlyHint or idempotentHint, and the configuration "
         "trusts the upstream's hints.",
     )
 
     def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
-        return StartCallRequest(
-            **self.to_arguments(callback=to_registration(self.callback)), idempotency_key=idempotency_key
-        )
+        arguments = self.to_arguments(callback=to_registration(self.callback))
+        if "rerun_policy" not in self.model_fields_set:
+            arguments["rerun_policy"] = None
+        return StartCallRequest(**arguments, idempotency_key=idempotency_key)
 
 
 class CallListQuery(QueryParams):

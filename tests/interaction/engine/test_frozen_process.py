@@ -1,6 +1,8 @@
-"""The process is frozen for longer than its leases, as by SIGSTOP, while calls run: both clocks go on, and nobody extends a lease."""
+"""The process is frozen for longer than its leases, as by SIGSTOP: both clocks go on, and no lease is extended meanwhile."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import CoroutineType
@@ -13,7 +15,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.janitor import LEASE_GRACE_SECONDS, JanitorConfig
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock
-from tests.support.engine import LEASE_SECONDS, BlockingTool, Engine, ScriptedUpstreams, running_worker, wait_until
+from tests.support.engine import LEASE_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
 from tests.support.executions import replace_lease
 from tests.support.stores import open_sqlite_store
 
@@ -48,6 +50,17 @@ async def engine(tmp_path: Path, clock: RecordingClock) -> AsyncGenerator[Engine
         yield Engine(store, clock)
 
 
+@asynccontextmanager
+async def running_janitor(engine: Engine) -> AsyncGenerator[None]:
+    stop = asyncio.Event()
+    work = asyncio.create_task(engine.make_janitor().run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await work
+
+
 async def is_prolonged(engine: Engine, before: Call) -> bool:
     return (await engine.read_call(before)).lease_until != before.lease_until
 
@@ -56,7 +69,7 @@ async def test_running_calls_go_on_after_a_freeze(engine: Engine, clock: Recordi
     (call,), tool = make_calls(engine, 1), BlockingTool()
     await engine.insert_calls(call)
 
-    async with engine.running_runner(ScriptedUpstreams(tool)), running_worker(engine.make_janitor()):
+    async with engine.running_runner(ScriptedUpstreams(tool)), running_janitor(engine):
         await tool.wait_until_inside(1)
         await wait_until(partial(clock.has_slept, JANITOR_PAUSE, 1))
         before = await engine.read_call(call)

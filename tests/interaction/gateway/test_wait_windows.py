@@ -26,7 +26,6 @@ from tests.support.application import running_application
 from tests.support.clock import StoppedDurations
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import (
-    ACCEPT,
     Json,
     JsonRpcErrorResponse,
     LegacyClientSession,

@@ -110,6 +110,7 @@ async def test_the_url_must_be_verified_before_it_receives_callbacks(harness: No
     assert webhook.origin is WebhookOrigin.MCP
     assert result["structuredContent"]["state"] == "pending_verification"
     assert "until the URL has answered its challenge" in text(result)
+    assert f"`ringback webhooks verify {webhook.id}`" in result["structuredContent"]["next_step"]
     assert [str(each.state) for each in await harness.service.read_deliveries("alice")] == ["held"]
 
 
