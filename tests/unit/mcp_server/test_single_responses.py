@@ -52,6 +52,7 @@ class Exchange:
         self.sent_changed = asyncio.Event()
         self.respond = asyncio.Event()
         self.disconnected = asyncio.Event()
+        self.handled = asyncio.Event()
         self.was_cancelled = False
         self.scope = make_scope()
         self.responses = [START, BODY]
@@ -61,6 +62,7 @@ class Exchange:
 
     async def handle(self, *arguments: Any) -> None:
         send: Send = arguments[-1]
+        self.handled.set()
         try:
             await self.respond.wait()
         except asyncio.CancelledError:
@@ -85,6 +87,14 @@ class Exchange:
         receive: Receive = self.receive
         handled = send_streamed_response(self.handle, self.scope, receive, self.send)
         await asyncio.wait_for(handled, WAIT_SECONDS)
+
+    async def wait_until_handled(self) -> None:
+        await asyncio.wait_for(self.handled.wait(), WAIT_SECONDS)
+
+    async def note_wait(self) -> None:
+        """The handler begins to wait for its call."""
+        await self.wait_until_handled()
+        note_wait(self.scope["state"])
 
     async def wait_for_sent(self, count: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -124,8 +134,7 @@ async def test_the_stream_opens_when_the_wait_begins_so_that_a_broken_connection
 ) -> None:
     exchange = Exchange(monkeypatch)
     running = asyncio.create_task(exchange.run_with_notifications() if asks_for_progress else exchange.run())
-    await asyncio.sleep(0)
-    note_wait(exchange.scope["state"])
+    await exchange.note_wait()
     await exchange.wait_for_sent(2)
     exchange.respond.set()
     await running
@@ -141,8 +150,7 @@ async def test_events_of_the_handlers_own_stream_are_passed_on_unchanged(monkeyp
     event: Message = {"type": "http.response.body", "body": b"data: 1\r\n\r\n", "more_body": True}
     exchange.responses = [STREAM_START, event, event]
     running = asyncio.create_task(exchange.run_with_notifications())
-    await asyncio.sleep(0)
-    note_wait(exchange.scope["state"])
+    await exchange.note_wait()
     await exchange.wait_for_sent(2)
     exchange.respond.set()
     await running
@@ -154,8 +162,7 @@ async def test_a_request_that_is_refused_late_keeps_its_http_status(monkeypatch:
     exchange = Exchange(monkeypatch)
     exchange.responses = [{**START, "status": 400}, BODY]
     running = asyncio.create_task(exchange.run_with_notifications())
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await exchange.wait_until_handled()
     exchange.respond.set()
     await running
 

@@ -186,7 +186,7 @@ async def test_after_two_client_sessions_have_abandoned_requests_no_call_is_aske
     assert "cannot tell" in refusal(session.router)
 
 
-@pytest.mark.parametrize(("sent", "received"), [(7, 7), (7, "7"), ("a-1", "a-1")])
+@pytest.mark.parametrize(("sent", "received"), [(7, 7), (7, "7"), ("a-1", "a-1")], ids=["number", "text", "name"])
 async def test_a_response_to_an_abandoned_request_ends_the_doubt(
     session: OpenCalls, sent: RequestId, received: RequestId
 ) -> None:
