@@ -102,7 +102,9 @@ CLIENTS: Final[Sequence[Client]] = (
     _python("strands", "Strands Agents", "strands", header="http_client=", **_NO_PROGRESS),
     _python("autogen", "AutoGen", "autogen", header="StreamableHttpServerParams(headers=)", **_NO_PROGRESS),
     _python("semantic-kernel", "Semantic Kernel", "semantic_kernel", header="plugin's headers=", **_NO_PROGRESS),
-    _python("agent-framework", "Microsoft Agent Framework", "agent_framework", header="headers=", **_NO_PROGRESS),
+    _python(
+        "agent-framework", "Microsoft Agent Framework", "agent_framework", header="static_headers=", **_NO_PROGRESS
+    ),
     _python("mcp-use", "mcp-use", "mcp_use", header="server config's headers", **_NO_PROGRESS),
     _node("js-sdk-1", "MCP SDK for TypeScript 1.x", "sdk1", header=_REQUEST_HEADERS, meta="callTool({_meta})"),
     _node("js-sdk-2", "MCP SDK for TypeScript 2.x", "sdk2", header=_REQUEST_HEADERS, meta="callTool({_meta})"),
@@ -124,6 +126,7 @@ CLIENTS: Final[Sequence[Client]] = (
         meta="its client's",
         transport=Transport.COMMAND,
         command=("supergateway", "--streamableHttp", "{url}", "--logLevel", "none"),
+        **_NO_PROGRESS,  # it repeats requests to the server without a progress callback
     ),
     _node("ai-sdk-5", "AI SDK 5", "ai_sdk", header="transport.headers", **_NO_PROGRESS),
     _node("ai-sdk-7", "AI SDK 7", "ai_sdk", header="transport.headers", **_NO_PROGRESS),

@@ -103,6 +103,7 @@ def _run_server(server: Server, options: RunOptions) -> dict[str, Judgement]:
                 server=server,
                 environment=environment,
                 client_environment=client_environment,
+                client_driver=client.driver,
                 receiver=receiver,
                 folder=folder,
                 note=options.note,

@@ -34,6 +34,7 @@ class ServerRun:
     server: Server
     environment: Environment
     client_environment: Environment
+    client_driver: str
     receiver: Receiver
     folder: Path
     note: Callable[[str], None] = print
@@ -42,7 +43,7 @@ class ServerRun:
         make_repository(self.folder / "repository")
         ringback = make_ringback(self.folder / "ringback", {UPSTREAM: self._config()})
         async with running([ringback]):
-            driver = DriverProcess(self.client_environment, "drive_sdk2.py", self.folder / "driver.log")
+            driver = DriverProcess(self.client_environment, self.client_driver, self.folder / "driver.log")
             try:
                 return await self._run_with(driver, ringback)
             finally:

@@ -1,4 +1,4 @@
-"""The servers of the matrix, which Ringback is put in front of. The client is the MCP SDK for Python 2.x.
+"""The servers of the matrix, which Ringback is put in front of. The client is the MCP SDK for Python 1.x.
 
 Servers with the tools of the matrix (`script`, or another Ringback) go through the scenarios of a client. Servers that others
 wrote are compared with themselves: the same tools, and the same results, as without Ringback.
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from scripts.interop_runs.pins import Ecosystem
 
-CLIENT: Final = "sdk-2"
-"""The client in front of every server: it supports both eras."""
+CLIENT: Final = "sdk-1"
+"""The client in front of every server. The client of SDK 2.x cannot look again after Ringback was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ SERVERS: Final[Sequence[Server]] = (
     Server(
         name="server-fetch",
         title="mcp-server-fetch",
-        command=("mcp-server-fetch", "--ignore-robots-txt"),
+        command=("mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"),
         calls=(ToolCall("fetch", {"url": "{page}"}, "Contents of"),),
     ),
     Server(
@@ -98,7 +98,9 @@ SERVERS: Final[Sequence[Server]] = (
         command=("mcp-server-memory",),
         variables={"MEMORY_FILE_PATH": "{folder}/memory.jsonl"},
         calls=(
-            ToolCall("create_entities", {"entities": [_ENTITY]}, "Ringback"),
+            ToolCall(
+                "create_entities", {"entities": [_ENTITY]}, "["
+            ),  # when repeated it creates nothing and answers []
             ToolCall("read_graph", {}, "interop calls back"),
         ),
     ),

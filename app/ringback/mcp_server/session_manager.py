@@ -32,10 +32,10 @@ from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServ
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
@@ -115,7 +115,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             await super().handle_request(scope, receive, send)
         elif session_id is None:
             await self._sessions.require_room(get_request_caller(scope), self._endpoint.path, self._activity)
-            await super().handle_request(scope, receive, send)
+            await super().handle_request(scope, receive, _omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)
         else:
@@ -243,6 +243,21 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         ended = await self._sessions.extend_sessions(used)
         self._activity.mark_recorded(used)
         await self._discard_sessions(ended)
+
+
+def _omit_session_of_refusal(send: Send) -> Send:
+    """Send no session id with a refused request.
+
+    The SDK names a new session in each response to a request without one, and drops that session again after a refusal. Some
+    clients (AI SDK 5) open a stream while they initialize, and take the id of whichever response arrives last.
+    """
+
+    async def send_without_session(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+            del MutableHeaders(scope=message)[MCP_SESSION_ID_HEADER]
+        await send(message)
+
+    return send_without_session
 
 
 @dataclass(slots=True, eq=False)

@@ -30,7 +30,7 @@ class AgentFrameworkClient:
 
 @asynccontextmanager
 async def open_client(job: kit.Job) -> AsyncGenerator[AgentFrameworkClient]:
-    async with MCPStreamableHTTPTool(name="stage", url=job.url, headers=dict(job.headers)) as tool:
+    async with MCPStreamableHTTPTool(name="stage", url=job.url, static_headers=dict(job.headers)) as tool:
         yield AgentFrameworkClient(tool)
 
 

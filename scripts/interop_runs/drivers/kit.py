@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 MESSAGE_LENGTH_MAX = 600
+ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)  # frameworks print to standard output, some while they are imported: drivers import this module first
 
 
 @dataclass
@@ -57,12 +59,10 @@ OpenClient = Callable[[Job], AbstractAsyncContextManager[Client]]
 
 def run(open_client: OpenClient) -> None:
     """Serve commands until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # frameworks print to standard output
 
     def answer(message: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(message) + "\n")
-        answers.flush()
+        ANSWERS.write(json.dumps(message) + "\n")
+        ANSWERS.flush()
 
     asyncio.run(_serve(open_client, answer))
     os._exit(0)  # threads of a framework do not delay the exit

@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
+from tests.interaction.gateway.conftest import LONG_INLINE_WAIT_SECONDS, NO_CAPABILITIES, GatewayHarness
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
 from tests.support.library_upstream import INSTRUCTIONS, LibraryUpstream

@@ -287,5 +287,21 @@ async def test_an_initialize_that_is_too_large_is_refused_and_leaves_no_session(
         assert stored == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [("GET", None), ("DELETE", None), ("POST", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}), ("POST", {})],
+)
+async def test_a_request_that_opens_no_session_is_answered_without_a_session_id(
+    files: RestartableRingback, method: str, body: dict[str, Any] | None
+) -> None:
+    """AI SDK 5 opens a stream while it initializes, and takes the session id of whichever response arrives last."""
+    async with files.running() as running:
+        session = await open_session(running)
+        headers = {name: value for name, value in session.headers.items() if name != "mcp-session-id"}
+        response = await files.http.request(method, session.url, json=body, headers=headers)
+        assert 400 <= response.status_code < 500
+        assert "mcp-session-id" not in response.headers
+
+
 def _id_of(session: LegacyClientSession) -> str:
     return session.headers["mcp-session-id"]
