@@ -97,7 +97,8 @@ async def test_a_modern_sdk_client_gets_an_error_for_its_waiting_call_and_its_ne
         service.stage.release.set()
         async with service.running(**PATIENT):
             looked = await client.call_tool("ringback_list_calls", {"tool": "work"})
-            (found,) = (looked.structured_content or {})["calls"]
+            content: Any = looked.structured_content
+            (found,) = content["calls"]
             waited = await client.call_tool("ringback_wait_for_call", {"call_id": found["call_id"], "wait_seconds": 30})
             await client.__aexit__(None, None, None)
     assert (waited.structured_content or {})["outcome"] == "result"

@@ -57,9 +57,9 @@ class McpSessionRows(Protocol):
         ...
 
     async def list_expiries(
-        self, principal: Principal, endpoint: str, *, now: datetime
+        self, principal: Principal, endpoint: str, *, now: datetime, limit: int
     ) -> Mapping[McpSessionId, datetime]:
-        """When each session of the principal at this endpoint expires, without those that have. Quotas bound their number."""
+        """When the sessions of the principal at this endpoint expire, earliest first, without those that have expired."""
         ...
 
     async def save_state(self, session: McpSession) -> None: ...

@@ -165,7 +165,7 @@ async def _find_surplus(tx: Transaction, caller: Caller, endpoint: str, use: Ses
     limit = SESSIONS_PER_PRINCIPAL_MAX
     if await tx.mcp_sessions.count(caller.principal, endpoint, now=tx.now(), limit=limit) < limit:
         return ()
-    expiries = await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=tx.now())
+    expiries = await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=tx.now(), limit=limit + 1)
     idle_seconds = {each: _get_idle_seconds(use, each, expires_at, tx.now()) for each, expires_at in expiries.items()}
     surplus = sorted(idle_seconds, key=idle_seconds.__getitem__, reverse=True)[: len(expiries) - limit + 1]
     if any(idle_seconds[each] < EVICTION_IDLE_SECONDS for each in surplus):

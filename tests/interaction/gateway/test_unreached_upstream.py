@@ -46,6 +46,7 @@ async def test_the_sdk_client_shows_the_pending_result_and_those_of_the_built_in
 
     text = pending.content[0].model_dump()["text"]
     assert "The tool 'build' of 'away' has not started. 'away' cannot be reached now (cannot connect)" in text
-    (call,) = (listed.structured_content or {})["calls"]
+    content: Any = listed.structured_content
+    (call,) = content["calls"]
     assert call["call_id"] in text
     assert [tool.name for tool in tools if not tool.name.startswith("ringback_")] == ["build"]

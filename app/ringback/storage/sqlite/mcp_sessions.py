@@ -39,9 +39,11 @@ class SqliteMcpSessions(SqliteRows, noun="mcp_sessions"):
         return count
 
     async def list_expiries(
-        self, principal: Principal, endpoint: str, *, now: datetime
+        self, principal: Principal, endpoint: str, *, now: datetime, limit: int
     ) -> Mapping[McpSessionId, datetime]:
-        rows = self._sql.fetch_all("list_expiries", principal=principal, endpoint=endpoint, now=instant_to_column(now))
+        rows = self._sql.fetch_all(
+            "list_expiries", principal=principal, endpoint=endpoint, now=instant_to_column(now), limit=limit
+        )
         return {McpSessionId(row["id"]): from_epoch_milliseconds(row["expires_at"]) for row in rows}
 
     async def save_state(self, session: McpSession) -> None:

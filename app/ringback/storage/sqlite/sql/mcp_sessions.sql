@@ -12,7 +12,8 @@ SELECT count(*) AS sessions FROM (
 );
 
 -- name: list_expiries
-SELECT id, expires_at FROM mcp_sessions WHERE principal = :principal AND endpoint = :endpoint AND expires_at > :now;
+SELECT id, expires_at FROM mcp_sessions WHERE principal = :principal AND endpoint = :endpoint AND expires_at > :now
+ORDER BY expires_at LIMIT :limit;
 
 -- name: save_state
 UPDATE mcp_sessions SET state = :state WHERE id = :id;
