@@ -96,4 +96,6 @@ def check_events(call: ObservedCall, history: Observations) -> Iterator[Violatio
             yield Violation(Rule.SECOND_EVENTS, f"{webhook} received two ends of {call.key} ({call_id})")
         reported = {(each.body["data"]["status"], each.body["data"]["outcome"]) for each in heard}
         if call.last is not None and reported - {(call.last.status, call.last.outcome)}:
-            yield Violation(Rule.FALSE_OUTCOMES, f"{webhook} was sent {reported} about {call.key}, which is {call.last}")
+            yield Violation(
+                Rule.FALSE_OUTCOMES, f"{webhook} was sent {reported} about {call.key}, which is {call.last}"
+            )
