@@ -22,7 +22,8 @@ def lowest(requirement: str) -> str:
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for requirement in project["dependencies"] + project["optional-dependencies"]["server"]:
+    extras = project["optional-dependencies"]
+    for requirement in project["dependencies"] + extras["server"] + extras["redis"]:
         print(lowest(requirement))
 
 

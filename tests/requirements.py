@@ -32,35 +32,32 @@ class Requirement:
 
 DONE: Final = Done()
 
-_LIBRARY: Final = Deferred("the durable caller library")
 _EVENTS: Final = Deferred("the events extension of the MCP server")
 
 REQUIREMENTS: Final = (
     # A client that does not block, and can come back
-    Requirement(
-        "R01", "Requesting a tool call returns a handle at once and never blocks while the tool runs.", _LIBRARY
-    ),
+    Requirement("R01", "Requesting a tool call returns a handle at once and never blocks while the tool runs.", DONE),
     Requirement(
         "R02",
         "A join that times out gives nothing and leaves the handle joinable, unless it was said to be the last.",
-        _LIBRARY,
+        DONE,
     ),
     Requirement(
         "R03",
         "A join tells the last stored progress first, then live progress.",
-        Partial("the join of the durable caller library; the service keeps the last progress and tells what follows"),
+        DONE,
     ),
-    Requirement("R04", "Request state is a plug-in: memory, SQLite, Redis, or the user's own.", _LIBRARY),
-    Requirement("R05", "A handle made in one process is joined in another, also after the first was killed.", _LIBRARY),
-    Requirement("R06", "Cancelling through a handle is idempotent and says whether it came too late.", _LIBRARY),
+    Requirement("R04", "Request state is a plug-in: memory, SQLite, Redis, or the user's own.", DONE),
+    Requirement("R05", "A handle made in one process is joined in another, also after the first was killed.", DONE),
+    Requirement("R06", "Cancelling through a handle is idempotent and says whether it came too late.", DONE),
     Requirement(
         "R07", "The ability to resume is advertised when a client connects, with how long a call stays resumable.", DONE
     ),
-    Requirement("R08", "A handle is durable before it is returned, without waiting for a first progress.", _LIBRARY),
+    Requirement("R08", "A handle is durable before it is returned, without waiting for a first progress.", DONE),
     Requirement(
         "R09",
         "Handles work on tasks, on the older tasks, and on resumable streams.",
-        Partial("handles of the durable caller library; the service's own work on all three"),
+        DONE,
     ),
     # The problem of asynchronous tools, point by point
     Requirement("R10", "An interactive client is answered within the inline window, whatever the tool does.", DONE),

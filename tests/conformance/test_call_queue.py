@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -81,6 +81,43 @@ async def test_a_principal_served_past_the_queue_waits_longest_next(store: Store
     await insert_calls(store, make_call(principal=ALICE), make_call(principal=BOB))
 
     assert [call.principal for call in await lease_calls(store)] == [BOB, ALICE]
+
+
+async def test_a_scheduled_call_is_queued_when_its_time_has_come_and_not_before(store: Store) -> None:
+    first, second = (
+        make_call(phase=CallPhase.SCHEDULED, not_before=START + timedelta(minutes=minutes)) for minutes in (1, 2)
+    )
+    await insert_calls(store, second, first)
+
+    async def queue_due(minutes: int) -> datetime | None:
+        now = START + timedelta(minutes=minutes)
+        return await store.write(lambda tx: tx.scheduled_calls.queue_due(now=now, limit=10))
+
+    assert await queue_due(0) == first.not_before
+    assert await lease_calls(store) == []
+    assert await queue_due(1) == second.not_before
+    assert [call.id for call in await lease_calls(store)] == [first.id]
+    assert await queue_due(2) is None
+    assert await lease_calls(store) == [replace(second, **LEASED)]
+
+
+async def test_scheduled_calls_are_queued_in_bounded_steps_earliest_first(store: Store) -> None:
+    calls = [
+        make_call(phase=CallPhase.SCHEDULED, not_before=START + timedelta(seconds=seconds)) for seconds in (3, 1, 2)
+    ]
+    await insert_calls(store, *calls)
+    later = START + timedelta(hours=1)
+
+    left = await store.write(lambda tx: tx.scheduled_calls.queue_due(now=later, limit=2))
+
+    assert left == calls[0].not_before
+    assert {call.id for call in await lease_calls(store)} == {calls[1].id, calls[2].id}
+
+
+async def test_a_scheduled_call_is_no_queue_that_a_new_call_waits_behind(store: Store) -> None:
+    await insert_calls(store, make_call(phase=CallPhase.SCHEDULED, not_before=START + timedelta(hours=1)))
+
+    assert await store.write(lambda tx: tx.call_queue.take_turn("git", ALICE))
 
 
 async def test_a_call_with_a_handle_is_leased_unchanged(store: Store) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.catch_up import CatchUp
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
@@ -36,6 +37,7 @@ filters: dict[str, st.SearchStrategy[Any]] = {
     "correlation_id": maybe,
     "match_correlation": st.booleans(),
     "resource_uri": maybe,
+    "outcomes": st.none() | st.frozensets(st.sampled_from(CallOutcome), min_size=1),
     "state": st.sampled_from(WebhookState),
     "expires_at": expiries,
 }
@@ -52,7 +54,7 @@ events = st.fixed_dictionaries(
         "correlation_id": maybe,
         "upstream": maybe,
         "tool": maybe,
-        "data": st.fixed_dictionaries({}, optional={"uri": words}),
+        "data": st.fixed_dictionaries({}, optional={"uri": words, "outcome": st.sampled_from(CallOutcome).map(str)}),
     }
 )
 changes = st.lists(st.tuples(st.integers(0, 11), st.none() | st.fixed_dictionaries({}, optional=filters)), max_size=8)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.catch_up import CatchUp
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import DeliveryState
@@ -41,6 +42,7 @@ async def get(store: Store, webhook: Webhook) -> Webhook | None:
 
 FULL = {
     "events": frozenset({EventName.CALL_PROGRESS}),
+    "outcomes": frozenset({CallOutcome.UNKNOWN, CallOutcome.TIMED_OUT}),
     "upstream": "git",
     "tool": "git_log",
     "call_id": CallId("call_1"),
@@ -65,13 +67,31 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize("over", [{}, FULL | {"origin": WebhookOrigin.CALL}])
+REGISTERED = {"name": "reports", "idempotency_key": "boot-1", "request_hash": "0" * 64}
+
+
+@pytest.mark.parametrize("over", [{}, FULL | {"origin": WebhookOrigin.CALL}, REGISTERED])
 async def test_a_webhook_is_read_back_as_it_was_written(store: Store, over: dict[str, object]) -> None:
     webhook = make_webhook(**over)
 
     await insert(store, webhook)
 
     assert await get(store, webhook) == webhook
+
+
+async def test_a_webhook_is_found_by_its_name_and_by_its_key_within_its_principal(store: Store) -> None:
+    hers, his = make_webhook(**REGISTERED), make_webhook(**REGISTERED, principal=BOB)
+    await insert(store, hers, his, make_webhook())
+
+    async def find(tx: Transaction) -> list[Webhook | None]:
+        by_name, by_key = tx.registered_webhooks.find_by_name, tx.registered_webhooks.find_by_idempotency_key
+        return [
+            *(await by_name(ALICE, "reports"), await by_key(ALICE, "boot-1")),
+            *(await by_name(BOB, "reports"), await by_key(BOB, "boot-1")),
+            *(await by_name(ALICE, "boot-1"), await by_key(ALICE, "reports")),
+        ]
+
+    assert await store.read(find) == [hers, hers, his, his, None, None]
 
 
 async def test_an_unknown_webhook_is_none_and_is_neither_updated_nor_deleted(store: Store) -> None:

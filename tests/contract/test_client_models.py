@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from ringback.client import RingbackClient, models, options
+from ringback.client import RingbackClient, models, options, service_models
 
 SCHEMAS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "openapi" / "ringback.json").read_text(encoding="utf-8")
@@ -18,6 +18,7 @@ SCHEMAS: dict[str, dict[str, Any]] = json.loads(
 RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.Answered: "AnsweredView",
     models.Attempt: "AttemptView",
+    models.BatchedCall: "BatchedCallView",
     models.Call: "CallView",
     models.CallPage: "CallPageView",
     models.Delivery: "DeliveryView",
@@ -28,7 +29,11 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.InputRequest: "InputRequestView",
     models.Joined: "JoinedCallsView",
     models.Listener: "ListenerView",
+    service_models.ProblemType: "ProblemTypeView",
     models.Progress: "ProgressView",
+    service_models.PublicKey: "JwkView",
+    service_models.PublicKeySet: "JwkSetView",
+    service_models.Readiness: "ReadinessView",
     models.RegisteredWebhook: "RegisteredWebhookView",
     models.Reloaded: "ReloadedView",
     models.Replay: "ReplayedView",
@@ -36,6 +41,7 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.Resumed: "ResumedView",
     models.RotatedWebhook: "RotatedWebhookView",
     models.Started: "StartedCallView",
+    models.StartedBatch: "StartedBatchView",
     models.ToolList: "ToolsView",
     models.Upstream: "UpstreamView",
     models.UpstreamList: "UpstreamsView",
@@ -55,8 +61,10 @@ def list_parameters(method: Any) -> frozenset[str]:
 REQUEST_METHODS: dict[str, AbstractSet[str]] = {
     "AdoptBody": list_option_names(options.AdoptOptions) | {"upstream", "task_id"},
     "AnswerBody": list_parameters(RingbackClient.answer) - {"call_id"},
-    "CallbackBody": list_option_names(options.CallbackOptions),
+    "CallCallbackBody": list_option_names(options.CallbackOptions),
+    "BatchedCallBody": list_option_names(options.CallOptions),
     "ChangeWebhookBody": list_option_names(options.WebhookChange),
+    "NamedWebhookBody": list_option_names(options.NamedWebhookOptions) | {"url"},
     "ProgressBody": list_option_names(options.ProgressOptions),
     "RegisterWebhookBody": list_option_names(options.WebhookOptions) | {"url"},
     "ReplayBody": list_parameters(RingbackClient.replay_webhook) - {"webhook_id"},
@@ -64,6 +72,7 @@ REQUEST_METHODS: dict[str, AbstractSet[str]] = {
     "ResumeBody": list_parameters(RingbackClient.resume),
     "ResumeTokenBody": list_parameters(RingbackClient.fresh_resume_token) - {"call_id"},
     "RotateSecretBody": list_parameters(RingbackClient.rotate_secret) - {"webhook_id"},
+    "StartBatchBody": list_parameters(RingbackClient.start_calls),
     "StartCallBody": list_parameters(RingbackClient.start_call) - {"idempotency_key"},
 }
 """`JoinCallsBody` is what wait_any and wait_all send; its members are not the caller's."""
@@ -83,6 +92,6 @@ def test_the_client_can_send_every_member_of_a_request(body: str) -> None:
 
 def test_every_request_and_response_of_the_clients_routes_is_compared() -> None:
     compared = {*RESPONSE_TYPES.values(), *REQUEST_METHODS, "JoinCallsBody"}
-    others = {"HealthView", "ReadinessView", "JwkView", "JwkSetView", "ProblemTypeView", "ErrorBody"}
+    others = {"CallErrorView", "CallbackBody", "HealthView", "ErrorBody"}
 
     assert {name for name in SCHEMAS if name.endswith(("View", "Body"))} - compared - others == set()

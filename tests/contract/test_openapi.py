@@ -159,6 +159,8 @@ async def test_resources_that_the_service_creates_match_the_document(tmp_path: P
         body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
         started = await alice.post("/v1/calls", json=body)
         await service.finish_call(started.json()["call"]["id"])
+        batched = await alice.post("/v1/calls/batch", json={"calls": [body, CALL_BODY]})
+        named = await alice.put("/v1/webhooks/by-name/agent", json={"url": CALLBACK_URL, "outcomes": ["unknown"]})
         registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
         changed = await alice.patch(registered.headers["location"], json={"state": "disabled"})
         resumed = await alice.post("/v1/resume", json={"resume_token": started.json()["resume_token"]})
@@ -172,6 +174,8 @@ async def test_resources_that_the_service_creates_match_the_document(tmp_path: P
         token = await alice.post(f"/v1/calls/{started.json()['call']['id']}/resume-token")
 
         assert list_schema_errors("StartedCallView", started.json()) == []
+        assert list_schema_errors("StartedBatchView", batched.json()) == []
+        assert list_schema_errors("RegisteredWebhookView", named.json()) == []
         assert list_schema_errors("RegisteredWebhookView", registered.json()) == []
         assert list_schema_errors("WebhookView", changed.json()) == []
         assert list_schema_errors("ResumedView", resumed.json()) == []
@@ -247,4 +251,5 @@ async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClien
     await service.record_progress(call, Progress(progress=1, total=2, message="half"))
     await service.finish_call(call)
     delivery = (await service.read_deliveries("alice"))[0].id
+    await alice.put("/v1/webhooks/by-name/git", json={"url": CALLBACK_URL})
     return {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "name": "git", "slug": "unknown-tool"}

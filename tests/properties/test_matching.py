@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
@@ -20,6 +21,7 @@ FILTERS = ("upstream", "tool", "call_id", "client_session_id", "correlation_id")
 # Two words for everything, so that what does not match by design still matches by chance.
 principals = st.sampled_from([ALICE, BOB])
 words = st.sampled_from(["a", "b"])
+outcomes = st.sampled_from([str(CallOutcome.RESULT), str(CallOutcome.UNKNOWN)])
 
 events = st.fixed_dictionaries(
     {
@@ -30,7 +32,7 @@ events = st.fixed_dictionaries(
         "correlation_id": st.none() | words,
         "upstream": words,
         "tool": words,
-        "data": st.fixed_dictionaries({}, optional={"uri": words}),
+        "data": st.fixed_dictionaries({"outcome": outcomes}, optional={"uri": words}),
     }
 ).map(lambda told: replace(EVENT, **told))
 mutations: dict[str, st.SearchStrategy[Any]] = {
@@ -42,6 +44,7 @@ mutations: dict[str, st.SearchStrategy[Any]] = {
     "client_session_id": st.none() | words,
     "correlation_id": st.none() | words,
     "resource_uri": st.none() | words,
+    "outcomes": st.none() | st.frozensets(st.sampled_from(CallOutcome), min_size=1),
     "state": st.sampled_from(WebhookState),
     "expires_at": st.integers(-1, 1).map(lambda seconds: START + timedelta(seconds=seconds)),
 }
@@ -58,6 +61,7 @@ def webhook_and_event(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhoo
         "events": frozenset({event.name}),
         "match_correlation": draw(st.booleans()),
         "resource_uri": event.data.get("uri"),
+        "outcomes": draw(st.sampled_from([None, frozenset({CallOutcome(event.data["outcome"])})])),
     }
     return replace(WEBHOOK, **fitting | {twisted: draw(mutations[twisted])}), event
 
@@ -72,7 +76,9 @@ def matches_by_sets(webhook: Webhook, event: Event) -> bool:
     is_now = {(name, getattr(event, name)) for name in ("principal", *FILTERS)}
     alive = webhook.state != "disabled" and (webhook.expires_at or START + timedelta(days=1)) > START
     about = {webhook.resource_uri} == {event.data.get("uri")} or event.name != "upstream.changed"
-    return alive and about and insists <= is_now and {event.name} <= webhook.events
+    accepted = {str(outcome) for outcome in CallOutcome if webhook.outcomes is None or outcome in webhook.outcomes}
+    ended_so = {event.data["outcome"]} <= accepted or event.name != "call.finished"
+    return alive and about and ended_so and insists <= is_now and {event.name} <= webhook.events
 
 
 @pytest.mark.requirement("R25")
@@ -96,6 +102,23 @@ def test_removing_a_filter_never_removes_a_match(meeting: tuple[Webhook, Event],
     webhook, event = meeting
     assume(matches_event(webhook, event, now=START))
     assert matches_event(replace(webhook, **{name: None}), event, now=START)
+
+
+@given(meeting=webhook_and_event())
+def test_removing_the_outcomes_never_removes_a_match(meeting: tuple[Webhook, Event]) -> None:
+    webhook, event = meeting
+    assume(matches_event(webhook, event, now=START))
+    assert matches_event(replace(webhook, outcomes=None), event, now=START)
+
+
+@given(meeting=webhook_and_event(), named=st.frozensets(st.sampled_from(CallOutcome), min_size=1))
+def test_a_call_that_has_not_ended_may_still_end_with_any_outcome(
+    meeting: tuple[Webhook, Event], named: frozenset[CallOutcome]
+) -> None:
+    webhook, event = meeting[0], replace(meeting[1], data={})
+    assert matches_event(replace(webhook, outcomes=named), event, now=START) == matches_event(
+        replace(webhook, outcomes=None), event, now=START
+    )
 
 
 @given(meeting=webhook_and_event(), label=st.none() | words)

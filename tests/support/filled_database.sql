@@ -16,6 +16,16 @@ SELECT printf('call_%09d', n), iif(n % 10, 'alice', 'bob'), 'busy', 'common', 'c
     0, :past, :past, :future, iif(n % 4 = 0, :future, NULL)
 FROM numbers;
 
+-- name: scheduled calls
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO calls (
+    id, principal, upstream, tool, request_hash, status, phase, input_round, accepts_input, rerun_policy, rerun_allowed,
+    cancel_requested, runs, token_version, created_at, updated_at, not_before, deadline_at
+)
+SELECT printf('call_later%09d', n), iif(n % 10, 'alice', 'bob'), 'busy', 'common', 'hash', 'working', 'scheduled', 0, 0, 'never', 0,
+    0, 0, 0, :past, :past, :future, :future
+FROM numbers;
+
 -- name: events
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)

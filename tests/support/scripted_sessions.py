@@ -8,16 +8,9 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from ringback.domain.upstreams import ToolInfo
-from ringback.upstreams.errors import RequestFailed
-from ringback.upstreams.session_ports import (
-    LegacySessionId,
-    LegacySessionPort,
-    NegotiatedProtocol,
-    NotificationStreamPort,
-    OnElicitation,
-    OnStreamPosition,
-    StreamPosition,
-)
+from ringback.protocol.errors import RequestFailed
+from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition, StreamPosition
+from ringback.upstreams.session_ports import LegacySessionPort, NotificationStreamPort, OnElicitation
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 Reply = dict[str, Any] | RequestFailed

@@ -54,9 +54,8 @@ A_CALL: Final = {
     **dict.fromkeys(
         ["outcome", "progress", "error", "result_bytes", "result_sha256", "handle", "input_requests", "input_responses"]
     ),
-    **dict.fromkeys(
-        ["lease_owner", "lease_token", "lease_until", "dispatched_at", "attended_until", "finished_at", "expires_at"]
-    ),
+    **dict.fromkeys(["lease_owner", "lease_token", "lease_until", "dispatched_at", "attended_until", "finished_at"]),
+    **dict.fromkeys(["not_before", "expires_at"]),
 }
 A_CHANGED_CALL: Final = A_CALL | {"id": "call_-3", "expected": "working", "held_token": None, "status": "failed"}
 CALL_CHANGES: Final = [
@@ -80,7 +79,7 @@ A_WEBHOOK: Final = {
     "failures": 0,
     "openings": 0,
     **dict.fromkeys(["resource_uri", "rate_per_second", "description", "expires_at", "last_delivery_at", "last_error"]),
-    **dict.fromkeys(["failing_since", "paused_until", "missed_from"]),
+    **dict.fromkeys(["failing_since", "paused_until", "missed_from", "outcomes", "idempotency_key", "request_hash"]),
 }
 A_DELIVERY: Final = {
     "id": "dlv_new",
@@ -261,6 +260,14 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "save": [{"origin": "https://new.example", "failures": 1, "openings": 0, "paused_until": None}],
         "close": [{"origin": "https://crowd.example:1"}],
         "remove": [{}],
+    },
+    "registered_webhooks": {
+        "by_name": [{"name": "rare"}, {"name": "none"}],
+        "by_idempotency_key": [{"key": "rare"}, {"key": "none"}],
+    },
+    "scheduled_calls": {
+        "queue_due": [{}],
+        "next": [{}],
     },
     "scheduling_time": {
         "load": [{}],

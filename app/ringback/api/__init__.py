@@ -11,5 +11,5 @@ One file per noun holds the operations; `ringback.schemas` holds the bodies of r
 a rule that REST and MCP both need belongs to `ringback.services`.
 
 `app` assembles the API, `problems` maps errors to statuses, `openapi_webhooks` describes the callbacks, `openapi_export` prints
-the OpenAPI document, and `openapi_endpoint` serves it.
+the OpenAPI document, `openapi_endpoint` serves it, and `llms_endpoint` serves what language models read.
 """

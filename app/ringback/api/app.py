@@ -24,6 +24,7 @@ from ringback.api import (
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
+from ringback.api.llms_endpoint import send_llms_text
 from ringback.api.middleware import (
     BodyLimitMiddleware,
     HostOriginMiddleware,
@@ -74,12 +75,13 @@ ENUM_COMPONENT_NAMES: Final = {
 
 class _RingbackApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Add what FastAPI cannot express: stable names of enums, problem documents, and examples with nulls."""
+        """Add what FastAPI cannot express: stable names of enums, problem documents, unions of callbacks, examples."""
         if self.openapi_schema is None:
             self.openapi_schema = _with_stable_enum_names(super().openapi())
         document = self.openapi_schema
         schemas = document["components"]["schemas"]
         schemas["Problem"] = PROBLEM_SCHEMA
+        schemas.update(openapi_webhooks.build_callback_unions(document["webhooks"]))
         for name, shown in EXAMPLES_BY_SCHEMA.items():
             schemas[name]["examples"] = shown
         return document
@@ -105,6 +107,7 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
         # Before the operations, because routes are tried in their order.
         app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
+    app.router.routes.append(Route("/llms.txt", endpoint=send_llms_text, methods=["GET"]))
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.

@@ -2,14 +2,14 @@
 
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import build_result_response, encode_next_cursor
+from ringback.api.responses import REPLAYED_HEADER, build_result_response, encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.principal import Caller
@@ -22,17 +22,27 @@ from ringback.schemas.calls import (
     CallView,
     JoinCallsBody,
     JoinedCallsView,
+    StartBatchBody,
     StartCallBody,
+    StartedBatchView,
     StartedCallView,
     WaitQuery,
 )
+from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII
 from ringback.services.new_calls import StartedCall
 from ringback.services.response_hooks import on_response_written
 from ringback.waits import run_with_helper
 
-IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
-"""Several UUIDs fit, or the client's own name of the work."""
-PRINTABLE_ASCII: Final = r"^[\x20-\x7e]+$"
+_START_ERRORS = (
+    errors.UnknownUpstream,
+    errors.UnknownTool,
+    errors.InvalidArguments,
+    errors.InvalidCallbackUrl,
+    errors.IdempotencyConflict,
+    errors.CallExpired,
+    errors.QuotaExceeded,
+    errors.ShuttingDown,
+)
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=AuthenticatedRoute)
 
@@ -56,18 +66,7 @@ IdempotencyKey = Annotated[
     response_description="The call is stored and runs, also after you disconnect.",
     responses={
         200: {"model": StartedCallView, "description": "The call ended during `wait_seconds`, or had already ended."},
-        **problem_responses(
-            *AUTHENTICATED_ERRORS,
-            *BODY_ERRORS,
-            errors.UnknownUpstream,
-            errors.UnknownTool,
-            errors.InvalidArguments,
-            errors.InvalidCallbackUrl,
-            errors.IdempotencyConflict,
-            errors.CallExpired,
-            errors.QuotaExceeded,
-            errors.ShuttingDown,
-        ),
+        **problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_START_ERRORS),
     },
 )
 async def start_call(
@@ -91,12 +90,28 @@ async def start_call(
     )
     headers = {"Location": f"/v1/calls/{call.id}"}
     if not started.is_new:
-        headers["Idempotent-Replayed"] = "true"
+        headers[REPLAYED_HEADER] = "true"
     view = StartedCallView.from_started(started, call)
     response = build_result_response(view, result, status_code=200 if call.is_final else 202, headers=headers)
     if call.is_final and services.calls.needs_acknowledgement(call):
         on_response_written(request.scope["state"], partial(services.calls.acknowledge_inline, call))
     return response
+
+
+@router.post(
+    "/batch",
+    status_code=202,
+    response_description="All calls are stored and run, also after you disconnect.",
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_START_ERRORS),
+)
+async def start_calls(body: StartBatchBody, services: ServicesDep, caller: CallerDep) -> StartedBatchView:
+    """Start up to 100 tool calls, all of them or none.
+
+    If one is refused, the problem names it by `index`, and nothing was started. Each call may have its own idempotency key;
+    with keys, the whole request can be repeated. Wait for the calls with POST /v1/calls/wait.
+    """
+    started = await services.calls.start_batch(caller, [each.to_request() for each in body.calls])
+    return StartedBatchView.from_started(started)
 
 
 @router.post(

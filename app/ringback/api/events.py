@@ -4,7 +4,7 @@ retry: 2000                       how long a browser waits before it reconnects,
 id: MTpldmVudHM6NDI               the event's cursor; a client sends it as Last-Event-ID
 event: call.finished
 data: {"eventId": …}              one line of JSON
-: still here                      the heartbeat
+: still here                      the heartbeat, with an `id` of its own: the cursor up to which no event matches the filters
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -27,7 +27,6 @@ from ringback.services.events import EventPage
 EVENT_STREAM_MEDIA_TYPE: Final = "text/event-stream"
 RETRY_MILLISECONDS: Final = 2000
 """About the duration of a restart."""
-HEARTBEAT_FRAME: Final = b": still here\n\n"
 TRUNCATED_FRAME: Final = b'event: truncated\ndata: {"truncated":true}\n\n'
 """Events after the client's cursor are missing. The frame has no id, because the client's cursor stays the same."""
 _HEADERS: Final = {
@@ -82,8 +81,8 @@ async def stream_events(
 ) -> Response:
     """Stream your events as they are written. The stream ends after 15 minutes; reconnect with `Last-Event-ID`.
 
-    Without events, the stream sends a comment every 15 seconds. A `truncated` event means that events after your cursor are
-    missing.
+    Without events, the stream sends a comment and a new `id` every 15 seconds, so a reconnect never begins far behind. A
+    `truncated` event means that events after your cursor are missing.
     """
     pages = services.events.follow_events(caller, query.to_filter(), cursor=last_event_id or query.cursor)
     return EventStreamResponse(await anext(pages), pages)
@@ -105,10 +104,10 @@ class EventStreamResponse(StreamingResponse):
 
 async def _stream_frames(first: EventPage, pages: AsyncGenerator[EventPage]) -> AsyncGenerator[bytes]:
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
-    yield b"".join(_page_frames(first))
+    yield b"".join(_page_frames(first)) or _heartbeat_frame(first)
     with suppress(errors.StoreUnavailable):  # the stream ends, and the client reconnects with its cursor
         async for page in pages:
-            yield b"".join(_page_frames(page)) or HEARTBEAT_FRAME
+            yield b"".join(_page_frames(page)) or _heartbeat_frame(page)
 
 
 def _page_frames(page: EventPage) -> Iterator[bytes]:
@@ -117,3 +116,8 @@ def _page_frames(page: EventPage) -> Iterator[bytes]:
     for event in page.events:
         view = EventView.from_event(event)
         yield f"id: {view.cursor}\nevent: {view.name}\ndata: {view.model_dump_json(by_alias=True)}\n\n".encode()
+
+
+def _heartbeat_frame(page: EventPage) -> bytes:
+    """A frame without data sets the client's last event id and dispatches no event (the HTML standard, §9.2.6)."""
+    return f"id: {page.cursor}\n: still here\n\n".encode()

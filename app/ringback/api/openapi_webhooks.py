@@ -3,12 +3,16 @@
 `notifier/payload.py` builds these requests; a test validates them against this description.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict, Field
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.schemas import examples
+from ringback.schemas.calls import CallErrorCode
+from ringback.schemas.fields import OmittedIfNone
 
 router = APIRouter(
     tags=["callbacks"],
@@ -20,6 +24,9 @@ router = APIRouter(
         "default": {"description": "Retried. Redirects are not followed."},
     },
 )
+
+
+CONTROL_ENVELOPES: Final = frozenset({"verification", "gap"})
 
 
 class CallbackPart(BaseModel):
@@ -36,27 +43,40 @@ class CallbackData(CallbackPart):
     tool: str
     correlation_id: str | None = Field(description="The call's correlation id.")
     client_session_id: str | None
-    webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
+    webhook_correlation_id: OmittedIfNone[str] = Field(default=None, description="The webhook's, if it has one.")
     created_at: str
-    resume_token: str | None = Field(
+    resume_token: OmittedIfNone[str] = Field(
         default=None,
         description="Names this call. Send it to `resume_url` with your API key. Absent if the call has expired.",
     )
-    resume_url: str | None = None
-    resource_uri: str | None = Field(default=None, description="The call's resource for MCP clients, at `mcp_url`.")
-    mcp_url: str | None = None
+    resume_url: OmittedIfNone[str] = None
+    resource_uri: OmittedIfNone[str] = Field(
+        default=None, description="The call's resource for MCP clients, at `mcp_url`."
+    )
+    mcp_url: OmittedIfNone[str] = None
+
+
+class CallbackError(CallbackPart):
+    """Why a call ended without a result, or that its tool returned an error. It contains no text of an upstream."""
+
+    code: CallErrorCode
+    message: str
 
 
 class FinishedData(CallbackData):
     status: Literal["completed", "failed", "cancelled"]
-    outcome: str
+    outcome: CallOutcome
+    error: OmittedIfNone[CallbackError] = Field(
+        default=None,
+        description="Absent if the outcome is `result`. `code` is the outcome; GET /v1/calls/{id} has the details.",
+    )
     finished_at: str
-    answered_inline: bool | None = Field(
+    answered_inline: OmittedIfNone[bool] = Field(
         default=None, description="Whether the call ended while the request that started it was still open."
     )
     result_bytes: int | None
     result_sha256: str | None
-    result: dict[str, Any] | None = Field(
+    result: OmittedIfNone[dict[str, Any]] = Field(
         default=None, description="The CallToolResult, if the webhook has `include_result` and the result fits."
     )
 
@@ -105,7 +125,7 @@ class ProgressCallback(CallbackBase):
 class TestData(CallbackPart):
     webhook_id: str
     client_session_id: str | None = Field(description="The webhook's.")
-    webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
+    webhook_correlation_id: OmittedIfNone[str] = Field(default=None, description="The webhook's, if it has one.")
 
 
 class TestCallback(CallbackBase):
@@ -119,7 +139,7 @@ class WebhookData(CallbackPart):
     webhook_id: str
     last_error: str | None = Field(description="How its last attempt failed.")
     failing_since: str | None
-    webhook_correlation_id: str | None = Field(
+    webhook_correlation_id: OmittedIfNone[str] = Field(
         default=None, description="Of the webhook that receives this callback, if it has one."
     )
 
@@ -145,8 +165,10 @@ class RecoveredCallback(CallbackBase):
 class UpstreamChangedData(CallbackPart):
     upstream: str
     change: Literal["tools", "resources", "prompts", "resource"]
-    uri: str | None = Field(default=None, description="The resource that changed, as in the webhook's `resource_uri`.")
-    webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
+    uri: OmittedIfNone[str] = Field(
+        default=None, description="The resource that changed, as in the webhook's `resource_uri`."
+    )
+    webhook_correlation_id: OmittedIfNone[str] = Field(default=None, description="The webhook's, if it has one.")
 
 
 class UpstreamChangedCallback(CallbackBase):
@@ -194,6 +216,33 @@ class CallbackHeaders(CallbackPart):
 
 
 CallbackHeadersParam = Annotated[CallbackHeaders, Header()]
+
+
+def build_callback_unions(webhooks: Mapping[str, Any]) -> dict[str, Any]:
+    """Schemas of any event, told apart by its `name`, and of any control envelope, told apart by its `type`.
+
+    `webhooks` is that section of the OpenAPI document. Generators of types make unions of them.
+    """
+    references = {
+        name: path["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        for name, path in webhooks.items()
+    }
+    envelopes = {name: reference for name, reference in references.items() if name in CONTROL_ENVELOPES}
+    events = {name: reference for name, reference in references.items() if name not in CONTROL_ENVELOPES}
+    return {
+        "CallbackBody": _build_union("name", events, "The body of a callback that has an event."),
+        "ControlEnvelope": _build_union(
+            "type", envelopes, "The body of a callback about deliveries or the URL itself."
+        ),
+    }
+
+
+def _build_union(property_name: str, references: Mapping[str, str], description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "oneOf": [{"$ref": reference} for reference in references.values()],
+        "discriminator": {"propertyName": property_name, "mapping": dict(references)},
+    }
 
 
 @router.post("call.finished", operation_id="on_call_finished", status_code=204)

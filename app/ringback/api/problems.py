@@ -24,7 +24,7 @@ RETRY_AFTER_SECONDS: Final = 5
 """Sent with every 503: the typical duration of a restart or of a locked database."""
 VALIDATION_ERRORS_MAX: Final = 20
 """The largest number of errors in one problem document."""
-HTTP_METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")
+HTTP_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 # -- errors of HTTP itself ------------------------------------------------------------------------------------------

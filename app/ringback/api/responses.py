@@ -10,6 +10,8 @@ from ringback.domain.cursor import CursorList, Page, encode_cursor
 from ringback.schemas.fields import ResponseBody
 
 JSON_MEDIA_TYPE: Final = "application/json"
+REPLAYED_HEADER: Final = "Idempotent-Replayed"
+"""`true` in a response whose idempotency key was used before."""
 
 
 def encode_next_cursor(cursor_list: CursorList, page: Page[Any, str]) -> str | None:

@@ -1,19 +1,24 @@
-"""Webhooks over REST: register, list, read, change, verify, test, replay and remove them; rotate their secrets."""
+"""Webhooks over REST: register, list, read, change, verify, test, replay and remove them; rotate their secrets.
+
+A webhook with a name is also found, put and removed by its name.
+"""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import encode_next_cursor
+from ringback.api.responses import REPLAYED_HEADER, encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.schemas import examples
 from ringback.schemas.deliveries import DeliveryView
+from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII, WEBHOOK_NAME_PATTERN
 from ringback.schemas.webhooks import (
     ChangeWebhookBody,
+    NamedWebhookBody,
     RegisteredWebhookView,
     RegisterWebhookBody,
     ReplayBody,
@@ -31,27 +36,105 @@ _SENDING_ERRORS = (errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotA
 _DEFAULT_ROTATE_BODY = RotateSecretBody()
 
 WebhookIdPath = Annotated[str, Path(description="A webhook's id.", examples=[examples.WEBHOOK_ID])]
+WebhookNamePath = Annotated[
+    str,
+    Path(
+        description="Your name for the webhook: a letter or digit, then up to 63 letters, digits and `. _ : -`.",
+        pattern=WEBHOOK_NAME_PATTERN,
+        examples=[examples.WEBHOOK_NAME],
+    ),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=IDEMPOTENCY_KEY_LENGTH_MAX,
+        pattern=PRINTABLE_ASCII,
+        description="Repeating the registration with the same key returns the same webhook, as long as it exists.",
+    ),
+]
+
+_REGISTRATION_ERRORS = (
+    errors.InvalidCallbackUrl,
+    errors.InvalidCursor,
+    errors.QuotaExceeded,
+    errors.ShuttingDown,
+)
 
 
 @router.post(
     "",
     status_code=201,
-    responses=problem_responses(
-        *AUTHENTICATED_ERRORS,
-        *BODY_ERRORS,
-        errors.InvalidCallbackUrl,
-        errors.InvalidCursor,
-        errors.QuotaExceeded,
-        errors.ShuttingDown,
-    ),
+    responses={
+        200: {"model": RegisteredWebhookView, "description": "The Idempotency-Key named this webhook already."},
+        **problem_responses(
+            *AUTHENTICATED_ERRORS, *BODY_ERRORS, *_REGISTRATION_ERRORS, errors.IdempotencyConflict, errors.Gone
+        ),
+    },
 )
 async def register_webhook(
-    body: RegisterWebhookBody, services: ServicesDep, caller: CallerDep, response: Response
+    body: RegisterWebhookBody,
+    services: ServicesDep,
+    caller: CallerDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
 ) -> RegisteredWebhookView:
-    """Register a callback URL. From this response on, every matching event is delivered to it."""
-    registered = await services.registrations.register_webhook(caller, body.to_registration())
+    """Register a callback URL. From this response on, every matching event is delivered to it.
+
+    For a key that was used before, the response shows its webhook and the header `Idempotent-Replayed: true`.
+    """
+    registered = await services.registrations.register_webhook(
+        caller, body.to_registration(), idempotency_key=idempotency_key
+    )
     response.headers["Location"] = f"/v1/webhooks/{registered.webhook.id}"
+    if not registered.is_new:
+        response.status_code = 200
+        response.headers[REPLAYED_HEADER] = "true"
     return RegisteredWebhookView.from_registered(registered)
+
+
+@router.put(
+    "/by-name/{name}",
+    status_code=201,
+    response_description="The webhook was created.",
+    responses={
+        200: {"model": RegisteredWebhookView, "description": "The webhook existed, and has these settings now."},
+        **problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_REGISTRATION_ERRORS),
+    },
+)
+async def put_webhook(
+    name: WebhookNamePath, body: NamedWebhookBody, services: ServicesDep, caller: CallerDep, response: Response
+) -> RegisteredWebhookView:
+    """Register a callback URL under a name of yours. A process that does this at every start has one webhook.
+
+    The webhook of this name gets exactly these settings: a member that you leave out gets its default. It keeps its state and,
+    unless you send a new `secret`, its secrets. Send your own `secret` if several processes register the webhook: a generated
+    one is shown only to the process that creates it.
+    """
+    registered = await services.registrations.register_named(caller, name, body.to_registration())
+    response.headers["Location"] = f"/v1/webhooks/{registered.webhook.id}"
+    if not registered.is_new:
+        response.status_code = 200
+    return RegisteredWebhookView.from_registered(registered)
+
+
+@router.get(
+    "/by-name/{name}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest)
+)
+async def read_named_webhook(name: WebhookNamePath, services: ServicesDep, caller: CallerDep) -> WebhookView:
+    """Read the webhook of this name."""
+    return WebhookView.from_webhook(await services.webhooks.get_named_webhook(caller, name))
+
+
+@router.delete(
+    "/by-name/{name}",
+    status_code=204,
+    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest),
+)
+async def remove_named_webhook(name: WebhookNamePath, services: ServicesDep, caller: CallerDep) -> None:
+    """Remove the webhook of this name and cancel its open deliveries."""
+    await services.webhooks.remove_named_webhook(caller, name)
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))

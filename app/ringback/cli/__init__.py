@@ -7,10 +7,18 @@
     keys              API keys and encryption keys, in the service's database
     call              starts a call through the REST API and waits for it
     arguments         … parses `--arg name=value`
+    join              waits for a call that was started earlier
+    following         … progress and result, for `call --wait` and `join`
+    wait              waits for any or all of several calls
+    calls             lists, shows, cancels and answers calls
+    events            prints and follows the event log
     listen            a receiver that verifies and prints callbacks
     callback_server   … its HTTP server
     webhooks          manages webhooks through the REST API
     deliveries        lists deliveries through the REST API
+    trigger           sends a signed test event, and shows what its receiver answered
+    verify            verifies a callback that was saved to a file
+    stored_request    … parses it, and finds why its signature does not match
     doctor            checks the whole installation
     doctor_checks     … each check
     client_options    --url and --api-key of the client commands
@@ -18,7 +26,14 @@
     output            printing and exit codes
     demo_upstream     the MCP server behind `serve --dev`
 
-Results go to standard output, everything else to standard error. Exit codes: 0 success; 1 the call ended with another outcome
-than `result`, or the doctor found a fault; 2 the request failed (usage, settings, connection, or a problem that the service
-reports). An expected error is one message that says what to do; a traceback is a bug.
+Results go to standard output, everything else to standard error. An expected error is one message that says what to do; a
+traceback is a bug. Exit codes:
+
+    0    success
+    1    the call ended with another outcome than `result`, a callback is invalid or was refused, or the doctor found a fault
+    2    the request failed: usage, settings, connection, or a problem that the service reports
+    75   a wait ended before its call, or the service may start later
+    130  Ctrl-C
+
+`--json` prints the objects of the REST API. `ringback --install-completion` sets up completion for the shell.
 """

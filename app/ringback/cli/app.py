@@ -1,6 +1,6 @@
 """The root command. It imports a command's module only when that command runs."""
 
-import importlib
+import importlib.util
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, NamedTuple, cast
 
@@ -29,11 +29,19 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
+    "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier"),
+    "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),
+    "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel and answer calls."),
+    "events": _CommandEntry("ringback.cli.events", "events", "Print the events of your calls, oldest first."),
     "listen": _CommandEntry(
         "ringback.cli.listen", "listen", "Receive callbacks, verify them and print them, until interrupted."
     ),
     "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Manage webhooks."),
     "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "List and repeat deliveries."),
+    "trigger": _CommandEntry("ringback.cli.trigger", "trigger", "Send a signed test event"),
+    "verify": _CommandEntry(
+        "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file"
+    ),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",
@@ -64,7 +72,14 @@ class LazyCommandGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that the arguments name. Typer calls this just before it runs the command."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else _import_command(name, COMMANDS[name]), rest
+        if name is None or (ctx.resilient_parsing and not _is_installed(COMMANDS[name])):
+            return name, command, rest
+        return name, _import_command(name, COMMANDS[name]), rest
+
+
+def _is_installed(entry: _CommandEntry) -> bool:
+    """Whether the command can be imported: completion must not print why it cannot."""
+    return not entry.needs_server or importlib.util.find_spec("mcp") is not None
 
 
 def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGroup:
@@ -85,9 +100,7 @@ def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGrou
 
 
 # Typer's own traceback prints the values of variables, which may be secrets; Python's does not.
-app = typer.Typer(
-    name="ringback", cls=LazyCommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+app = typer.Typer(name="ringback", cls=LazyCommandGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:

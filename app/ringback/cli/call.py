@@ -1,29 +1,18 @@
 """`ringback call`: starts a call; with --wait it shows the progress and prints the result."""
 
-import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringback.cli.arguments import parse_arguments
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, create_client
-from ringback.cli.output import (
-    EXIT_NO_RESULT,
-    exit_on_errors,
-    print_json,
-    print_message,
-    print_output,
-    strip_control_characters,
-)
-from ringback.client import Call, CallbackOptions, Problem, RingbackClient, Started
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.following import join_advice, show_outcome
+from ringback.cli.output import AsJson, exit_on_errors, model_to_json, print_json, print_message, print_output
+from ringback.client import CallbackOptions, Problem, RingbackClient, Started
 
 INITIAL_WAIT_SECONDS: Final = 1.0
 """A call that ends within this time is printed without a progress bar."""
-POLL_INTERVAL_SECONDS: Final = 0.5
-"""Between two requests for the progress. The service records progress at most once a second."""
 
 
 @exit_on_errors()
@@ -44,29 +33,44 @@ def call(
     callback: Annotated[
         str | None, typer.Option("--callback", metavar="URL", help="Send a callback to this URL.")
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--idempotency-key", help="Your name for this start: repeating it returns the same call."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout-seconds", min=0, help="End the call if it takes longer.")
+    ] = None,
+    accepts_input: Annotated[
+        bool, typer.Option("--accepts-input", help="The tool may ask: answer with `ringback calls answer`.")
+    ] = False,
+    as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
     """Start a call of a tool. The call continues if this command is interrupted."""
 
-    async def run() -> int:
-        async with create_client(url, api_key) as client:
-            schema = await _input_schema(client, upstream, tool) if arg else None
-            started = await client.start_call(
-                upstream,
-                tool,
-                parse_arguments(arg or [], json_arguments=json_args, input_schema=schema),
-                client_session_id=session,
-                correlation_id=correlation,
-                callback=CallbackOptions(url=callback) if callback else None,
-                wait_seconds=INITIAL_WAIT_SECONDS if wait else None,
-            )
-            if not wait:
-                _show_started(started)
-                return 0
-            return await _show_outcome(client, started)
+    async def run(client: RingbackClient) -> int:
+        schema = await _input_schema(client, upstream, tool) if arg else None
+        started = await client.start_call(
+            upstream,
+            tool,
+            parse_arguments(arg or [], json_arguments=json_args, input_schema=schema),
+            client_session_id=session,
+            correlation_id=correlation,
+            idempotency_key=key,
+            callback=CallbackOptions(url=callback) if callback else None,
+            wait_seconds=INITIAL_WAIT_SECONDS if wait else None,
+            timeout_seconds=timeout,
+            accepts_input=accepts_input or None,
+        )
+        if not wait:
+            _show_started(started, as_json=as_json)
+            return 0
+        if started.callback_secret:
+            print_message(f"callback_secret: {started.callback_secret}")
+        return await show_outcome(client, started.call, started.result, as_json=as_json)
 
-    if code := asyncio.run(run()):
+    if code := run_with_client(url, api_key, run):
         raise typer.Exit(code)
 
 
@@ -79,7 +83,10 @@ async def _input_schema(client: RingbackClient, upstream: str, tool: str) -> Map
     return next((listed.input_schema for listed in tools if listed.name == tool), None)
 
 
-def _show_started(started: Started) -> None:
+def _show_started(started: Started, *, as_json: bool) -> None:
+    if as_json:
+        print_json(model_to_json(started))
+        return
     print_output(f"call_id: {started.call.id}")
     print_output(f"status: {started.call.status}")
     print_output(f"resume_token: {started.resume_token}")
@@ -89,61 +96,4 @@ def _show_started(started: Started) -> None:
         print_output(f"callback_secret: {started.callback_secret}")
     if started.hint:
         print_message(started.hint)
-
-
-async def _show_outcome(client: RingbackClient, started: Started) -> int:
-    """Print the result on standard output, or the reason for its absence on standard error. Returns the exit code."""
-    if started.callback_secret:
-        print_message(f"callback_secret: {started.callback_secret}")
-    call = started.call if started.call.final else await _follow_call(client, started.call)
-    if call.status != "completed":
-        print_message(_outcome_detail(call))
-        return EXIT_NO_RESULT
-    _show_result(started.result if started.result is not None else await client.result(call.id))
-    return 0 if call.outcome == "result" else EXIT_NO_RESULT
-
-
-async def _follow_call(client: RingbackClient, call: Call) -> Call:
-    """Poll the call until it ends, with a progress bar if standard error is a terminal."""
-    print_message(f"{call.id} is running. It continues if you interrupt this command.")
-    console = Console(stderr=True)
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task(call.status, total=None)
-        while not call.final:
-            await asyncio.sleep(POLL_INTERVAL_SECONDS)
-            call = await client.call(call.id)
-            if call.progress is not None:
-                bar.update(
-                    task,
-                    description=strip_control_characters(call.progress.message or call.status),
-                    completed=call.progress.progress,
-                    total=call.progress.total,
-                )
-    return call
-
-
-def _outcome_detail(call: Call) -> str:
-    message = (call.error or {}).get("message")
-    return f"{call.id} ended as {call.status} ({call.outcome})" + (f": {message}" if message else ".")
-
-
-def _show_result(result: Mapping[str, Any]) -> None:
-    """Print text blocks as text, and everything else as JSON."""
-    content: Any = result.get("content")
-    if not isinstance(content, list) or not content:
-        print_json(result)
-        return
-    for block in cast("list[Any]", content):
-        match block:
-            case {"type": "text", "text": str() as text}:
-                print_output(text)
-            case _:
-                print_json(block)
+    print_message(join_advice(started.call.id))

@@ -13,7 +13,8 @@ from typing import Final
 
 import httptools
 
-from ringback.receiver.app import BODY_BYTES_MAX, Message, ReceiverApp
+from ringback.receiver import ReceiverApp
+from ringback.receiver.asgi import BODY_BYTES_MAX, Message
 
 HEAD_BYTES_MAX: Final = 65_536
 """A callback's request line and headers have less than 4 KiB. The service's limit for requests is the same as this."""

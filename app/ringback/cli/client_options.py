@@ -1,10 +1,15 @@
-"""The options --url and --api-key of the client commands."""
+"""The options --url and --api-key of the client commands, and how they run with a client."""
 
-from typing import Annotated, Final
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeVar
 
 import typer
 
+from ringback.cli.output import EXIT_INTERRUPTED
 from ringback.client import RingbackClient
+
+T = TypeVar("T")
 
 URL_DEFAULT: Final = "http://127.0.0.1:8090"
 
@@ -20,3 +25,16 @@ def create_client(url: str, api_key: str | None) -> RingbackClient:
         return RingbackClient(url, api_key=api_key or None)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def run_with_client(url: str, api_key: str | None, operation: Callable[[RingbackClient], Awaitable[T]]) -> T:
+    """Run one operation with a client, and return its result. Ctrl-C ends the command without a traceback."""
+
+    async def run() -> T:
+        async with create_client(url, api_key) as client:
+            return await operation(client)
+
+    try:
+        return asyncio.run(run())
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None

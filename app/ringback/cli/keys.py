@@ -121,19 +121,26 @@ def list_keys(as_json: AsJson = False, database: Database = None) -> None:
 @exit_on_errors(*SERVICE_ERRORS)
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
+    as_json: AsJson = False,
     database: Database = None,
 ) -> None:
     """Revoke a key. Its next request gets 401."""
     _run_with_api_keys(database, lambda keys: keys.revoke_key(key_id))
-    print_message(f"{key_id} is revoked.")
+    if as_json:
+        print_json({"id": key_id, "revoked": True})
+    else:
+        print_message(f"{key_id} is revoked.")
 
 
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
-def rotate(database: Database = None) -> None:
+def rotate(as_json: AsJson = False, database: Database = None) -> None:
     """Add a new key to the key file. After a restart the service encrypts with it, and re-encrypts all stored secrets."""
     key_id = rotate_key_file(load_settings(database_url=database), random_bytes=os.urandom)
-    print_output(key_id)
+    if as_json:
+        print_json({"key": key_id})
+    else:
+        print_output(key_id)
     print_message("Restart the service. See its progress, and which keys are no longer needed: ringback keys sealed")
 
 
@@ -177,17 +184,25 @@ async def _count_sealed(settings: Settings) -> Mapping[str, int]:
 
 
 @app.command("signing")
-def generate_signing_key() -> None:
+def generate_signing_key(as_json: AsJson = False) -> None:
     """Generate a key for RINGBACK_SIGNING_KEYS: Ed25519 signatures of callbacks, for receivers without a secret."""
     key = ed25519.generate_signing_key(os.urandom(ed25519.SEED_BYTES))
+    public_key = ed25519.parse_signing_key(key).public_key
+    if as_json:
+        print_json({"key": key, "public_key": public_key})
+        return
     print_output(key)
-    print_message(f"Receivers verify with its public key: {ed25519.parse_signing_key(key).public_key}")
+    print_message(f"Receivers verify with its public key: {public_key}")
 
 
 @app.command("ring")
-def generate_ring_key() -> None:
+def generate_ring_key(as_json: AsJson = False) -> None:
     """Generate a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens."""
-    print_output(sealing.generate_key_ring_entry(os.urandom(sealing.KEY_BYTES)))
+    key = sealing.generate_key_ring_entry(os.urandom(sealing.KEY_BYTES))
+    if as_json:
+        print_json({"key": key})
+    else:
+        print_output(key)
 
 
 def _run_with_api_keys(database: str | None, work: Callable[[ApiKeys], Awaitable[T]]) -> T:

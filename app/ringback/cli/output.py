@@ -3,27 +3,39 @@
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ringback.client import ClientError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON, as without this option.", hidden=True)]
+"""For commands that print JSON only, so that `--json` is never an error."""
 
 EXIT_NO_RESULT: Final = 1
 """Exit code: the call ended with another outcome than `result`; a tool error is printed, too."""
 EXIT_NOT_DONE: Final = 2
 """Exit code: the request failed. The same as for a usage error."""
 TRY_AGAIN: Final = 75
-"""Exit code: the service could not start for a temporary reason. `EX_TEMPFAIL` of sysexits.h."""
+"""Exit code: the service cannot start for now, or a wait ended before the call. `EX_TEMPFAIL` of sysexits.h."""
+EXIT_INTERRUPTED: Final = 130
+"""Exit code: Ctrl-C. 128 and the number of SIGINT, as shells report it."""
 
 NON_TTY_WIDTH: Final = 200
 """Columns of a table that is written to a file or a pipe: enough that no id is cut."""
+
+
+ID_COLUMNS: Final = frozenset({"id", "call_id", "webhook_id"})
+ID_LENGTH_MAX: Final = len("call_") + 26
+"""The longest prefix and a ULID."""
 
 
 def create_console() -> Console:
@@ -43,6 +55,44 @@ def print_output(text: str) -> None:
 
 def print_json(value: Any) -> None:
     print_output(json.dumps(value, ensure_ascii=False, indent=2, default=_json_default))
+
+
+def print_json_line(value: Any) -> None:
+    """Print JSON on one line, for output without an end."""
+    print_output(json.dumps(value, ensure_ascii=False, default=_json_default))
+
+
+def print_models(models: Iterable[BaseModel]) -> None:
+    """Print a JSON array in the form of the REST API."""
+    print_json([model_to_json(model) for model in models])
+
+
+def model_to_json(model: BaseModel) -> dict[str, Any]:
+    """The JSON object of the REST API."""
+    return model.model_dump(mode="json", by_alias=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print the members named by the columns. An id is never cut or wrapped, so that it can be copied."""
+    table = Table()
+    for name in columns:
+        is_id = name in ID_COLUMNS
+        table.add_column(name, no_wrap=is_id, min_width=ID_LENGTH_MAX if is_id else None, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(strip_control_characters(_format_cell(row.get(name)))) for name in columns))
+    create_console().print(table, crop=False)  # a narrow terminal wraps lines that ids make longer
+
+
+def _format_cell(value: Any) -> str:
+    match value:
+        case None | "" | () | []:
+            return "-"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+        case list() | tuple():
+            return ", ".join(str(item) for item in cast("Sequence[Any]", value))
+        case _:
+            return str(value)
 
 
 def exit_with_error(message: str, *, exit_code: int = EXIT_NOT_DONE) -> NoReturn:

@@ -1,18 +1,23 @@
 """`ringback webhooks`: manages webhooks through the REST API."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Final, Literal, TypeVar, cast
+from typing import Annotated, Final, Literal, cast
 
 import typer
-from rich.table import Table
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, create_client
-from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.output import (
+    AlwaysJson,
+    AsJson,
+    exit_on_errors,
+    model_to_json,
+    print_json,
+    print_message,
+    print_models,
+    print_output,
+    print_table,
+)
 from ringback.client import RingbackClient, Webhook, WebhookOptions
-
-T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
@@ -31,13 +36,11 @@ def list_webhooks(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiK
 
     webhooks = run_with_client(url, api_key, read_all)
     if as_json:
-        print_json([webhook.model_dump() for webhook in webhooks])
-        return
-    table = Table(*_COLUMNS)
-    for webhook in webhooks:
-        document = {**webhook.model_dump(), "events": ", ".join(webhook.events)}
-        table.add_row(*(str(document[name] or "-") for name in _COLUMNS))
-    create_console().print(table)
+        print_models(webhooks)
+    elif webhooks:
+        print_table(_COLUMNS, (webhook.model_dump() for webhook in webhooks))
+    else:
+        print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
 
 
 @app.command()
@@ -70,6 +73,7 @@ def add(
         float | None, typer.Option("--rate-per-second", help="Largest number of attempts a second.")
     ] = None,
     description: Annotated[str | None, typer.Option("--description", help="A note on its purpose.")] = None,
+    as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
@@ -90,6 +94,9 @@ def add(
     }
     options = cast("WebhookOptions", {name: value for name, value in given_options.items() if value is not None})
     webhook = run_with_client(url, api_key, lambda client: client.register_webhook(callback_url, **options))
+    if as_json:
+        print_json(model_to_json(webhook))
+        return
     print_output(f"id: {webhook.id}")
     print_output(f"state: {webhook.state}")
     if webhook.secret:
@@ -99,24 +106,32 @@ def add(
 
 @app.command("show")
 @exit_on_errors()
-def show_webhook(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def show_webhook(
+    webhook_id: WebhookId, _as_json: AlwaysJson = True, url: Url = URL_DEFAULT, api_key: ApiKey = None
+) -> None:
     """Show a webhook as JSON, without its secret."""
-    print_json(run_with_client(url, api_key, lambda client: client.webhook(webhook_id)).model_dump())
+    print_json(model_to_json(run_with_client(url, api_key, lambda client: client.webhook(webhook_id))))
 
 
 @app.command()
 @exit_on_errors()
-def remove(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def remove(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Remove a webhook, and cancel its undelivered callbacks."""
     run_with_client(url, api_key, lambda client: client.delete_webhook(webhook_id))
-    print_message(f"{webhook_id} is removed.")
+    if as_json:
+        print_json({"id": webhook_id, "removed": True})
+    else:
+        print_message(f"{webhook_id} is removed.")
 
 
 @app.command()
 @exit_on_errors()
-def verify(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def verify(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Send a challenge to a webhook's URL, which must answer it before it receives callbacks."""
     webhook = run_with_client(url, api_key, lambda client: client.verify_webhook(webhook_id))
+    if as_json:
+        print_json(model_to_json(webhook))
+        return
     print_output(f"state: {webhook.state}")
     if webhook.last_error:
         print_message(f"It is not verified: {webhook.last_error}. Its receiver must answer challenges.")
@@ -124,9 +139,12 @@ def verify(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None
 
 @app.command("test")
 @exit_on_errors()
-def send_test(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Send a signed test callback to a webhook."""
+def send_test(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Send a signed test callback to a webhook. `ringback trigger` also waits for its outcome."""
     delivery = run_with_client(url, api_key, lambda client: client.test_webhook(webhook_id))
+    if as_json:
+        print_json(model_to_json(delivery))
+        return
     print_output(delivery.id)
     print_message(f"See the outcome: ringback deliveries show {delivery.id}")
 
@@ -143,6 +161,7 @@ def rotate_secret(
             "--overlap-seconds", min=0, help="Seconds that earlier secrets still sign. Default: a day. 0 ends them now."
         ),
     ] = None,
+    as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
@@ -150,6 +169,9 @@ def rotate_secret(
     rotated = run_with_client(
         url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap)
     )
+    if as_json:
+        print_json(model_to_json(rotated))
+        return
     if rotated.secret:
         print_output(rotated.secret)
     print_message(f"Earlier secrets also sign until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
@@ -166,6 +188,7 @@ def replay(
     ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this cursor.")] = None,
     dead: Annotated[bool, typer.Option("--dead", help="All deliveries that were given up.")] = False,
+    as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
@@ -175,6 +198,9 @@ def replay(
     replay = run_with_client(
         url, api_key, lambda client: client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead)
     )
+    if as_json:
+        print_json(model_to_json(replay))
+        return
     print_output(f"replayed: {replay.replayed}")
     print_output(f"still_open: {replay.still_open}")
     if replay.more:
@@ -184,28 +210,23 @@ def replay(
 
 @app.command()
 @exit_on_errors()
-def enable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def enable(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Activate a webhook, and send the callbacks that were held for it."""
-    _set_state(webhook_id, "active", url, api_key)
+    _set_state(webhook_id, "active", url, api_key, as_json=as_json)
 
 
 @app.command()
 @exit_on_errors()
-def disable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def disable(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Disable a webhook. It receives no callbacks until it is enabled."""
-    _set_state(webhook_id, "disabled", url, api_key)
+    _set_state(webhook_id, "disabled", url, api_key, as_json=as_json)
 
 
-def _set_state(webhook_id: str, state: Literal["active", "disabled"], url: str, api_key: str | None) -> None:
+def _set_state(
+    webhook_id: str, state: Literal["active", "disabled"], url: str, api_key: str | None, *, as_json: bool
+) -> None:
     webhook = run_with_client(url, api_key, lambda client: client.change_webhook(webhook_id, state=state))
-    print_message(f"{webhook.id} is {webhook.state}.")
-
-
-def run_with_client(url: str, api_key: str | None, operation: Callable[[RingbackClient], Awaitable[T]]) -> T:
-    """Run one operation with a client, and return its result."""
-
-    async def run() -> T:
-        async with create_client(url, api_key) as client:
-            return await operation(client)
-
-    return asyncio.run(run())
+    if as_json:
+        print_json(model_to_json(webhook))
+    else:
+        print_message(f"{webhook.id} is {webhook.state}.")

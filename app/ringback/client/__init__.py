@@ -2,98 +2,138 @@
 
     async with RingbackClient("http://127.0.0.1:8090", api_key="rbk_…") as ringback:
         started = await ringback.start_call("git", "git_log", {"repo_path": "."}, correlation_id="c1")
-        call = await ringback.wait(started.call.id, timeout_seconds=60)
+        call = await ringback.wait(started.call_id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client           RingbackClient: calls, upstreams, health
-    webhooks         its methods about webhooks and deliveries
-    events           its methods about the event log
-    resource_client  the base class of these three
-    http_transport   requests and responses: retries, timeouts, errors
-    event_stream     server-sent events, read by httpx-sse with a limit on lines
-    options          optional members of requests
-    models           the returned values
-    problems         the errors, one tree
+    client              RingbackClient: calls and upstreams
+    results             its methods about stored results
+    webhooks            … webhooks and deliveries
+    events              … the event log
+    operations          … health, metrics, public keys
+    resource_client     the base class of these groups of methods
+    event_stream        EventStream: the event log over one connection, reconnected by cursor
+    server_sent_events  … the frames of one response, read by httpx-sse with limits
+    http_transport      requests and responses: retries, timeouts, errors
+    options             optional members of requests
+    models              the returned values
+    service_models      … about results and the service itself
+    problems            the errors, one tree
+    sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
+    durable             DurableCaller: calls that outlive the process that requested them
 
-The client imports only Ringback's version, and runs in processes without the service.
+The client imports nothing of the service. A name is imported with its first use, because few processes use everything.
 """
 
-from ringback.client.client import RingbackClient
-from ringback.client.models import (
-    Answered,
-    Attempt,
-    Call,
-    Delivery,
-    DeliveryDetail,
-    Event,
-    EventPage,
-    InputRequest,
-    Listener,
-    Progress,
-    RegisteredWebhook,
-    Reloaded,
-    Replay,
-    Resumed,
-    RotatedWebhook,
-    Started,
-    Tool,
-    Upstream,
-    Webhook,
-)
-from ringback.client.options import (
-    AdoptOptions,
-    CallbackOptions,
-    ProgressOptions,
-    ReportOptions,
-    WebhookChange,
-    WebhookOptions,
-)
-from ringback.client.problems import (
-    ClientError,
-    Conflict,
-    ConnectionFailed,
-    Forbidden,
-    Gone,
-    InvalidRequest,
-    NotFound,
-    Problem,
-    QuotaExceeded,
-    Unauthenticated,
-    Unavailable,
-    UnexpectedAnswer,
-)
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from ringback.client.client import RingbackClient
+    from ringback.client.durable import (
+        CallHandle,
+        DurableCaller,
+        MemoryRequestState,
+        RedisRequestState,
+        RequestStateManager,
+        SQLiteRequestState,
+    )
+    from ringback.client.event_stream import EventStream
+    from ringback.client.models import (
+        Answered,
+        Attempt,
+        BatchedCall,
+        Call,
+        Delivery,
+        DeliveryDetail,
+        Event,
+        EventPage,
+        InputRequest,
+        Listener,
+        Progress,
+        RegisteredWebhook,
+        Reloaded,
+        Replay,
+        Resumed,
+        RotatedWebhook,
+        Started,
+        Tool,
+        Upstream,
+        Webhook,
+    )
+    from ringback.client.options import (
+        AdoptOptions,
+        CallbackOptions,
+        CallOptions,
+        NamedWebhookOptions,
+        ProgressOptions,
+        ReportOptions,
+        WebhookChange,
+        WebhookOptions,
+    )
+    from ringback.client.problems import (
+        ClientError,
+        Conflict,
+        ConnectionFailed,
+        Forbidden,
+        Gone,
+        InvalidRequest,
+        NotFound,
+        Problem,
+        QuotaExceeded,
+        Unauthenticated,
+        Unavailable,
+        UnexpectedAnswer,
+    )
+    from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo
+    from ringback.client.sync import SyncEventStream, SyncRingbackClient
 
 __all__ = [
     "AdoptOptions",
     "Answered",
     "Attempt",
+    "BatchedCall",
     "Call",
+    "CallHandle",
+    "CallOptions",
     "CallbackOptions",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
     "Delivery",
     "DeliveryDetail",
+    "DurableCaller",
     "Event",
     "EventPage",
+    "EventStream",
     "Forbidden",
     "Gone",
     "InputRequest",
     "InvalidRequest",
     "Listener",
+    "MemoryRequestState",
+    "NamedWebhookOptions",
     "NotFound",
     "Problem",
+    "ProblemType",
     "Progress",
     "ProgressOptions",
+    "PublicKey",
     "QuotaExceeded",
+    "Readiness",
+    "RedisRequestState",
     "RegisteredWebhook",
     "Reloaded",
     "Replay",
     "ReportOptions",
+    "RequestStateManager",
+    "ResultInfo",
     "Resumed",
     "RingbackClient",
     "RotatedWebhook",
+    "SQLiteRequestState",
     "Started",
+    "SyncEventStream",
+    "SyncRingbackClient",
     "Tool",
     "Unauthenticated",
     "Unavailable",
@@ -103,3 +143,86 @@ __all__ = [
     "WebhookChange",
     "WebhookOptions",
 ]
+
+_NAMES_BY_MODULE: typing.Final = {
+    "client": ("RingbackClient",),
+    "durable": (
+        "CallHandle",
+        "DurableCaller",
+        "MemoryRequestState",
+        "RedisRequestState",
+        "RequestStateManager",
+        "SQLiteRequestState",
+    ),
+    "event_stream": ("EventStream",),
+    "models": (
+        "Answered",
+        "Attempt",
+        "BatchedCall",
+        "Call",
+        "Delivery",
+        "DeliveryDetail",
+        "Event",
+        "EventPage",
+        "InputRequest",
+        "Listener",
+        "Progress",
+        "RegisteredWebhook",
+        "Reloaded",
+        "Replay",
+        "Resumed",
+        "RotatedWebhook",
+        "Started",
+        "Tool",
+        "Upstream",
+        "Webhook",
+    ),
+    "options": (
+        "AdoptOptions",
+        "CallOptions",
+        "CallbackOptions",
+        "NamedWebhookOptions",
+        "ProgressOptions",
+        "ReportOptions",
+        "WebhookChange",
+        "WebhookOptions",
+    ),
+    "problems": (
+        "ClientError",
+        "Conflict",
+        "ConnectionFailed",
+        "Forbidden",
+        "Gone",
+        "InvalidRequest",
+        "NotFound",
+        "Problem",
+        "QuotaExceeded",
+        "Unauthenticated",
+        "Unavailable",
+        "UnexpectedAnswer",
+    ),
+    "service_models": (
+        "ProblemType",
+        "PublicKey",
+        "Readiness",
+        "ResultInfo",
+    ),
+    "sync": (
+        "SyncEventStream",
+        "SyncRingbackClient",
+    ),
+}
+_MODULE_BY_NAME: typing.Final = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+
+if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
+
+    def __getattr__(name: str) -> typing.Any:
+        """Import a public name with its first use."""
+        if name not in _MODULE_BY_NAME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

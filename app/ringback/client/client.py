@@ -1,7 +1,8 @@
 """RingbackClient: one method for each operation of the REST API. This module has those about calls and upstreams."""
 
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -13,10 +14,10 @@ from ringback.client.http_transport import (
     HttpTransport,
     SystemClientClock,
     check_header_value,
-    parse_object,
 )
 from ringback.client.models import (
     Answered,
+    BatchedCall,
     Call,
     CallPage,
     Joined,
@@ -24,19 +25,21 @@ from ringback.client.models import (
     Resumed,
     ResumeToken,
     Started,
+    StartedBatch,
     Tool,
     ToolList,
     Upstream,
     UpstreamList,
 )
-from ringback.client.options import AdoptOptions, CallbackOptions, ReportOptions
-from ringback.client.problems import ClientError
+from ringback.client.operations import OperationMethods
+from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
     quote_path_segment,
     without_none,
 )
+from ringback.client.results import ResultMethods
 from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -44,11 +47,11 @@ REQUEST_TIMEOUT_SECONDS: Final = 30.0
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
-class RingbackClient(WebhookMethods, EventMethods):
+class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMethods):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
-    tried up to three times while the connection fails or the service responds with 503.
+    tried up to three times while the connection fails or the response is 502, 503 or 504.
 
     `http` is your own httpx client, which stays open. Without it the client creates one, on `transport` if that is given.
     """
@@ -83,6 +86,10 @@ class RingbackClient(WebhookMethods, EventMethods):
     ) -> None:
         await self.aclose()
 
+    @property
+    def base_url(self) -> str:
+        return self._transport.base_url
+
     async def aclose(self) -> None:
         """Close the httpx client, unless it was passed to the constructor."""
         if self._owns_http:
@@ -101,6 +108,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         idempotency_key: str | None = None,
         callback: CallbackOptions | None = None,
         wait_seconds: float | None = None,
+        not_before: datetime | None = None,
         timeout_seconds: float | None = None,
         accepts_input: bool | None = None,
         rerun_policy: str | None = None,
@@ -110,6 +118,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         The start is repeated when its response is lost; the idempotency key makes that safe, because the tool runs once. The
         default key covers the repeats of this method. Pass your own, stored before the call, if another process must be able
         to repeat the start. With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
+        With `not_before`, a time with an offset, the call starts then; its `timeout_seconds` count from then.
         `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says
         whether the tool may run a second time when it is unknown whether it ran.
         """
@@ -122,6 +131,7 @@ class RingbackClient(WebhookMethods, EventMethods):
             "correlation_id": correlation_id,
             "callback": callback,
             "wait_seconds": wait_seconds,
+            "not_before": not_before and not_before.isoformat(),
             "timeout_seconds": timeout_seconds,
             "accepts_input": accepts_input,
             "rerun_policy": rerun_policy,
@@ -135,6 +145,18 @@ class RingbackClient(WebhookMethods, EventMethods):
             wait_seconds=wait_seconds,
             repeatable=True,
         )
+
+    async def start_calls(self, calls: Sequence[CallOptions]) -> Sequence[BatchedCall]:
+        """Start up to 100 calls, all of them or none, and return them in the given order.
+
+        If one is refused, the error's `extra["index"]` names it. The start is repeated when its response is lost, as in
+        `start_call`.
+        """
+        keyed = [{"idempotency_key": secrets.token_hex(IDEMPOTENCY_KEY_BYTES), **each} for each in calls]
+        started = await self._transport.fetch_model(
+            StartedBatch, "POST", "/v1/calls/batch", body={"calls": keyed}, repeatable=True
+        )
+        return started.calls
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
         """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""
@@ -185,7 +207,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         status: str | None = None,
         upstream: str | None = None,
         tool: str | None = None,
-    ) -> AsyncIterator[Call]:
+    ) -> AsyncGenerator[Call]:
         """Your calls, newest first. Finds a call by your own ids."""
         where = {
             "client_session_id": client_session_id,
@@ -197,12 +219,6 @@ class RingbackClient(WebhookMethods, EventMethods):
         async for page in self._iterate_pages(CallPage, "/v1/calls", where):
             for call in page.calls:
                 yield call
-
-    async def result(self, call_id: str) -> Mapping[str, Any]:
-        """The stored CallToolResult, unchanged from the upstream. Raises `Conflict` if there is none (yet)."""
-        return parse_object(
-            await self._transport.send_request("GET", f"/v1/calls/{quote_path_segment(call_id)}/result")
-        )
 
     async def cancel(self, call_id: str) -> Call:
         """Request the call's cancellation. Cooperative, idempotent, and without effect on a call that has ended."""
@@ -255,7 +271,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         )
         return answer.resume_token
 
-    # -- upstreams and health --
+    # -- upstreams --
 
     async def upstreams(self) -> Sequence[Upstream]:
         return (await self._transport.fetch_model(UpstreamList, "GET", "/v1/upstreams")).upstreams
@@ -271,11 +287,3 @@ class RingbackClient(WebhookMethods, EventMethods):
         return (
             await self._transport.fetch_model(ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools")
         ).tools
-
-    async def healthy(self) -> bool:
-        """Whether the service responds now, in one attempt."""
-        try:
-            await self._transport.send_request("GET", "/healthz", repeatable=False)
-        except ClientError:
-            return False
-        return True

@@ -1,62 +1,128 @@
-"""Server-sent events of an httpx response, read by httpx-sse, with a limit on the length of a line."""
+"""The event log over one connection, reconnected by cursor."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Final
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
 
-import httpx
-from httpx_sse import EventSource
+from ringback.client.http_transport import ClientClock, HttpTransport, parse_text
+from ringback.client.models import Event
+from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.client.server_sent_events import ServerSentEvent, ServerSentEvents
 
-from ringback.client.problems import UnexpectedAnswer
+STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
+"""Three heartbeats of the service. A stream that is silent for longer is dead, even if TCP reports no error."""
+RECONNECT_SECONDS_MAX: Final = 30.0
+"""The longest pause between two attempts to reconnect."""
+RECENT_EVENTS_MAX: Final = 10_000
+"""Events whose repetition is recognised: about 2 MB. A restored backup is the only case in which the service repeats some."""
+TRUNCATED_EVENT: Final = "truncated"
+"""The name of the only frame that is not an event."""
 
-RECONNECT_SECONDS_DEFAULT: Final = 2.0
-"""The pause before a reconnect, until the service sends a `retry` field."""
-RECONNECT_SECONDS_LIMIT: Final = 3600.0
-"""The longest pause that a `retry` field can ask for."""
-LINE_BYTES_MAX: Final = 1024 * 1024
-"""More than the service's largest event. httpx-sse itself buffers lines of any length."""
+TemporaryError = ConnectionFailed | Unavailable | QuotaExceeded
+"""The errors that pass without the caller's help."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSentEvent:
-    name: str
-    data: str
+def ignore_truncation() -> None: ...
 
 
 class EventStream:
-    """The events of one response. `retry_seconds` is the pause that the service last requested."""
+    """Events after a cursor and then new events without end, in the order of the log. An async iterator.
 
-    def __init__(self, response: httpx.Response) -> None:
-        if isinstance(response.stream, httpx.AsyncByteStream):
-            response.stream = BoundedLines(response.stream)
-        self._source = EventSource(response)
-        self.retry_seconds = RECONNECT_SECONDS_DEFAULT
+        async with ringback.stream_events(cursor=read_cursor()) as stream:
+            async for event in stream:
+                handle(event)
+                write_cursor(stream.cursor)
 
-    async def iterate_events(self) -> AsyncGenerator[ServerSentEvent]:
-        """Events that have data. Raises `UnexpectedAnswer` if a line is longer than `LINE_BYTES_MAX`."""
-        async with aclosing(self._source.aiter_sse()) as events:
-            async for event in events:
-                if event.retry is not None:
-                    self.retry_seconds = min(RECONNECT_SECONDS_LIMIT, max(0.0, event.retry / 1000))
-                if event.data:
-                    yield ServerSentEvent(event.event, event.data)
+    A stream that breaks or ends is reconnected after the last event, with growing pauses and without a limit on attempts. No
+    event is lost, and none is repeated. It reads ahead what fits into the buffers of one connection, so a slow reader slows the
+    service down instead of filling the memory.
+    """
 
+    def __init__(
+        self,
+        transport: HttpTransport,
+        clock: ClientClock,
+        *,
+        params: Mapping[str, str],
+        cursor: str | None,
+        on_truncated: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._params = params
+        self._on_truncated = on_truncated
+        self._recent_ids: OrderedDict[str, None] = OrderedDict()
+        self._events = self._read_events()
+        self.cursor = cursor
+        """The place up to which all events have been returned. Another process continues from it. Without events that match the
+        filters, it still advances about every 15 seconds."""
+        self.is_truncated = False
+        """Whether events after the given cursor were no longer kept, so that this stream did not return them."""
 
-class BoundedLines(httpx.AsyncByteStream):
-    """A byte stream that raises `UnexpectedAnswer` after more than `LINE_BYTES_MAX` bytes without a line end."""
+    def __aiter__(self) -> Self:
+        return self
 
-    def __init__(self, stream: httpx.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        unended_bytes = 0
-        async for chunk in self._stream:
-            line_end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
-            unended_bytes = len(chunk) - line_end - 1 + (unended_bytes if line_end < 0 else 0)
-            if unended_bytes > LINE_BYTES_MAX:
-                raise UnexpectedAnswer("The stream has a line that is too long. Is this the URL of a Ringback?")
-            yield chunk
+    async def __anext__(self) -> Event:
+        """The next event. The errors of the first connection are raised; later ones only if a reconnect cannot repair them."""
+        return await anext(self._events)
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        """Close the connection. The iteration ends."""
+        await self._events.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _read_events(self) -> AsyncGenerator[Event]:
+        is_connected, failures = False, 0
+        while True:
+            try:
+                async with self._transport.open_stream(
+                    "/v1/events/stream",
+                    params=self._params,
+                    headers={} if self.cursor is None else {"last-event-id": self.cursor},
+                    silence_seconds=STREAM_IDLE_TIMEOUT_SECONDS,
+                ) as response:
+                    is_connected = True
+                    stream = ServerSentEvents(response)
+                    async for sent in stream.iterate_events():
+                        failures = 0
+                        if (event := self._take_frame(sent)) is not None:
+                            yield event
+                pause = stream.retry_seconds
+            except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
+                if not is_connected:
+                    raise
+                failures += 1
+                pause = reconnect_delay(error, failures)
+            await self._clock.sleep(pause)
+
+    def _take_frame(self, sent: ServerSentEvent) -> Event | None:
+        """The frame's event, unless it has none or repeats one."""
+        if sent.name == TRUNCATED_EVENT:
+            self.is_truncated = True
+            self._on_truncated()
+            return None
+        event = parse_text(Event, sent.data) if sent.data else None
+        self.cursor = sent.id or self.cursor
+        return event if event is not None and self._is_new(event.event_id) else None
+
+    def _is_new(self, event_id: str) -> bool:
+        if event_id in self._recent_ids:
+            return False
+        self._recent_ids[event_id] = None
+        if len(self._recent_ids) > RECENT_EVENTS_MAX:
+            self._recent_ids.popitem(last=False)
+        return True
+
+
+def reconnect_delay(error: TemporaryError, failures: int) -> float:
+    """The pause after `failures` errors in succession: 2, 4, 8, 16, 30 seconds, or as long as the service asks for."""
+    retry_after = None if isinstance(error, ConnectionFailed) else error.retry_after_seconds
+    return min(RECONNECT_SECONDS_MAX, max(retry_after or 0.0, 2.0 ** min(failures, 10)))

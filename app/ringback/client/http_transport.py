@@ -1,7 +1,7 @@
 """Requests and responses: retries where they are safe, timeouts that fit long polling, and errors as exceptions.
 
-A repeatable request is tried up to three times while the connection fails or the response is 503. GET is repeatable; for other
-methods the caller decides, for example for a start with an idempotency key.
+A repeatable request is tried up to three times while the connection fails or the response is 502, 503 or 504. GET is
+repeatable; for other methods the caller decides, for example for a start with an idempotency key.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """A host that has not accepted by then is down, or a firewall drops the packets."""
 RETRYABLE_ERRORS: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
 """The errors of a service that restarts. A read timeout is not among them: a retry would only wait again."""
-SERVICE_UNAVAILABLE: Final = 503
+RETRYABLE_STATUSES: Final = frozenset({502, 503, 504})
+"""The service cannot work now, or a proxy cannot reach it: 502 and 504 are always a proxy's."""
 EVENT_STREAM: Final = "text/event-stream"
 PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
@@ -53,7 +54,7 @@ class HttpTransport:
     def __init__(
         self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: ClientClock
     ) -> None:
-        self._base_url = _check_base_url(base_url)
+        self.base_url = _check_base_url(base_url)
         self._headers = _default_headers(api_key)
         self._http = http
         self._timeout_seconds = timeout_seconds
@@ -76,7 +77,7 @@ class HttpTransport:
         """
         request = self._http.build_request(
             method,
-            self._base_url + path,
+            self.base_url + path,
             params=params,
             json=body,
             headers={**self._headers, **(headers or {})},
@@ -102,7 +103,7 @@ class HttpTransport:
         """
         request = self._http.build_request(
             "GET",
-            self._base_url + path,
+            self.base_url + path,
             params=params,
             headers={**self._headers, "accept": EVENT_STREAM, **headers},
             timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
@@ -127,7 +128,7 @@ class HttpTransport:
                 if pause is None or not isinstance(error, RETRYABLE_ERRORS):
                     raise _build_connection_failed(request.url, error) from error
             else:
-                if pause is None or response.status_code != SERVICE_UNAVAILABLE:
+                if pause is None or response.status_code not in RETRYABLE_STATUSES:
                     return response
             await self._clock.sleep(pause)
 
@@ -203,6 +204,11 @@ def _default_headers(api_key: str | None) -> dict[str, str]:
 
 def _build_error(response: httpx.Response) -> Exception:
     document = _problem_document(response)
+    if document is None and response.status_code in RETRYABLE_STATUSES:
+        return ConnectionFailed(
+            f"A proxy at {_origin(response.url)} responded with {response.status_code}: it cannot reach Ringback. Is Ringback "
+            "running? Look the call up, or try again."
+        )
     if document is None:
         return UnexpectedAnswer(
             f"{_origin(response.url)} responded with {response.status_code}, and not as Ringback. "
@@ -214,6 +220,8 @@ def _build_error(response: httpx.Response) -> Exception:
 def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
     if not response.headers.get("content-type", "").startswith("application/problem+json"):
         return None
+    if response.request.method == "HEAD":
+        return {}
     try:
         document: Any = response.json()
     except ValueError:

@@ -48,7 +48,8 @@ class Call(ClientModel):
     correlation_id: str | None = None
     progress: Progress | None = None
     error: Mapping[str, Any] | None = Field(default=None, repr=False)
-    """The JSON-RPC error object of a failed call."""
+    """Why it ended without a result, or that its tool returned an error: `code` (the outcome), `message`, and `jsonrpc`, the
+    JSON-RPC error object of a failed call."""
     result_bytes: int | None = None
     result_sha256: str | None = None
     accepts_input: bool = False
@@ -60,10 +61,12 @@ class Call(ClientModel):
     runs: int = 0
     """How often it was sent to its upstream."""
     dispatched_at: datetime | None = None
-    """None while the call is queued."""
+    """None while the call is scheduled or queued."""
     created_at: datetime
     updated_at: datetime | None = None
     finished_at: datetime | None = None
+    not_before: datetime | None = None
+    """When a call that starts later is queued."""
     deadline_at: datetime | None = None
     expires_at: datetime | None = None
     """When the result and its resume tokens are removed."""
@@ -88,12 +91,20 @@ class Listener(ClientModel):
     id: str
     state: str
     url: str
+    outcomes: tuple[str, ...] | None = None
+    """It receives a callback only for these outcomes; None means all."""
+
+
+def _call_id_of(members: dict[str, Any]) -> str:
+    """For services that send `call` alone."""
+    return members["call"].id
 
 
 class Started(ClientModel):
     """The response to starting a call."""
 
     call: Call
+    call_id: str = Field(default_factory=_call_id_of)
     resume_token: str = Field(repr=False)
     webhooks: tuple[Listener, ...] = ()
     callback_secret: str | None = Field(default=None, repr=False)
@@ -103,14 +114,29 @@ class Started(ClientModel):
     """The CallToolResult if the call ended within the wait."""
 
 
+class BatchedCall(Started):
+    """One call of a batch."""
+
+    replayed: bool = False
+    """Whether its idempotency key named a call that existed already."""
+
+
+class StartedBatch(ClientModel):
+    calls: tuple[BatchedCall, ...]
+
+
 class Webhook(ClientModel):
     """A registered callback URL."""
 
     id: str
+    name: str | None = None
+    """Your name for it (`RingbackClient.put_webhook`)."""
     url: str
     state: str
     """active | pending_verification | suspended | disabled"""
     events: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] | None = None
+    """It receives call.finished only for these outcomes; None means all."""
     upstream: str | None = None
     resource_uri: str | None = None
     """With upstream.changed: the resource whose changes it receives."""

@@ -4,17 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Required, TypedDict
 
 
-class WebhookOptions(TypedDict, total=False):
-    """Optional members of a registration."""
+class NamedWebhookOptions(TypedDict, total=False):
+    """Optional members of a registration under a name."""
 
     secret: str
     """Your own signing secret, `whsec_…`. Without it the service generates one and shows it once."""
     events: Sequence[str]
+    outcomes: Sequence[str]
+    """Receive call.finished only for calls with these outcomes. Without `events`, it is then the only event."""
     upstream: str
     resource_uri: str
     """With the event upstream.changed: receive changes of this resource of the upstream, instead of changes of its lists."""
     tool: str
-    call_id: str
     client_session_id: str
     correlation_id: str
     match_correlation: bool
@@ -32,12 +33,21 @@ class WebhookOptions(TypedDict, total=False):
     expires_in_seconds: float
 
 
+class WebhookOptions(NamedWebhookOptions, total=False):
+    """Optional members of a registration."""
+
+    call_id: str
+    """Receive the events of this call, from its beginning."""
+
+
 class CallbackOptions(TypedDict, total=False):
     """The callback of one call. It receives this call's events only, so it has no filters."""
 
     url: Required[str]
     secret: str
     events: Sequence[str]
+    outcomes: Sequence[str]
+    """Receive call.finished only if the call ends with one of these outcomes."""
     correlation_id: str
     retries: Literal["days", "minutes"]
     include_result: bool
@@ -50,6 +60,8 @@ class WebhookChange(TypedDict, total=False):
 
     url: str
     events: Sequence[str]
+    outcomes: Sequence[str] | None
+    """Receive call.finished only for these outcomes; None removes the filter."""
     description: str
     include_result: bool
     when: Literal["always", "detached"]
@@ -57,6 +69,24 @@ class WebhookChange(TypedDict, total=False):
     rate_per_second: float | None
     """Largest number of attempts a second; None removes the limit."""
     state: Literal["active", "disabled"]
+
+
+class CallOptions(TypedDict, total=False):
+    """One call of a batch."""
+
+    upstream: Required[str]
+    tool: Required[str]
+    arguments: Mapping[str, Any]
+    client_session_id: str
+    correlation_id: str
+    callback: CallbackOptions
+    not_before: str
+    """Start at this time or later: ISO 8601 with a UTC offset."""
+    timeout_seconds: float
+    accepts_input: bool
+    rerun_policy: Literal["never", "if_safe", "always"]
+    idempotency_key: str
+    """Without it, the client makes one, which covers the repeats of one method call."""
 
 
 class AdoptOptions(TypedDict, total=False):

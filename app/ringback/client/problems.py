@@ -1,7 +1,7 @@
 """The errors of the client.
 
     ClientError
-    ├── ConnectionFailed       no response, or not in time
+    ├── ConnectionFailed       no response, or not in time, or only a proxy's
     ├── UnexpectedAnswer       a response that is not Ringback's, or not of a known version
     └── Problem                Ringback rejected the request and said why (RFC 9457)
         ├── InvalidRequest     400, 413, 415, 422   the request is invalid
@@ -26,7 +26,7 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """There was no response, or not in time. It is unknown whether the service executed the request."""
+    """There was no response of the service, or not in time. It is unknown whether the service executed the request."""
 
 
 class UnexpectedAnswer(ClientError):

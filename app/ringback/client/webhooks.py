@@ -1,9 +1,10 @@
 """The client's methods about webhooks and deliveries."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Unpack
 
+from ringback.client.http_transport import check_header_value
 from ringback.client.models import (
     Delivery,
     DeliveryDetail,
@@ -14,18 +15,49 @@ from ringback.client.models import (
     Webhook,
     WebhookPage,
 )
-from ringback.client.options import WebhookChange, WebhookOptions
+from ringback.client.options import NamedWebhookOptions, WebhookChange, WebhookOptions
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 
 
 class WebhookMethods(ResourceClient):
-    async def register_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> RegisteredWebhook:
-        """Register a callback URL. Once this returns, every matching event is delivered to it."""
+    async def register_webhook(
+        self, url: str, *, idempotency_key: str | None = None, **options: Unpack[WebhookOptions]
+    ) -> RegisteredWebhook:
+        """Register a callback URL. Once this returns, every matching event is delivered to it.
+
+        With an idempotency key the registration is repeated when its response is lost. A repetition returns the same webhook.
+        """
         return await self._transport.fetch_model(
-            RegisteredWebhook, "POST", "/v1/webhooks", body={"url": url, **options}
+            RegisteredWebhook,
+            "POST",
+            "/v1/webhooks",
+            body={"url": url, **options},
+            headers=_idempotency_headers(idempotency_key),
+            repeatable=idempotency_key is not None,
         )
 
-    async def webhooks(self) -> AsyncIterator[Webhook]:
+    async def put_webhook(self, name: str, url: str, **options: Unpack[NamedWebhookOptions]) -> RegisteredWebhook:
+        """Register a callback URL under a name of yours, for example at every start of a process: it is one webhook.
+
+        The webhook gets exactly these settings. The returned `secret` is None unless this creates the webhook without a secret
+        of yours. With your own secret the request is repeated when its response is lost.
+        """
+        return await self._transport.fetch_model(
+            RegisteredWebhook,
+            "PUT",
+            _named_path(name),
+            body={"url": url, **options},
+            repeatable="secret" in options,  # a lost response would lose a generated secret
+        )
+
+    async def named_webhook(self, name: str) -> Webhook:
+        return await self._transport.fetch_model(Webhook, "GET", _named_path(name))
+
+    async def delete_named_webhook(self, name: str) -> None:
+        """Remove the webhook of this name and cancel its undelivered callbacks."""
+        await self._transport.send_request("DELETE", _named_path(name))
+
+    async def webhooks(self) -> AsyncGenerator[Webhook]:
         """Your webhooks, newest first."""
         async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {}):
             for webhook in page.webhooks:
@@ -79,7 +111,7 @@ class WebhookMethods(ResourceClient):
 
     async def deliveries(
         self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
-    ) -> AsyncIterator[Delivery]:
+    ) -> AsyncGenerator[Delivery]:
         """The deliveries to your webhooks, newest first."""
         where = {"state": state, "webhook_id": webhook_id, "call_id": call_id}
         async for page in self._iterate_pages(DeliveryPage, "/v1/deliveries", where):
@@ -97,3 +129,11 @@ class WebhookMethods(ResourceClient):
         return await self._transport.fetch_model(
             Delivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver"
         )
+
+
+def _named_path(name: str) -> str:
+    return f"/v1/webhooks/by-name/{quote_path_segment(name)}"
+
+
+def _idempotency_headers(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"idempotency-key": check_header_value(key, what="The idempotency key")}

@@ -4,13 +4,14 @@
                 │               │
                 └───────────────┴──▶ completed | failed | cancelled      (final: nothing follows)
 
-    phase    queued ──▶ running ──▶ ended
-               ▲ ▲         │ │        ▲
-               │ └─────────┘ ▼        │
-               └────────── parked ────┘
+    phase    scheduled ──▶ queued ──▶ running ──▶ ended
+                            ▲ ▲         │ │        ▲
+                            │ └─────────┘ ▼        │
+                            └────────── parked ────┘
 
-Clients see the status, whose values are MCP's. The phase says whether a runner holds the call: a queued call waits for a
-runner, a running call has one, and a parked call waits for answers without one. A call can wait for input while it runs.
+Clients see the status, whose values are MCP's. The phase says whether a runner holds the call: a scheduled call waits for its
+`not_before`, a queued call waits for a runner, a running call has one, and a parked call waits for answers without one. A call
+can wait for input while it runs. A scheduled, queued or parked call can end, for example by a cancellation.
 
 The outcome says why a call ended (`call_outcome`). Expired is not a status: an expired call is deleted.
 """
@@ -22,7 +23,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallCompletion, CallError, CallOutcome, describe_error, failed_completion
 from ringback.domain.clock import seconds
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
@@ -45,6 +46,7 @@ class CallStatus(StrEnum):
 
 
 class CallPhase(StrEnum):
+    SCHEDULED = "scheduled"
     QUEUED = "queued"
     RUNNING = "running"
     PARKED = "parked"
@@ -70,6 +72,7 @@ STATUS_TRANSITIONS: Final[dict[CallStatus, frozenset[CallStatus]]] = {
 }
 
 PHASE_TRANSITIONS: Final[dict[CallPhase, frozenset[CallPhase]]] = {
+    CallPhase.SCHEDULED: frozenset({CallPhase.QUEUED, CallPhase.ENDED}),
     CallPhase.QUEUED: frozenset({CallPhase.RUNNING, CallPhase.ENDED}),
     CallPhase.RUNNING: frozenset({CallPhase.QUEUED, CallPhase.PARKED, CallPhase.ENDED}),
     CallPhase.PARKED: frozenset({CallPhase.QUEUED, CallPhase.ENDED}),
@@ -168,6 +171,8 @@ class Call:
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None = None
+    not_before: datetime | None = None
+    """When a call that starts later is queued. None for a call that was queued at once."""
     deadline_at: datetime
     expires_at: datetime | None = None
     """When the result and the resume tokens expire. Set when the call ends."""
@@ -175,6 +180,14 @@ class Call:
     @property
     def is_final(self) -> bool:
         return self.status in FINAL_CALL_STATUSES
+
+    @property
+    def described_error(self) -> CallError | None:
+        """The error as its owner reads it, with the stored message and JSON-RPC error object. Both can be the upstream's."""
+        described = describe_error(self.outcome)
+        if described is None or self.error is None:
+            return described
+        return replace(described, message=str(self.error.get("message") or described.message), jsonrpc=self.error)
 
     @property
     def answered_inline(self) -> bool:

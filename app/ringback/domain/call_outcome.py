@@ -27,6 +27,34 @@ class CallOutcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+ERROR_MESSAGES: Final[dict[CallOutcome, str]] = {
+    CallOutcome.TOOL_ERROR: "The tool returned an error. Its text is in the result.",
+    CallOutcome.UPSTREAM_ERROR: "The upstream returned an error, or a response that is no result. The call has the details.",
+    CallOutcome.REJECTED: "The call did not reach its upstream, so the tool did not run. The call has the reason.",
+    CallOutcome.TIMED_OUT: "The call's deadline passed before the tool returned. The tool may have run.",
+    CallOutcome.UNKNOWN: "The upstream or Ringback was lost while the tool ran. The tool may have done its work.",
+    CallOutcome.CANCELLED: "The call was cancelled.",
+}
+"""For each outcome that is no result. Callbacks have no other message, because a stored one can be the upstream's text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallError:
+    """Why a call ended without a result, or that its tool returned an error."""
+
+    code: CallOutcome
+    message: str
+    jsonrpc: dict[str, Any] | None = field(default=None, repr=False)
+    """The JSON-RPC error object of a failed call: the upstream's, or Ringback's with `data.outcome`."""
+
+
+def describe_error(outcome: CallOutcome | None) -> CallError | None:
+    """The error of a call with this outcome, without any text of an upstream; None for a result or an open call."""
+    if outcome is None or outcome is CallOutcome.RESULT:
+        return None
+    return CallError(code=outcome, message=ERROR_MESSAGES[outcome])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCompletion:
     """How a call ended: with a result, with a JSON-RPC error, or with neither (cancelled)."""

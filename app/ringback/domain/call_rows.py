@@ -125,6 +125,18 @@ class CallQueue(Protocol):
         ...
 
 
+class ScheduledCalls(Protocol):
+    """Calls that start later."""
+
+    async def queue_due(self, *, now: datetime, limit: int) -> datetime | None:
+        """Queue scheduled calls whose `not_before` is at or before `now`, earliest first.
+
+        Return the `not_before` of the next scheduled call, which is in the past if `limit` left calls behind; None if there is
+        none.
+        """
+        ...
+
+
 class TombstoneRows(Protocol):
     async def archive(self, tombstone: Tombstone) -> None:
         """Replace the call and its result by the tombstone. The call's own webhook expires, too."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from ringback.domain.call import Call, Progress
+from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.ids import CallId, EventId
@@ -105,12 +106,19 @@ def call_event_data(name: EventName, call: Call) -> dict[str, Any]:
             "result_bytes": call.result_bytes,
             "result_sha256": call.result_sha256,
             "finished_at": format_iso(call.finished_at),
+            **error_data(call.outcome),
         }
     if name is EventName.CALL_INPUT_REQUIRED:
         data["input_keys"] = list(call.input_requests)
     if name is EventName.CALL_PROGRESS and call.progress is not None:
         data["progress"] = progress_data(call.progress)
     return data
+
+
+def error_data(outcome: CallOutcome | None) -> dict[str, Any]:
+    """The member `error` of a call that ended without a result or with an error of its tool."""
+    error = describe_error(outcome)
+    return {} if error is None else {"error": {"code": str(error.code), "message": error.message}}
 
 
 def progress_data(progress: Progress) -> dict[str, Any]:

@@ -27,11 +27,6 @@ def without_reserved_meta(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**rest, "_meta": kept} if kept else rest
 
 
-DRAFT_TASK_META_KEY: Final = "modelcontextprotocol.io/task"
-"""The key of `{taskId, status}` in an earlier draft of 2025-11-25 (SEP-1686). The client and the server of FastMCP 2.14 use
-it for the id of a task, in a CallToolResult, after `params.task` of 2025-11-25."""
-
-
 # The `ringback/` keys of requests (all but `callId`) and responses (the three ids).
 
 CALL_ID_META_KEY: Final = "ringback/callId"

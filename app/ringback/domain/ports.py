@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
-from ringback.domain.call_rows import CallQueue, CallRows, TombstoneRows
+from ringback.domain.call_rows import CallQueue, CallRows, ScheduledCalls, TombstoneRows
 from ringback.domain.catch_up import CatchUpRows
 from ringback.domain.change_subscriptions import ChangeSubscriptionRows
 from ringback.domain.delivery_rows import (
@@ -34,7 +34,7 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
-from ringback.domain.webhook_rows import CallWebhookRows, OriginBreakerRows, WebhookRows
+from ringback.domain.webhook_rows import CallWebhookRows, OriginBreakerRows, RegisteredWebhookRows, WebhookRows
 
 # Readiness and `ringback doctor` probe whether the store accepts writes, before a call fails.
 
@@ -75,6 +75,8 @@ class Transaction(Protocol):
     @property
     def call_queue(self) -> CallQueue: ...
     @property
+    def scheduled_calls(self) -> ScheduledCalls: ...
+    @property
     def tombstones(self) -> TombstoneRows: ...
     @property
     def events(self) -> EventRows: ...
@@ -82,6 +84,8 @@ class Transaction(Protocol):
     def event_log(self) -> EventLogRows: ...
     @property
     def webhooks(self) -> WebhookRows: ...
+    @property
+    def registered_webhooks(self) -> RegisteredWebhookRows: ...
     @property
     def call_webhooks(self) -> CallWebhookRows: ...
     @property

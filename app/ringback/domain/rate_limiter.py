@@ -35,16 +35,16 @@ class TokenBucket:
         consumed = max(0.0, self.full_at - now - _TOLERANCE_SECONDS) * self.limit.per_second
         return max(0, math.floor(self.limit.burst - consumed))
 
-    def wait_seconds(self, now: float) -> float:
-        """Seconds until a permit is available; 0 if one is."""
-        wait = self.full_at - now - (self.limit.burst - 1) / self.limit.per_second
+    def wait_seconds(self, now: float, count: int = 1) -> float:
+        """Seconds until `count` permits are available; 0 if they are. `count` is at most the burst."""
+        wait = self.full_at - now - (self.limit.burst - count) / self.limit.per_second
         return wait if wait > _TOLERANCE_SECONDS else 0.0
 
-    def try_acquire(self, now: float) -> bool:
-        """Consume a permit if one is available."""
-        if self.wait_seconds(now) > 0:
+    def try_acquire(self, now: float, count: int = 1) -> bool:
+        """Consume `count` permits if they are available, or none."""
+        if self.wait_seconds(now, count) > 0:
             return False
-        self.consume_permit(now)
+        self.consume_permit(now, count)
         return True
 
     def reserve(self, now: float) -> float:
@@ -53,8 +53,8 @@ class TokenBucket:
         self.consume_permit(now)
         return wait
 
-    def consume_permit(self, now: float) -> None:
-        self.full_at = max(now, self.full_at) + 1 / self.limit.per_second
+    def consume_permit(self, now: float, count: int = 1) -> None:
+        self.full_at = max(now, self.full_at) + count / self.limit.per_second
 
     def refund_permit(self) -> None:
         self.full_at -= 1 / self.limit.per_second

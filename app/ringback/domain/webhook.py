@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from ringback.domain.call import Call
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
@@ -92,6 +93,8 @@ class WebhookSpec:
 
     url: str
     events: frozenset[EventName] = DEFAULT_EVENTS
+    outcomes: frozenset[CallOutcome] | None = None
+    """`call.finished` is received for calls with these outcomes; None means all. Other events have no outcome."""
     upstream: str | None = None
     resource_uri: str | None = None
     """With `upstream.changed`: matches changes of this resource instead of changes of the upstream's lists."""
@@ -114,6 +117,11 @@ class WebhookSpec:
 class Webhook(WebhookSpec):
     id: WebhookId
     principal: Principal
+    name: str | None = None
+    """Its owner's name for it, unique among the webhooks of the principal."""
+    idempotency_key: str | None = None
+    request_hash: str | None = None
+    """A hash of the registration. The idempotency key may repeat only with the same hash."""
     secrets: tuple[WebhookSecret, ...] = field(repr=False)
     """Newest first; sealed at rest. Empty when the key that sealed them is missing."""
     state: WebhookState = WebhookState.ACTIVE
@@ -147,6 +155,7 @@ def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         and not _is_expired(webhook, now)
         and event.data.get("webhook_id") != webhook.id  # an unreachable webhook cannot receive its own suspension
         and event.name in webhook.events
+        and _matches_outcome(webhook, event)
         and _matches_filter(webhook.upstream, event.upstream)
         and _matches_filter(webhook.tool, event.tool)
         and _matches_filter(webhook.call_id, event.call_id)
@@ -226,8 +235,15 @@ def describe_webhook(webhook: Webhook) -> str:
     call_events = webhook.events - {EventName.UPSTREAM_CHANGED}
     sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
     if call_events:
-        sentences.insert(0, _describe_call_events(webhook, ", ".join(sorted(call_events))))
+        names = [_describe_event_name(webhook, name) for name in sorted(call_events)]
+        sentences.insert(0, _describe_call_events(webhook, ", ".join(names)))
     return " ".join(sentences)
+
+
+def _describe_event_name(webhook: Webhook, name: EventName) -> str:
+    if name is not EventName.CALL_FINISHED or webhook.outcomes is None:
+        return name
+    return f"{name} with the outcome {' or '.join(sorted(webhook.outcomes))}"
 
 
 def _describe_call_events(webhook: Webhook, names: str) -> str:
@@ -262,6 +278,14 @@ def _describe_filters(webhook: Webhook) -> str:
 
 def _is_expired(webhook: Webhook, now: datetime) -> bool:
     return webhook.expires_at is not None and webhook.expires_at <= now
+
+
+def _matches_outcome(webhook: Webhook, event: Event) -> bool:
+    """The end of a call that has not ended yet has no outcome, and matches: the call may end with any of them."""
+    if webhook.outcomes is None or event.name is not EventName.CALL_FINISHED:
+        return True
+    outcome = event.data.get("outcome")
+    return outcome is None or outcome in webhook.outcomes
 
 
 def _matches_filter(expected: str | None, actual: str | None) -> bool:

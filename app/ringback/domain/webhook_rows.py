@@ -95,6 +95,14 @@ class WebhookRows(Protocol):
         ...
 
 
+class RegisteredWebhookRows(Protocol):
+    """Webhooks by what their owner gave them at the registration."""
+
+    async def find_by_name(self, principal: Principal, name: str) -> Webhook | None: ...
+
+    async def find_by_idempotency_key(self, principal: Principal, key: str) -> Webhook | None: ...
+
+
 class CallWebhookRows(Protocol):
     """The webhooks that calls name. A webhook that belongs to one call only is found by its `call_id` instead."""
 

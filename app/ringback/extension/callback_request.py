@@ -18,13 +18,13 @@ from ringback.domain.meta import (
 )
 from ringback.schemas.fields import Label, RequestBody
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.schemas.webhooks import CallbackBody
+from ringback.schemas.webhooks import CallCallbackBody
 
 Meta = Mapping[str, Any]
 
 
 class _CallbackRequestForm(RequestBody):
-    callback: CallbackBody | None = Field(alias=CALLBACK_META_KEY)
+    callback: CallCallbackBody | None = Field(alias=CALLBACK_META_KEY)
     client_session_id: Label | None = Field(alias=CLIENT_SESSION_ID_META_KEY)
     correlation_id: Label | None = Field(alias=CORRELATION_ID_META_KEY)
 

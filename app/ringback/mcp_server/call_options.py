@@ -30,7 +30,7 @@ from ringback.mcp_server import meta
 from ringback.mcp_server.http_options import HttpOptions, has_http_options, read_http_options, read_traceparent
 from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.schemas.webhooks import CallbackBody
+from ringback.schemas.webhooks import CallCallbackBody
 from ringback.services.registrations import WebhookRegistration
 
 _SESSION_KEYS: Final = (CLIENT_SESSION_ID_META_KEY, "client_session_id")
@@ -124,7 +124,7 @@ def _parse_callback_url(url: str | None) -> WebhookRegistration | None:
     if url is None:
         return None
     try:
-        return CallbackBody(url=url).to_registration()
+        return CallCallbackBody(url=url).to_registration()
     except ValidationError as problem:
         (detail,) = describe_validation_errors(problem, root="callback")
         raise InvalidRequest(detail) from None

@@ -33,7 +33,6 @@ from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
-from ringback.domain.meta import DRAFT_TASK_META_KEY
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import subscribe_call_changes
@@ -45,6 +44,7 @@ from ringback.mcp_server.session_notifications import get_session_notifications,
 from ringback.mcp_server.task_serializer import TaskSerializer, progress_params, related_task_meta
 from ringback.mcp_server.tasks import get_own_task
 from ringback.mcp_server.tool_call_responder import build_call_result
+from ringback.protocol.tasks import DRAFT_TASK_META_KEY
 
 LEGACY_TASKS_VERSION: Final = "2025-11-25"
 """The only protocol version with these tasks."""

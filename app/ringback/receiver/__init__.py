@@ -1,38 +1,91 @@
 """The receiver of callbacks: verifies them, handles each once, and waits for a certain one.
 
-In your own web framework, use `verify` and `parse`:
+In any web framework, use `verify` and `parse`:
 
-    verify(headers, body, secrets, now=now)     raises VerificationError unless the sender signed exactly this body, recently
-    parse(body)                                 Callback, or a control envelope: Verification, Gap, Terminated
+    verify(headers, body, secrets)     raises VerificationError unless the sender signed exactly this body, recently
+    parse(body)                        Callback, or a control envelope: Verification, Gap, Terminated
 
-`ReceiverApp` is an ASGI application, for any server or mounted into any framework:
+`ReceiverApp` is an ASGI application with all of it. In FastAPI: `receiver.add_to(app, "/callbacks")`.
 
-    POST ──▶ bounded body ──▶ verify ──▶ parse ──▶ seen before? ──▶ on_callback ──▶ 204
-             413              400        400       204              raises: 500, and the sender retries
-                                                                    │
-                                        receiver.wait_for(correlation_id=…)
+    POST ──▶ bounded body ──▶ verify ──▶ parse ──▶ seen before? ──▶ a turn of its session ──▶ on_callback ──▶ 204
+             413              400        400       204              too long: 503             raises: 500, NotReady: 503
+                                                                                              │
+                                                                 receiver.wait_for(correlation_id=…)
 
-Delivery is at least once. `ReceiverApp` recognises duplicates by subscription and `webhook-id`, in the memory of one process. A
-handler whose effects must not happen twice also stores the `event_id` in its own database.
+    with an inbox:  … seen before? ──▶ on disk ──▶ 204        then: a turn of its session ──▶ on_callback, until it succeeds
 
-The signature proves the sender. It does not make the content, such as a tool's result, trustworthy.
+`callback.value_or_raise()` is what the tool returned, or an exception that names how the call ended.
 
-The package imports only `ringback.signing`, and no web framework.
+Delivery is at least once. `ReceiverApp` recognises duplicates by subscription and `webhook-id`: in memory, or in the file of a
+`SQLiteInbox`, which also survives restarts. A process may be killed while a handler runs, and the handler then runs again: one
+whose effects must not happen twice stores the `event_id` in its own database.
+
+The signature proves the sender. It does not make the content, such as a tool's result, trustworthy. It does not cover the
+subscription's id: a receiver of several subscriptions gives each its own secret.
+
+    verification       verify, with this machine's clock
+    published_keys     public keys in place of secrets
+    envelopes          Callback and the control envelopes
+    outcomes           the exceptions of value_or_raise
+    app                ReceiverApp; asgi and fastapi_routes connect it to servers
+    handling           what is acknowledged when: direct_handling, inbox_handling
+    sqlite_inbox       the durable inbox; inbox_file has its statements
+    turns              which handlers run at the same time
+    deduplicator       recognises copies in memory
+    arrived_callbacks  wait_for
+    missed_events      reads the event log after a gap and at the start
+
+The package imports only `ringback.signing`; a web framework is imported by `router` and `add_to` alone.
 """
 
 from ringback.receiver.app import ReceiverApp
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
-from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage, verify
+from ringback.receiver.handling import NotReady
+from ringback.receiver.inbox_file import InboxUnavailable
+from ringback.receiver.missed_events import FetchSince, LogEvent
+from ringback.receiver.outcomes import (
+    CallCancelled,
+    CallFailed,
+    CallNotFinished,
+    CallRejected,
+    CallTimedOut,
+    NoValue,
+    OutcomeUnknown,
+    ResultNotIncluded,
+    ToolFailed,
+    UpstreamFailed,
+)
+from ringback.receiver.published_keys import PublishedKeys
+from ringback.receiver.sqlite_inbox import SQLiteInbox
+from ringback.receiver.verification import public_keys_from_jwks, verify
+from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage
 
 __all__ = [
+    "CallCancelled",
+    "CallFailed",
+    "CallNotFinished",
+    "CallRejected",
+    "CallTimedOut",
     "Callback",
+    "FetchSince",
     "Gap",
+    "InboxUnavailable",
+    "LogEvent",
     "MalformedBody",
+    "NoValue",
+    "NotReady",
+    "OutcomeUnknown",
+    "PublishedKeys",
     "ReceiverApp",
+    "ResultNotIncluded",
+    "SQLiteInbox",
     "Terminated",
+    "ToolFailed",
+    "UpstreamFailed",
     "Verification",
     "VerificationError",
     "VerifiedMessage",
     "parse",
+    "public_keys_from_jwks",
     "verify",
 ]

@@ -1,70 +1,68 @@
 """The receiver as an ASGI application, without a framework."""
 
-import json
+import asyncio
+import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final, assert_never
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Self, assert_never
 
-from ringback.receiver.callback_inbox import CallbackInbox
-from ringback.receiver.deduplicator import Deduplicator
+from ringback.receiver import asgi, fastapi_routes
+from ringback.receiver.arrived_callbacks import ArrivedCallbacks, CallbackSelector
+from ringback.receiver.asgi import Receive, Response, Scope, Send
+from ringback.receiver.direct_handling import TURN_WAIT_SECONDS, DirectHandling
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
-from ringback.signing.standard_webhooks import VerificationError, check_secret, verify
+from ringback.receiver.handling import Envelope, MessageHandling, NotReady, OrderKey, ReceivedMessage, order_by_session
+from ringback.receiver.inbox_file import InboxUnavailable
+from ringback.receiver.inbox_handling import InboxHandling
+from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, MissedEvents
+from ringback.receiver.sqlite_inbox import SQLiteInbox
+from ringback.receiver.turns import HandlerTurns
+from ringback.receiver.verification import current_time, verify
+from ringback.signing.standard_webhooks import VerificationError, check_secret
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+if TYPE_CHECKING:
+    from fastapi import APIRouter, FastAPI
 
-SecretSource = Sequence[str] | Callable[[str | None], Sequence[str]]
+SecretSource = str | Sequence[str] | Callable[[str | None], Sequence[str] | Awaitable[Sequence[str]]]
 """The accepted secrets (`whsec_…`) or public keys (`whpk_…`): fixed ones, or a function of the subscription id that returns
 none for an unknown id."""
 
-BODY_BYTES_MAX: Final = 262_144 + 16_384
-"""The largest body (mcp-events §8), plus 16 KiB for senders that count only their payload."""
-
-DEDUPLICATED_MESSAGES_MAX: Final = 10_000
-"""Messages whose repetition is recognised: about 3 MB (measured)."""
-
-INBOX_CALLBACKS_MAX: Final = 1_000
+HANDLERS_MAX: Final = 16
+"""Handlers that run at the same time, each for another session."""
+REQUESTS_MAX: Final = 1_000
+"""Requests that wait or are handled at the same time: 270 MB if every body has the largest size. Further ones get 503."""
+WAITABLE_CALLBACKS_MAX: Final = 1_000
 """Callbacks kept for later calls of `wait_for`: about 1 MB, because a thin callback has about 1 KB."""
-
+UNAVAILABLE_RETRY_SECONDS: Final = 30.0
+"""When a sender should try again after the inbox could not be opened."""
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
 
 log = logging.getLogger(__name__)
 
 
-class _RejectedRequest(Exception):
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-
-
-class _Disconnected(Exception):
-    """The sender closed the connection before its body was complete, so there is no response."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReceiverResponse:
-    status: int
-    content: Mapping[str, str] | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
 async def _ignore(_: object) -> None: ...
-
-
-def _current_time() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - the library's default clock; `clock` replaces it
 
 
 class ReceiverApp:
     """Verifies callbacks, drops duplicates, answers challenges and calls the handlers. For one event loop.
 
-    `on_callback` is awaited before the sender gets 204. If it raises, the sender gets 500 and retries. `on_notice` handles gap
-    and terminated envelopes in the same way.
+    `on_callback` is awaited before the sender gets 204. If it raises, the sender gets 500 and retries; after `NotReady` it gets
+    503 with Retry-After. Ringback waits 10 seconds for the response, so a handler that takes longer, such as a run of an agent,
+    needs an `inbox`: the sender gets 204 once the callback is on disk, and the handler runs afterwards, until it succeeds, also
+    after a restart. In both cases it may run again after a crash. `on_notice` handles gap and terminated envelopes in the same
+    way.
+
+    Handlers of one session (`order_key`: the client_session_id, else the call) run one after the other, and `handlers_max` of
+    different sessions at the same time.
+
+    `fetch_since(cursor)` reads the event log: after a gap, and at the start for what was missed while the receiver was down.
+    Events named in `fetched_names` are handled like callbacks, but have no resume token. The inbox keeps the place from which
+    to read at the start; without an inbox it is `start_cursor`.
+
+    The application opens itself with the server's lifespan, with `async with receiver`, or with the first request. Only an
+    opened one handles what is in the inbox.
     """
 
     def __init__(
@@ -73,101 +71,222 @@ class ReceiverApp:
         *,
         on_callback: Callable[[Callback], Awaitable[None]] = _ignore,
         on_notice: Callable[[Gap | Terminated], Awaitable[None]] = _ignore,
-        clock: Callable[[], datetime] = _current_time,
+        inbox: SQLiteInbox | None = None,
+        fetch_since: FetchSince | None = None,
+        fetched_names: Collection[str] = FETCHED_EVENT_NAMES,
+        start_cursor: str | None = None,
+        order_key: OrderKey = order_by_session,
+        handlers_max: int = HANDLERS_MAX,
+        turn_wait_seconds: float = TURN_WAIT_SECONDS,
+        clock: Callable[[], datetime] = current_time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._get_secrets = secrets if callable(secrets) else _fixed_secrets(secrets)
         self._on_callback = on_callback
         self._on_notice = on_notice
         self._clock = clock
-        self._deduplicator = Deduplicator(capacity=DEDUPLICATED_MESSAGES_MAX)
-        self._inbox = CallbackInbox(capacity=INBOX_CALLBACKS_MAX)
+        self._requests = 0
+        self._arrived = ArrivedCallbacks(capacity=WAITABLE_CALLBACKS_MAX, on_removed=self._forget_waitable)
+        self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
+        self._missed = (
+            None if fetch_since is None else MissedEvents(fetch_since, self._handling, names=fetched_names, sleep=sleep)
+        )
+        self._fetching: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self._is_closed = False
 
-    async def wait_for(self, *, correlation_id: str, timeout_seconds: float) -> Callback:
-        """The next callback with this correlation id, or one that arrived earlier; raises TimeoutError.
+    async def wait_for(
+        self, *, correlation_id: str | None = None, client_session_id: str | None = None, timeout_seconds: float
+    ) -> Callback:
+        """The next callback with these ids, or one that arrived earlier; raises TimeoutError.
 
-        Each callback is returned once, after `on_callback` has returned. Only the newest `INBOX_CALLBACKS_MAX` earlier
-        callbacks are kept, so read the call when the time is over.
+        Each callback is returned once, after `on_callback` has returned. Only the newest `WAITABLE_CALLBACKS_MAX` earlier
+        callbacks are kept, so read the call when the time is over. With an inbox, they are kept across restarts.
         """
-        return await self._inbox.wait_for_callback(correlation_id, timeout_seconds=timeout_seconds)
+        selector = CallbackSelector(correlation_id=correlation_id, client_session_id=client_session_id)
+        if not self._is_closed:
+            await self._open_once()
+        return await self._arrived.wait_for_callback(selector, timeout_seconds=timeout_seconds)
+
+    # -- in a web framework --
+
+    def add_to(self, app: "FastAPI", path: str = "/callbacks") -> None:
+        """Receive callbacks at `path` of a FastAPI application, with and without a slash at its end.
+
+        A mounted application answers 307 to the URL without the slash, and a sender of callbacks follows no redirects.
+        """
+        app.include_router(self.router(path))
+
+    def router(self, path: str = "/callbacks") -> "APIRouter":
+        """A FastAPI router for `app.include_router`; it opens and closes the receiver with the application."""
+        return fastapi_routes.create_router(self, path)
+
+    # -- open and closed --
+
+    async def open(self) -> None:
+        """Handle what is in the inbox, and fetch what was missed. Raises `InboxUnavailable`."""
+        async with self._opening:
+            if self._is_open:
+                return
+            await self._handling.open()
+            cursor = await self._handling.read_cursor()
+            if self._missed is not None and cursor is not None:
+                self._fetching = asyncio.create_task(self._missed.fetch_from_start(cursor))
+            self._is_open, self._is_closed = True, False
+
+    async def _open_once(self) -> None:
+        """Open at the first use, and not again after the end."""
+        if self._is_closed:
+            raise NotReady(reason="The receiver is stopping.")
+        if not self._is_open:
+            await self.open()
+
+    async def aclose(self) -> None:
+        """Let running handlers end, for at most 10 seconds, and close the inbox."""
+        async with self._opening:
+            if not self._is_open:
+                return
+            self._is_open, self._is_closed = False, True
+            if self._fetching is not None:
+                self._fetching.cancel()
+                await asyncio.wait([self._fetching])
+            await self._handling.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @asynccontextmanager
+    async def lifespan(self, _: Any = None) -> AsyncGenerator[None]:
+        """For `FastAPI(lifespan=receiver.lifespan)` or Starlette's."""
+        async with self:
+            yield
+
+    # -- ASGI --
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # servers take the error as "no lifespan support"
+        if scope["type"] == "lifespan":
+            await asgi.run_lifespan(receive, send, start=self.open, stop=self.aclose)
+            return
+        if scope["type"] != "http":
             raise ValueError("ReceiverApp supports HTTP only.")
         try:
             response = await self._respond(scope, receive)
-        except _RejectedRequest as rejected:
-            response = _error_response(rejected.status, rejected.reason)
-        except _Disconnected:
+        except NotReady as error:
+            log.info("A callback is refused until later: %s", error)
+            response = asgi.unavailable_response(str(error), retry_after_seconds=error.retry_after_seconds)
+        except InboxUnavailable:
+            log.exception("A callback cannot be received")
+            reason = "The receiver's inbox is unavailable."
+            response = asgi.unavailable_response(reason, retry_after_seconds=UNAVAILABLE_RETRY_SECONDS)
+        except asgi.BodyTooLarge:
+            response = asgi.error_response(413, f"A callback has at most {asgi.BODY_BYTES_MAX} bytes.")
+        except asgi.Disconnected:
             return
-        await _send_response(response, send)
+        await asgi.send_response(response, send)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> _ReceiverResponse:
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
         if scope["method"] != "POST":
-            return _error_response(405, "Callbacks are sent with POST.", allow="POST")
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        body = await _read_body(receive)
-        subscription_id = headers.get(SUBSCRIPTION_HEADER)
+            return asgi.error_response(405, "Callbacks are sent with POST.", allow="POST")
+        if self._requests >= REQUESTS_MAX:
+            raise NotReady(reason="Too many callbacks are being received.")
+        self._requests += 1
         try:
-            message = verify(headers, body, self._get_secrets(subscription_id), now=self._clock())
+            return await self._receive_message(asgi.decode_headers(scope["headers"]), await asgi.read_body(receive))
+        finally:
+            self._requests -= 1
+
+    async def _receive_message(self, headers: list[tuple[str, str]], body: bytes) -> Response:
+        subscription_id = next((value for name, value in headers if name.lower() == SUBSCRIPTION_HEADER), None)
+        try:
+            message = verify(headers, body, await self._read_secrets(subscription_id), now=self._clock())
             envelope = parse(body, subscription_id=subscription_id)
         except (VerificationError, MalformedBody) as error:
-            return _error_response(400, str(error))
+            return asgi.error_response(400, str(error))
         if isinstance(envelope, Verification):
-            return _ReceiverResponse(status=200, content={"challenge": envelope.challenge})
-        return await self._handle_once(message.message_id, envelope)
+            return Response(status=200, content={"challenge": envelope.challenge})
+        received = ReceivedMessage(
+            message_id=message.message_id, subscription_id=subscription_id, envelope=envelope, body=body
+        )
+        return await self._accept_message(received)
 
-    async def _handle_once(self, message_id: str, envelope: Callback | Gap | Terminated) -> _ReceiverResponse:
+    async def _read_secrets(self, subscription_id: str | None) -> Sequence[str]:
+        found = self._get_secrets(subscription_id)
+        return await found if inspect.isawaitable(found) else found
+
+    async def _accept_message(self, message: ReceivedMessage) -> Response:
+        await self._open_once()
         try:
-            await self._deduplicator.run_unless_handled(
-                (envelope.subscription_id, message_id), lambda: self._dispatch_envelope(envelope)
-            )
+            await self._handling.accept(message)
+        except (NotReady, InboxUnavailable):
+            raise
         except Exception:  # the boundary to the owner's code: the sender retries after any exception
-            log.exception("The handler of message %s failed; the sender will retry", message_id)
-            return _error_response(500, "The receiver could not handle this now.")
-        return _ReceiverResponse(status=204)
+            log.exception("Message %s could not be handled; the sender will retry", message.message_id)
+            return asgi.error_response(500, "The receiver could not handle this now.")
+        return Response(status=204)
 
-    async def _dispatch_envelope(self, envelope: Callback | Gap | Terminated) -> None:
+    # -- handling --
+
+    def _create_handling(
+        self,
+        inbox: SQLiteInbox | None,
+        start_cursor: str | None,
+        order_key: OrderKey,
+        handlers_max: int,
+        turn_wait_seconds: float,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> MessageHandling:
+        turns = HandlerTurns(handlers_max=handlers_max)
+        if inbox is None:
+            return DirectHandling(
+                self._dispatch_envelope,
+                keep_for_waiters=self._keep_for_waiters,
+                turns=turns,
+                order_key=order_key,
+                cursor=start_cursor,
+                turn_wait_seconds=turn_wait_seconds,
+            )
+        return InboxHandling(
+            inbox,
+            self._dispatch_envelope,
+            keep_for_waiters=self._keep_for_waiters,
+            waitable_max=WAITABLE_CALLBACKS_MAX,
+            turns=turns,
+            order_key=order_key,
+            start_cursor=start_cursor,
+            get_time=lambda: self._clock().timestamp(),
+            sleep=sleep,
+        )
+
+    async def _dispatch_envelope(self, envelope: Envelope) -> None:
         match envelope:
             case Callback():
                 await self._on_callback(envelope)
-                self._inbox.put_callback(envelope)
-            case Gap() | Terminated():
+            case Gap():
+                await self._on_notice(envelope)
+                if self._missed is not None:
+                    await self._missed.fetch_after_gap(envelope.cursor)
+            case Terminated():
                 await self._on_notice(envelope)
             case _:
                 assert_never(envelope)
 
+    def _keep_for_waiters(self, callback: Callback, number: int) -> None:
+        self._arrived.put_callback(callback, number=number)
 
-def _fixed_secrets(secrets: Sequence[str]) -> Callable[[str | None], Sequence[str]]:
+    def _forget_waitable(self, number: int) -> None:
+        self._handling.forget_waitable(number)
+
+
+def _fixed_secrets(secrets: str | Sequence[str]) -> Callable[[str | None], Sequence[str]]:
     """Fixed secrets, checked now, so that an invalid one fails at the start and not at the first callback."""
-    if not secrets:
+    fixed = [secrets] if isinstance(secrets, str) else list(secrets)
+    if not fixed:
         raise ValueError("A receiver needs at least one webhook secret.")
-    for secret in secrets:
+    for secret in fixed:
         check_secret(secret)
-    return lambda _: secrets
-
-
-async def _read_body(receive: Receive) -> bytes:
-    """Read the body, and stop at `BODY_BYTES_MAX` whatever length the sender announces."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Disconnected
-        body += message.get("body", b"")
-        if len(body) > BODY_BYTES_MAX:
-            raise _RejectedRequest(413, f"A callback has at most {BODY_BYTES_MAX} bytes.")
-        if not message.get("more_body", False):
-            return bytes(body)
-
-
-def _error_response(status: int, reason: str, **headers: str) -> _ReceiverResponse:
-    return _ReceiverResponse(status=status, content={"reason": reason}, headers=headers)
-
-
-async def _send_response(response: _ReceiverResponse, send: Send) -> None:
-    body = b"" if response.content is None else json.dumps(response.content).encode()
-    headers = [(name.encode(), value.encode()) for name, value in response.headers.items()]
-    if response.content is not None:
-        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return lambda _: fixed

@@ -8,7 +8,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, cast
+
+from ringback.receiver.outcomes import CallNotFinished, ResultNotIncluded, build_failure, read_value
+
+CALL_FINISHED: Final = "call.finished"
+CALL_INPUT_REQUIRED: Final = "call.input_required"
 
 
 class MalformedBody(Exception):
@@ -36,6 +41,30 @@ class Callback:
     resume_token: str | None = field(repr=False)
     resume_url: str | None
     data: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def result(self) -> Mapping[str, Any] | None:
+        """The CallToolResult, if the webhook includes results (`include_result`) and it fits into the body."""
+        result = self.data.get("result")
+        return cast("Mapping[str, Any]", result) if isinstance(result, Mapping) else None
+
+    def value_or_raise(self) -> Any:
+        """What the tool returned: its structured content, else its text, else its content blocks.
+
+        Raises `CallFailed`, by outcome `ToolFailed`, `UpstreamFailed`, `CallRejected`, `CallTimedOut`, `OutcomeUnknown` or
+        `CallCancelled`; `CallNotFinished` if this callback does not report an end, and `ResultNotIncluded` if the result must
+        be fetched.
+        """
+        if self.name != CALL_FINISHED:
+            raise CallNotFinished(f"{self.call_id or self.event_id}: {self.name} does not report the end of a call.")
+        if self.outcome != "result":
+            raise build_failure(self.data)
+        if self.result is None:
+            raise ResultNotIncluded(
+                f"{self.call_id}: the callback does not contain the result. Fetch it with the resume token "
+                "(POST /v1/resume), or register the webhook with include_result."
+            )
+        return read_value(self.result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +159,18 @@ def _optional_text(members: Mapping[str, Any], name: str) -> str | None:
     value = members.get(name)
     if value is not None and not isinstance(value, str):
         raise MalformedBody(f"{name} must be a string.")
+    if value is not None and not _is_unicode(value):
+        raise MalformedBody(f"{name} must be Unicode text.")
     return value
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be written anywhere: JSON may contain half of a surrogate pair, which files and databases refuse."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _parse_instant(text: str) -> datetime:

@@ -19,7 +19,7 @@ stops a margin earlier. So the earlier holder has stopped before the lease is gr
 The token covers that case: it is new with each lease, and a write with an old token changes nothing. The request of a suspended
 holder may still run upstream, but two processes never decide the end of one call.
 
-How a failure becomes an outcome (`upstreams.errors`, `drivers.completions`):
+How a failure becomes an outcome (`protocol.errors`, `drivers.completions`):
 
     no connection, or the session is unknown        RequestNotSent            once more in the next session, then `rejected`
     credentials missing or refused                  RequestNotSent            the same

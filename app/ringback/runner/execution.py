@@ -39,9 +39,10 @@ from ringback.domain.ports import Store
 from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
+from ringback.protocol.errors import RequestFailed, RequestNotSent
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
-from ringback.upstreams.errors import RequestFailed, RequestNotSent, UpstreamNotConfigured, UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 

@@ -8,10 +8,12 @@ from mcp_types import METHOD_NOT_FOUND
 
 from ringback.domain.call import Handle
 from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
+from ringback.protocol.errors import RequestFailed, UpstreamError
+from ringback.protocol.tasks import TASKS_EXTENSION
 from ringback.runner.drivers.legacy_task import make_legacy_task_handle
-from ringback.runner.drivers.task import TASK_DRIVER, TASKS_EXTENSION
+from ringback.runner.drivers.task import TASK_DRIVER
 from ringback.upstreams.call_session import CallSession, SessionSource
-from ringback.upstreams.errors import RequestFailed, UpstreamError, UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session_ports import CallSessionPort
 
 LOOKUP_TIMEOUT_SECONDS: Final = 10.0

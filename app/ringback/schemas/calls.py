@@ -1,9 +1,9 @@
 """Requests and responses of calls, and the answers to a call's questions."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, Strict
+from pydantic import BeforeValidator, Field, Strict
 
 from ringback.domain.call import Call, CallStatus, RerunPolicy
 from ringback.domain.call_outcome import CallOutcome
@@ -15,7 +15,9 @@ from ringback.schemas.fields import (
     PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
+    IdempotencyKey,
     Instant,
+    InstantWithOffset,
     Label,
     OmittedIfNone,
     PageSize,
@@ -25,8 +27,9 @@ from ringback.schemas.fields import (
     StrictBool,
     WaitSeconds,
 )
-from ringback.schemas.webhooks import CallbackBody
-from ringback.services.calls import JoinMode, StartCallRequest
+from ringback.schemas.webhooks import CallCallbackBody, sorted_or_none
+from ringback.services.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
+from ringback.services.calls import JoinMode
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
 from ringback.services.new_calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, StartedCall
 from ringback.services.registrations import WebhookRegistration
@@ -41,19 +44,19 @@ JOIN_CALLS_MAX: Final = 100
 
 
 OptionalCallback = Annotated[
-    CallbackBody | None, Field(description="The callback of this call. It needs the scope `webhooks` too.")
+    CallCallbackBody | None, Field(description="The callback of this call. It needs the scope `webhooks` too.")
 ]
 
 
-def to_registration(callback: CallbackBody | None) -> WebhookRegistration | None:
+def to_registration(callback: CallCallbackBody | None) -> WebhookRegistration | None:
     return None if callback is None else callback.to_registration()
 
 
 TimeoutSeconds = Annotated[float, Strict(), Field(gt=0, le=TIMEOUT_SECONDS_MAX)]
 
 
-class StartCallBody(RequestBody):
-    """A tool call to start."""
+class CallBody(RequestBody):
+    """A tool call to start. A request for one call and each call of a batch share these members."""
 
     upstream: Label
     tool: Label
@@ -65,13 +68,13 @@ class StartCallBody(RequestBody):
         default=None, description="Your name for this work. The call, its events and callbacks carry it."
     )
     callback: OptionalCallback = None
-    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
-        default=0.0,
-        description="How long the response waits for the end of the call, in seconds; no longer than the service's maximum "
-        "(45 by default). The call continues after that.",
+    not_before: InstantWithOffset | None = Field(
+        default=None,
+        description=f"Start the call at this time or later, with a UTC offset; at most {START_DELAY_MAX.days} days from now. "
+        "It is stored at once. If the time has passed, the call starts now.",
     )
     timeout_seconds: TimeoutSeconds = Field(
-        default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, in seconds from now."
+        default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, in seconds from now, or from `not_before`."
     )
     accepts_input: StrictBool = Field(
         default=False,
@@ -86,11 +89,40 @@ class StartCallBody(RequestBody):
         "trusts the upstream's hints.",
     )
 
-    def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
+    def to_call_arguments(self) -> dict[str, Any]:
+        """The arguments of a `StartCallRequest`. A policy that the client leaves out is the configured one."""
         arguments = self.to_arguments(callback=to_registration(self.callback))
-        if "rerun_policy" not in self.model_fields_set:
-            arguments["rerun_policy"] = None
-        return StartCallRequest(**arguments, idempotency_key=idempotency_key)
+        return arguments if "rerun_policy" in self.model_fields_set else arguments | {"rerun_policy": None}
+
+
+class StartCallBody(CallBody):
+    """A tool call to start."""
+
+    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
+        default=0.0,
+        description="How long the response waits for the end of the call, in seconds; no longer than the service's maximum "
+        "(45 by default). The call continues after that.",
+    )
+
+    def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
+        return StartCallRequest(**self.to_call_arguments(), idempotency_key=idempotency_key)
+
+
+class BatchedCallBody(CallBody):
+    """One call of a batch."""
+
+    idempotency_key: IdempotencyKey | None = Field(
+        default=None, description="As the header `Idempotency-Key` of a request for one call."
+    )
+
+    def to_request(self) -> StartCallRequest:
+        return StartCallRequest(**self.to_call_arguments())
+
+
+class StartBatchBody(RequestBody):
+    """Tool calls to start together."""
+
+    calls: list[BatchedCallBody] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
 
 
 class CallListQuery(QueryParams):
@@ -145,6 +177,27 @@ class InputRequestView(ResponseBody):
     params: dict[str, Any]
 
 
+CallErrorCode = Literal[
+    CallOutcome.TOOL_ERROR,
+    CallOutcome.UPSTREAM_ERROR,
+    CallOutcome.REJECTED,
+    CallOutcome.TIMED_OUT,
+    CallOutcome.UNKNOWN,
+    CallOutcome.CANCELLED,
+]
+"""The outcomes that are no result."""
+
+
+class CallErrorView(ResponseBody):
+    """Why a call ended without a result, or that its tool returned an error. `call.finished` has the same `code`."""
+
+    code: CallErrorCode
+    message: str = Field(description="What happened. After `upstream_error` it is the upstream's text.")
+    jsonrpc: dict[str, Any] | None = Field(
+        description="The JSON-RPC error object of a failed call: the upstream's, or the service's with `data.outcome`."
+    )
+
+
 class CallView(ResponseBody):
     """One durable tool call."""
 
@@ -156,7 +209,9 @@ class CallView(ResponseBody):
     status: CallStatus
     outcome: CallOutcome | None = Field(description="Why the call ended. `unknown` means that the tool may have run.")
     progress: ProgressView | None
-    error: dict[str, Any] | None = Field(description="The JSON-RPC error object of a failed call.")
+    error: CallErrorView | None = Field(
+        validation_alias="described_error", description="Null while the call is open, and for the outcome `result`."
+    )
     result_bytes: int | None
     result_sha256: str | None
     accepts_input: bool
@@ -170,8 +225,11 @@ class CallView(ResponseBody):
     runs: int = Field(description="How many times the call was started at its upstream.")
     created_at: Instant
     updated_at: Instant
-    dispatched_at: Instant | None = Field(description="Null while the call is queued.")
+    dispatched_at: Instant | None = Field(description="Null while the call is scheduled or queued.")
     finished_at: Instant | None
+    not_before: Instant | None = Field(
+        description="When a call that starts later is queued. Null if it was queued at once."
+    )
     deadline_at: Instant
     expires_at: Instant | None = Field(description="When the result is deleted and its resume tokens expire.")
 
@@ -186,11 +244,15 @@ class ListenerView(ResponseBody):
     id: str
     state: WebhookState
     url: str
+    outcomes: Annotated[list[CallOutcome] | None, BeforeValidator(sorted_or_none)] = Field(
+        description="It receives a callback only if the call ends with one of these outcomes; null means all."
+    )
 
 
 class StartedCallView(ResponseBody):
     """A call that the service has stored. It runs from now on, also after you disconnect."""
 
+    call_id: str
     call: CallView
     resume_token: str
     webhooks: list[ListenerView] = Field(description="The webhooks that receive a callback when the call ends.")
@@ -205,12 +267,33 @@ class StartedCallView(ResponseBody):
     @classmethod
     def from_started(cls, started: StartedCall, call: Call) -> Self:
         return cls(
+            call_id=call.id,
             call=CallView.from_call(call),
             resume_token=started.resume_token,
             webhooks=[ListenerView.model_validate(webhook) for webhook in started.webhooks],
             hint=None if call.is_final or started.webhooks else NO_WEBHOOK_HINT,
             callback_secret=started.callback_secret,
         )
+
+
+class BatchedCallView(StartedCallView):
+    """One call of a batch."""
+
+    replayed: bool = Field(description="Whether its idempotency key named a call that existed already.")
+
+    @classmethod
+    def from_batched(cls, started: StartedCall) -> Self:
+        return cls(**dict(StartedCallView.from_started(started, started.call)), replayed=not started.is_new)
+
+
+class StartedBatchView(ResponseBody):
+    """Calls that the service has stored together. They run from now on, also after you disconnect."""
+
+    calls: list[BatchedCallView] = Field(description="In the order of the request.")
+
+    @classmethod
+    def from_started(cls, batch: Sequence[StartedCall]) -> Self:
+        return cls(calls=[BatchedCallView.from_batched(started) for started in batch])
 
 
 class JoinedCallsView(ResponseBody):

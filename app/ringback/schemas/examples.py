@@ -5,6 +5,7 @@ from typing import Any, Final
 
 CALL_ID: Final = "call_01KAGZ8A00QW7T3M5N9R1S2V4X"
 WEBHOOK_ID: Final = "wh_01KAGZ7Z00B8C4D2E6F1G5H3J7"
+WEBHOOK_NAME: Final = "reports-agent"
 EVENT_ID: Final = "evt_01KAGZ8G00A1B2C3D4E5F6G7H8"
 DELIVERY_ID: Final = "dlv_01KAGZ8G00K9M8N7P6Q5R4S3T2"
 CURSOR: Final = "MTpldmVudHM6NDI"
@@ -36,6 +37,7 @@ WORKING_CALL: Final[dict[str, Any]] = {
     "updated_at": "2026-11-20T17:00:03.000Z",
     "dispatched_at": "2026-11-20T17:00:00.012Z",
     "finished_at": None,
+    "not_before": None,
     "deadline_at": "2026-11-27T17:00:00.000Z",
     "expires_at": None,
 }
@@ -48,6 +50,18 @@ FINISHED_CALL: Final[dict[str, Any]] = {
     "updated_at": "2026-11-20T17:00:06.000Z",
     "finished_at": "2026-11-20T17:00:06.000Z",
     "expires_at": "2026-11-27T17:00:06.000Z",
+}
+FAILED_CALL: Final[dict[str, Any]] = {
+    **FINISHED_CALL,
+    "status": "failed",
+    "outcome": "upstream_error",
+    "error": {
+        "code": "upstream_error",
+        "message": "no such repository",
+        "jsonrpc": {"code": -32001, "message": "no such repository", "data": {"path": "/srv/repo"}},
+    },
+    "result_bytes": None,
+    "result_sha256": None,
 }
 INPUT_REQUIRED_CALL: Final[dict[str, Any]] = {
     **WORKING_CALL,
@@ -83,6 +97,13 @@ START_CALL_WITH_CALLBACK: Final[dict[str, Any]] = {
     "wait_seconds": 10,
 }
 
+START_BATCH: Final[dict[str, Any]] = {
+    "calls": [
+        {**START_CALL, "idempotency_key": "weekly-report-47/log"},
+        {**START_CALL, "not_before": "2026-11-21T06:00:00Z", "idempotency_key": "weekly-report-48/log"},
+    ]
+}
+
 REPORT_START: Final[dict[str, Any]] = {
     "key": "build-4711",
     "upstream": "build-farm",
@@ -100,8 +121,10 @@ REPORT_END: Final[dict[str, Any]] = {
 
 WEBHOOK: Final[dict[str, Any]] = {
     "id": WEBHOOK_ID,
+    "name": None,
     "url": "https://agent.example/callback",
     "events": ["call.finished", "call.input_required"],
+    "outcomes": None,
     "upstream": None,
     "resource_uri": None,
     "tool": None,
@@ -142,6 +165,12 @@ REGISTERED_WEBHOOK: Final[dict[str, Any]] = {
     "secret": SECRET,
 }
 
+PUT_WEBHOOK: Final[dict[str, Any]] = {
+    "url": "https://agent.example/callback",
+    "outcomes": ["timed_out", "unknown", "upstream_error"],
+    "description": "reports failures",
+}
+
 FINISHED_DATA: Final[dict[str, Any]] = {
     "call_id": CALL_ID,
     "status": "completed",
@@ -177,6 +206,20 @@ _COMMON_CALL_DATA: Final[dict[str, Any]] = {
 FINISHED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "data": {**FINISHED_DATA, **_RECEIVER_DATA, "answered_inline": False},
+}
+FAILED_CALLBACK: Final[dict[str, Any]] = {
+    **FINISHED_CALLBACK,
+    "data": {
+        **FINISHED_CALLBACK["data"],
+        "status": "failed",
+        "outcome": "timed_out",
+        "error": {
+            "code": "timed_out",
+            "message": "The call's deadline passed before the tool returned. The tool may have run.",
+        },
+        "result_bytes": None,
+        "result_sha256": None,
+    },
 }
 INPUT_REQUIRED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
@@ -247,7 +290,9 @@ UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
     },
 }
 GAP: Final[dict[str, Any]] = {"type": "gap", "cursor": CURSOR}
-STREAM: Final = f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\n: still here\n\n"
+STREAM: Final = (
+    f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\nid: {CURSOR}\n: still here\n\n"
+)
 
 UPSTREAM: Final[dict[str, Any]] = {
     "name": "git",
@@ -286,24 +331,32 @@ JWK_SET: Final[dict[str, Any]] = {
     ]
 }
 
+STARTED_CALL: Final[dict[str, Any]] = {
+    "call_id": CALL_ID,
+    "call": WORKING_CALL,
+    "resume_token": RESUME_TOKEN,
+    "webhooks": [
+        {"id": WEBHOOK_ID, "state": "active", "url": "https://agent.example/callback", "outcomes": None},
+    ],
+}
+
 EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "AnswerBody": [ANSWER],
     "AnsweredView": [ANSWERED],
     "StartCallBody": [START_CALL, START_CALL_WITH_CALLBACK],
     "StartedCallView": [
-        {
-            "call": WORKING_CALL,
-            "resume_token": RESUME_TOKEN,
-            "webhooks": [{"id": WEBHOOK_ID, "state": "active", "url": "https://agent.example/callback"}],
-        },
-        {"call": FINISHED_CALL, "resume_token": RESUME_TOKEN, "webhooks": [], "result": RESULT},
+        STARTED_CALL,
+        {"call_id": CALL_ID, "call": FINISHED_CALL, "resume_token": RESUME_TOKEN, "webhooks": [], "result": RESULT},
     ],
+    "StartBatchBody": [START_BATCH],
+    "StartedBatchView": [{"calls": [{**STARTED_CALL, "replayed": False}]}],
     "AdoptBody": [{"upstream": "git", "task_id": "786512e2-9e0d-44bd-8f29-789f320fe840", "tool": "git_log", **_IDS}],
     "ReportBody": [REPORT_START, REPORT_END],
-    "CallView": [WORKING_CALL, FINISHED_CALL, INPUT_REQUIRED_CALL],
+    "CallView": [WORKING_CALL, FINISHED_CALL, FAILED_CALL, INPUT_REQUIRED_CALL],
     "JoinCallsBody": [{"call_ids": [CALL_ID], "mode": "all", "wait_seconds": 30}],
     "JoinedCallsView": [{"calls": [FINISHED_CALL], "done": True}],
     "CallPageView": [{"calls": [WORKING_CALL], "next_cursor": None}],
+    "NamedWebhookBody": [PUT_WEBHOOK],
     "RegisterWebhookBody": [REGISTER_WEBHOOK, REGISTER_CHANGE_WEBHOOK],
     "RegisteredWebhookView": [REGISTERED_WEBHOOK],
     "ChangeWebhookBody": [{"state": "disabled"}],
@@ -332,7 +385,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "HealthView": [{"status": "ok"}],
     "ReadinessView": [{"status": "ready", "degraded": []}],
     "ProblemTypeView": [{"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}],
-    "FinishedCallback": [FINISHED_CALLBACK],
+    "FinishedCallback": [FINISHED_CALLBACK, FAILED_CALLBACK],
     "InputRequiredCallback": [INPUT_REQUIRED_CALLBACK],
     "ProgressCallback": [PROGRESS_CALLBACK],
     "TestCallback": [TEST_CALLBACK],

@@ -3,9 +3,22 @@
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SecretStr, Strict, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    SecretStr,
+    Strict,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from ringback.domain.call import LABEL_LENGTH_MAX
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.change_subscriptions import RESOURCE_URI_LENGTH_MAX
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
@@ -21,6 +34,11 @@ ID_LENGTH_MAX: Final = 64
 """Twice the length of our ids."""
 EXPIRY_SECONDS_MAX: Final = 366 * 86400
 """One year. A webhook without `expires_in_seconds` does not expire."""
+IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
+"""Several UUIDs fit, or the client's own name of the work."""
+PRINTABLE_ASCII: Final = r"^[\x20-\x7e]+$"
+WEBHOOK_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"
+"""A segment of a path without an escape. 64 characters, as of a host label: `reports-agent`, `prod:reports`."""
 RATE_PER_SECOND_MIN: Final = 0.01
 """One attempt in 100 seconds; slower receivers poll instead."""
 RATE_PER_SECOND_MAX: Final = 1000.0
@@ -36,6 +54,10 @@ NEXT_CURSOR_DESCRIPTION: Final = (
 
 DEFAULT_EVENTS_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
 """For the OpenAPI document: each process would write a set in a different order."""
+OUTCOMES_DESCRIPTION: Final = (
+    "Receive `call.finished` only for calls with these outcomes; null means all. If you send it without `events`, `events` is "
+    "`call.finished` only."
+)
 WHEN_DESCRIPTION: Final = (
     "`detached`: send no callback for an end that the response to the request that started the call already carried. All "
     "other events are sent."
@@ -68,6 +90,24 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+def _require_offset(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("Add the UTC offset: 2026-11-20T17:00:00Z.")
+    return value
+
+
+class _NeverNull:
+    """The schema of a member that is absent instead of null does not allow null."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        described = handler(schema)
+        kinds = [kind for kind in described.pop("anyOf", []) if kind != {"type": "null"}]
+        described.pop("default", None)
+        if len(kinds) > 1:
+            described["anyOf"] = kinds
+        return described if len(kinds) != 1 else {**kinds[0], **described}
+
+
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)]
 """A client's own identifier, or the name of an upstream or a tool."""
 Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
@@ -75,9 +115,12 @@ ResourceUri = Annotated[str, Field(min_length=1, max_length=RESOURCE_URI_LENGTH_
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
 EventNames = Annotated[frozenset[EventName], Field(min_length=1)]
+Outcomes = Annotated[frozenset[CallOutcome], Field(min_length=1)]
 Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(require_printable)]
 PageSize = Annotated[int, Field(ge=1, le=PAGE_SIZE_MAX)]
 Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
+IdempotencyKey = Annotated[str, Field(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX, pattern=PRINTABLE_ASCII)]
+InstantWithOffset = Annotated[datetime, AfterValidator(_require_offset)]
 StrictBool = Annotated[bool, Strict()]
 ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, allow_inf_nan=False)]
 RatePerSecond = Annotated[float, Strict(), Field(ge=RATE_PER_SECOND_MIN, le=RATE_PER_SECOND_MAX, allow_inf_nan=False)]
@@ -88,5 +131,5 @@ Instant = Annotated[
     PlainSerializer(format_iso, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
 ]
-OmittedIfNone = Annotated[T | None, Field(exclude_if=_is_none)]
+OmittedIfNone = Annotated[T | None, Field(exclude_if=_is_none), _NeverNull()]
 """A member that is absent instead of null."""

@@ -1,11 +1,11 @@
 """Requests and responses of webhooks. A response shows a secret once, and only if the service generated it."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import (
@@ -18,6 +18,7 @@ from ringback.domain.webhook import (
 )
 from ringback.schemas.fields import (
     DEFAULT_EVENTS_SCHEMA,
+    OUTCOMES_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     WHEN_DESCRIPTION,
     Cursor,
@@ -26,8 +27,10 @@ from ringback.schemas.fields import (
     ExpirySeconds,
     Id,
     Instant,
+    InstantWithOffset,
     Label,
     OmittedIfNone,
+    Outcomes,
     PageSize,
     QueryParams,
     RatePerSecond,
@@ -40,21 +43,23 @@ from ringback.schemas.fields import (
 )
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.replays import ReplayRequest, ReplayResult
+from ringback.services.webhook_checks import SECRET_OVERLAP_SECONDS_DEFAULT
 from ringback.services.webhooks import (
-    SECRET_OVERLAP_SECONDS_DEFAULT,
     SECRET_OVERLAP_SECONDS_MAX,
+    OutcomeFilterRemoval,
     RateLimitRemoval,
     RotatedSecret,
     WebhookChange,
 )
 
 
-class CallbackBody(RequestBody):
+class CallCallbackBody(RequestBody):
     """The callback of one call. REST's `callback`, the `_meta` key `ringback/callback` and the extension share this form."""
 
     url: Url
     secret: Secret | None = Field(default=None, description="`whsec_…`. The service generates one if you send none.")
     events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=DEFAULT_EVENTS_SCHEMA)
+    outcomes: Outcomes | None = Field(default=None, description=OUTCOMES_DESCRIPTION)
     correlation_id: Label | None = Field(
         default=None, description="A label of the receiver: callbacks carry it as `webhook_correlation_id`."
     )
@@ -65,11 +70,17 @@ class CallbackBody(RequestBody):
 
     def to_registration(self) -> WebhookRegistration:
         secret = self.secret.get_secret_value() if self.secret else None
-        return WebhookRegistration(**self.to_arguments(secret=secret))
+        return WebhookRegistration(**self.to_arguments(secret=secret, events=self._chosen_events()))
+
+    def _chosen_events(self) -> frozenset[EventName]:
+        """Who names outcomes and no events asks for ends of calls, and not for their questions."""
+        if self.outcomes is not None and "events" not in self.model_fields_set:
+            return frozenset({EventName.CALL_FINISHED})
+        return self.events
 
 
-class RegisterWebhookBody(CallbackBody):
-    """A callback URL, and the events that it receives."""
+class NamedWebhookBody(CallCallbackBody):
+    """A callback URL, and the events that it receives: all settings of a webhook with a name."""
 
     client_session_id: Label | None = Field(default=None, description="Match only calls of this session.")
     correlation_id: Label | None = Field(
@@ -83,9 +94,6 @@ class RegisterWebhookBody(CallbackBody):
         description="With `upstream.changed`: match changes of this resource of the upstream instead of changes of its lists.",
     )
     tool: Label | None = None
-    call_id: Id | None = Field(
-        default=None, description="Match this call, from its beginning, also if it has already ended."
-    )
     ordered: StrictBool = Field(
         default=False,
         description="One callback at a time for each client_session_id, or for each call without one, in the order of the "
@@ -95,9 +103,18 @@ class RegisterWebhookBody(CallbackBody):
         default=None, description="The largest number of attempts per second."
     )
     cursor: Cursor | None = Field(
-        default=None, description="Start after this place in the event log, instead of at its end."
+        default=None,
+        description="Start after this place in the event log, instead of at its end. Ignored for a webhook that exists.",
     )
     expires_in_seconds: ExpirySeconds | None = None
+
+
+class RegisterWebhookBody(NamedWebhookBody):
+    """A callback URL, and the events that it receives."""
+
+    call_id: Id | None = Field(
+        default=None, description="Match this call, from its beginning, also if it has already ended."
+    )
 
 
 class ChangeWebhookBody(RequestBody):
@@ -105,6 +122,9 @@ class ChangeWebhookBody(RequestBody):
 
     url: Url | None = None
     events: EventNames | None = None
+    outcomes: Outcomes | None = Field(
+        default=None, description="Receive `call.finished` only for these outcomes; null removes the filter."
+    )
     description: Description | None = None
     include_result: StrictBool | None = None
     when: DeliveryCondition | None = None
@@ -117,8 +137,8 @@ class ChangeWebhookBody(RequestBody):
     @field_validator("*", mode="before")
     @classmethod
     def _reject_null(cls, value: Any, info: ValidationInfo) -> Any:
-        """Reject null except for `rate_per_second`: elsewhere, null could mean both "remove" and "keep"."""
-        if value is None and info.field_name != "rate_per_second":
+        """Reject null except where it removes something: elsewhere, it could mean both "remove" and "keep"."""
+        if value is None and info.field_name not in {"rate_per_second", "outcomes"}:
             raise ValueError("This member cannot be null. Leave it out to keep its value.")
         return value
 
@@ -126,6 +146,7 @@ class ChangeWebhookBody(RequestBody):
         return WebhookChange(
             url=self.url,
             events=self.events,
+            outcomes=self._outcomes_change(),
             description=self.description,
             include_result=self.include_result,
             when=self.when,
@@ -133,6 +154,11 @@ class ChangeWebhookBody(RequestBody):
             rate_per_second=self._rate_change(),
             state=WebhookState(self.state) if self.state else None,
         )
+
+    def _outcomes_change(self) -> frozenset[CallOutcome] | OutcomeFilterRemoval | None:
+        if "outcomes" in self.model_fields_set and self.outcomes is None:
+            return OutcomeFilterRemoval.ALL
+        return self.outcomes
 
     def _rate_change(self) -> float | RateLimitRemoval | None:
         if "rate_per_second" in self.model_fields_set and self.rate_per_second is None:
@@ -155,16 +181,9 @@ class RotateSecretBody(RequestBody):
 class ReplayBody(RequestBody):
     """The deliveries to send again: exactly one member is set."""
 
-    since: datetime | None = Field(default=None, description="Events from this time on; with a UTC offset.")
+    since: InstantWithOffset | None = Field(default=None, description="Events from this time on; with a UTC offset.")
     cursor: Cursor | None = Field(default=None, description="Events after this place in the event log.")
     dead: Literal[True] | None = Field(default=None, description="All dead deliveries.")
-
-    @field_validator("since")
-    @classmethod
-    def _require_offset(cls, value: datetime | None) -> datetime | None:
-        if value is not None and value.tzinfo is None:
-            raise ValueError("Add the UTC offset: 2026-11-20T17:00:00Z.")
-        return value
 
     def to_request(self) -> ReplayRequest:
         return ReplayRequest(since=self.since, cursor=self.cursor, only_dead=self.dead is True)
@@ -193,14 +212,22 @@ class WebhookListQuery(QueryParams):
     cursor: Cursor | None = None
 
 
+def sorted_or_none(values: Collection[CallOutcome] | None) -> list[CallOutcome] | None:
+    return None if values is None else sorted(values)
+
+
 class WebhookView(ResponseBody):
     """A registration of a callback URL."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     id: str
+    name: str | None = Field(description="Your name for it: PUT /v1/webhooks/by-name/{name}")
     url: str
     events: Annotated[list[EventName], BeforeValidator(sorted)]
+    outcomes: Annotated[list[CallOutcome] | None, BeforeValidator(sorted_or_none)] = Field(
+        description="The outcomes for which it receives `call.finished`; null means all."
+    )
     upstream: str | None
     resource_uri: str | None
     tool: str | None
@@ -233,11 +260,13 @@ class WebhookView(ResponseBody):
 
 
 class RegisteredWebhookView(WebhookView):
-    """A new webhook. Only this response shows its generated secret."""
+    """A registered webhook. Only the response that creates it shows its generated secret."""
 
     hears: str = Field(description="One sentence that says which events this webhook receives.")
     secret: OmittedIfNone[str] = Field(
-        default=None, description="The signing secret if the service generated it. Only this response shows it."
+        default=None,
+        description="The signing secret if the service generated it. Only the response that creates the webhook shows it, and "
+        "for an hour a repetition with the same Idempotency-Key.",
     )
 
     @classmethod

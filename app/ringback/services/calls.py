@@ -1,31 +1,28 @@
 """Calls: start, read, list, join and cancel them; wait for them; read their results."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from enum import StrEnum
-from functools import partial
-from typing import Any
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import Call, RerunPolicy, has_no_upstream_state
+from ringback.domain.call import Call, has_no_upstream_state
 from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
-from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
 from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, IdGenerator, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.signals import CALL_QUEUED_TOPIC, call_cancel_topic, call_changed_topic
+from ringback.domain.signals import call_cancel_topic, call_changed_topic
 from ringback.domain.upstreams import ToolCatalog
-from ringback.domain.webhook import Webhook
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.post_commit import CallHandoff, CallLeases
+from ringback.post_commit import CallHandoff
+from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
-from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
+from ringback.services.new_calls import StartedCall
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
 
@@ -33,28 +30,6 @@ from ringback.services.registrations import WebhookRegistrations
 class JoinMode(StrEnum):
     ANY = "any"
     ALL = "all"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartCallRequest(CallRequest):
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    idempotency_key: str | None = None
-    meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """`_meta` for the upstream. The request hash leaves it out, because traces differ between two sendings of one request."""
-    wait_seconds: float = 0.0
-    """How long the client keeps its request open for the plain result."""
-    accepts_input: bool = False
-    webhook_id: str | None = None
-    """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
-    rerun_policy: RerunPolicy | None = None
-    """None selects the configured policy of the tool."""
-    is_cancelled: bool = False
-    """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
-    wants_receipt: bool = True
-    """Whether the client is shown a resume token and the webhooks of the call. Without, `StartedCall` has neither."""
-
-    def compute_hash(self) -> str:
-        return self.hash_with_arguments(self.arguments)
 
 
 class Calls:
@@ -77,11 +52,17 @@ class Calls:
         """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
         self._store = store
         self._clock = clock
-        self._catalog = catalog
         self._recorder = recorder
         self._attended_calls = recorder.attended_calls
-        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
-        self._registrations = registrations
+        self._starter = CallStarter(
+            ids=ids,
+            catalog=catalog,
+            tokens=tokens,
+            registrations=registrations,
+            quotas=quotas,
+            attended_calls=recorder.attended_calls,
+            wait_seconds_max=wait_seconds_max,
+        )
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._post_commit = post_commit
@@ -93,30 +74,58 @@ class Calls:
 
         The same idempotency key with the same request returns the same call in its current state.
         """
-        request.require_allowed(caller, Scope.CALLS)
-        if request.webhook_id is not None:
-            caller.require_scope(Scope.WEBHOOKS)
+        self._starter.require_allowed(caller, request)
         self._lifecycle.require_running()
         if request.idempotency_key is not None:
-            existing = await self._store.read(lambda tx: self._find_idempotent_call(tx, caller.principal, request))
+            existing = await self._store.read(lambda tx: self._starter.find_started_call(tx, caller.principal, request))
             if existing is not None:
                 return existing
         self._quotas.acquire_start(caller.principal)
-        request.require_valid_timeout()
-        await self._catalog.check_call(
-            request.upstream,
-            request.tool,
-            request.arguments,
-            visible_upstreams=caller.upstreams,
-            accepts_input=request.accepts_input,
-        )
-        secret, callback = await self._registrations.prepare_callback(caller, request.callback)
+        prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
         with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
             return await self._store.write(
-                lambda tx: self._insert_call(tx, caller.principal, request, callback, secret, leases)
+                lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
             )
+
+    async def start_batch(self, caller: Caller, requests: Sequence[StartCallRequest]) -> Sequence[StartedCall]:
+        """Store all of these calls in one transaction, or none of them. At most `BATCH_SIZE_MAX`.
+
+        A call whose idempotency key names a call already is that call. An error names the first refused call by its index.
+        """
+        for request in requests:
+            self._starter.require_allowed(caller, request)
+        self._lifecycle.require_running()
+        is_known = await self._store.read(lambda tx: self._find_known_calls(tx, caller.principal, requests))
+        new_count = is_known.count(False)
+        self._quotas.acquire_start(caller.principal, count=new_count)
+        batch: list[PreparedCall] = []
+        for index, request in enumerate(requests):
+            with naming_call(index):
+                batch.append(
+                    PreparedCall(request=request)
+                    if is_known[index]
+                    else await self._starter.prepare_call(caller, request, now=self._clock.now())
+                )
+        with self._admission.admit_call():
+            return await self._store.write(
+                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count)
+            )
+
+    async def _find_known_calls(
+        self, tx: Transaction, principal: Principal, requests: Sequence[StartCallRequest]
+    ) -> Sequence[bool]:
+        """For each request, whether its idempotency key names a call. Raises if a key is used for two requests."""
+        found: list[bool] = []
+        hashes: dict[str, str] = {}
+        for index, request in enumerate(requests):
+            with naming_call(index):
+                found.append(await self._starter.find_known_call(tx, principal, request) is not None)
+                key, request_hash = request.idempotency_key, request.compute_hash()
+                if key is not None and hashes.setdefault(key, request_hash) != request_hash:
+                    raise IdempotencyConflict("Another call of the batch has this idempotency_key.")
+        return found
 
     async def get_call(self, caller: Caller, call_id: str, *, wait_seconds: float = 0.0) -> Call:
         """Return the call; with `wait_seconds`, when its status changes or when that time has passed."""
@@ -261,86 +270,6 @@ class Calls:
             )
 
         return await self._store.write(cancel)
-
-    # -- starting --
-
-    async def _insert_call(
-        self,
-        tx: Transaction,
-        principal: Principal,
-        request: StartCallRequest,
-        callback: Webhook | None,
-        secret: str | None,
-        leases: CallLeases | None,
-    ) -> StartedCall:
-        if existing := await self._find_idempotent_call(tx, principal, request):
-            return existing
-        call = self._build_call(principal, request, now=tx.now())
-        is_callback_new = await self._new_calls.insert_callback(
-            tx, call, callback, secret_generated=secret is not None, webhook_id=request.webhook_id
-        )
-        # Until the wait is over, no response has named the call, so no client expects it to be queued again after a crash.
-        may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
-        leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
-        await tx.calls.insert(leased or call)
-        if leased is not None and request.wait_seconds > 0:
-            tx.on_commit(partial(self._attended_calls.expect_end, call))
-        if leased is None and not (
-            leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
-        ):
-            tx.notify(CALL_QUEUED_TOPIC)
-        if not request.wants_receipt:
-            return StartedCall(call=call, resume_token="", webhooks=(), is_new=True)
-        return await self._new_calls.build_started_call(
-            tx, call, created=True, secret=secret if is_callback_new else None
-        )
-
-    def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
-        wait_seconds = min(request.wait_seconds, self._wait_seconds_max)
-        configured_policy = self._catalog.get_tool_config(request.upstream, request.tool).rerun_policy
-        rerun_policy = configured_policy if request.rerun_policy is None else request.rerun_policy
-        return self._new_calls.build_call(
-            principal,
-            request,
-            now=now,
-            arguments=request.arguments,
-            meta=request.meta,
-            idempotency_key=request.idempotency_key,
-            request_hash=request.compute_hash(),
-            accepts_input=request.accepts_input,
-            rerun_policy=rerun_policy,
-            rerun_allowed=self._is_rerun_allowed(request, rerun_policy),
-            attended_until=now + seconds(wait_seconds) if wait_seconds > 0 else None,
-        )
-
-    def _is_rerun_allowed(self, request: StartCallRequest, policy: RerunPolicy) -> bool:
-        """Decide once, at the start: later annotations of the tool do not apply to this call."""
-        match policy:
-            case RerunPolicy.NEVER:
-                return False
-            case RerunPolicy.IF_SAFE:
-                return self._catalog.is_repeatable(request.upstream, request.tool)
-            case RerunPolicy.ALWAYS:
-                return True
-
-    async def _find_idempotent_call(
-        self, tx: Transaction, principal: Principal, request: StartCallRequest
-    ) -> StartedCall | None:
-        """Return the call of the idempotency key. Raise for another request or for an expired call; None for a new key."""
-        key = request.idempotency_key
-        if key is None:
-            return None
-        call = await tx.calls.find_by_idempotency_key(principal, key)
-        existing = call or await tx.tombstones.get(principal, call_id=None, key=key)
-        if existing is None:
-            return None
-        if existing.request_hash != request.compute_hash():
-            raise IdempotencyConflict(
-                "This Idempotency-Key was used for another request. Send the same request, or a new key."
-            )
-        if call is None:
-            raise CallExpired("The call of this Idempotency-Key has expired. Nothing was started; use a new key.")
-        return await self._new_calls.build_started_call(tx, call, created=False)
 
     # -- waiting --
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from ringback.domain.call import Call, compute_request_hash
+from ringback.domain.call import Call, CallPhase, compute_request_hash
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import LogPosition
 from ringback.domain.errors import InvalidRequest
@@ -36,7 +36,7 @@ class CallRequest:
     """A new id with which the client can find the call; None lets the service choose one."""
     callback: WebhookRegistration | None = None
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
-    """The call's deadline, counted from the creation of the call."""
+    """The call's deadline, counted from the creation of the call, or from its `not_before`."""
 
     def require_allowed(self, caller: Caller, scope: Scope) -> None:
         """Raise `Forbidden` without the scope. A callback is a webhook, so it also needs the scope `webhooks`."""
@@ -88,7 +88,20 @@ class NewCallWriter:
         self._registrations = registrations
         self._quotas = quotas
 
-    def build_call(self, principal: Principal, request: CallRequest, *, now: datetime, **values: Any) -> Call:
+    def build_call(
+        self,
+        principal: Principal,
+        request: CallRequest,
+        *,
+        now: datetime,
+        not_before: datetime | None = None,
+        **values: Any,
+    ) -> Call:
+        """A call that is queued at once, or scheduled if `not_before` is later than `now`. Its deadline counts from then."""
+        starts_at = now
+        if not_before is not None and not_before > now:
+            starts_at = not_before
+            values |= {"not_before": not_before, "phase": CallPhase.SCHEDULED}
         return Call(
             id=request.call_id or self._ids.new_call_id(),
             principal=principal,
@@ -98,7 +111,7 @@ class NewCallWriter:
             correlation_id=request.correlation_id,
             created_at=now,
             updated_at=now,
-            deadline_at=now + seconds(request.timeout_seconds),
+            deadline_at=starts_at + seconds(request.timeout_seconds),
             **values,
         )
 

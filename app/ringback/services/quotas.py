@@ -46,12 +46,12 @@ class QuotaEnforcer:
         self._starts: RateLimiter[Principal] = RateLimiter()
         self._streams: Counter[Principal] = Counter()
 
-    async def require_call_quota(self, tx: Transaction, principal: Principal) -> None:
-        """Raise `QuotaExceeded` unless one more call and its result fit into the quotas."""
+    async def require_call_quota(self, tx: Transaction, principal: Principal, *, count: int = 1) -> None:
+        """Raise `QuotaExceeded` unless `count` more calls and their results fit into the quotas."""
         used = await tx.usage.get_usage(principal)
-        if used.open_calls >= self._quotas.open_calls:
+        if used.open_calls + count > self._quotas.open_calls:
             raise _quota_exceeded("open_calls", self._quotas.open_calls, "Wait until calls end, or cancel calls.")
-        if used.result_bytes >= self._quotas.result_bytes:
+        if count and used.result_bytes >= self._quotas.result_bytes:
             raise _quota_exceeded(
                 "result_bytes", self._quotas.result_bytes, "Stored results are deleted when they expire."
             )
@@ -61,16 +61,19 @@ class QuotaEnforcer:
         if registered >= self._quotas.webhooks:
             raise _quota_exceeded("webhooks", self._quotas.webhooks, "Remove webhooks: DELETE /v1/webhooks/{id}")
 
-    def acquire_start(self, principal: Principal) -> None:
-        """Use one start, or raise `QuotaExceeded` with the seconds until the next one."""
+    def acquire_start(self, principal: Principal, *, count: int = 1) -> None:
+        """Use `count` starts, or raise `QuotaExceeded` with the seconds until as many are free."""
+        limit = self._quotas.starts_per_minute
+        if count > limit:
+            raise _quota_exceeded("starts_per_minute", limit, f"Start fewer than {count} calls in one request.")
         now = self._clock.monotonic()
         bucket = self._starts.get_bucket(principal, self._start_limit, now=now)
-        if not bucket.try_acquire(now):
+        if not bucket.try_acquire(now, count):
             raise _quota_exceeded(
                 "starts_per_minute",
-                self._quotas.starts_per_minute,
+                limit,
                 "Send fewer starts per minute.",
-                retry_after_seconds=math.ceil(bucket.wait_seconds(now)),
+                retry_after_seconds=math.ceil(bucket.wait_seconds(now, count)),
             )
 
     @contextmanager

@@ -1,18 +1,27 @@
 """Registration of webhooks. A new webhook receives events from now on, or from a place in the event log."""
 
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from typing import Final
 
+from ringback.domain import jsontext
 from ringback.domain.call import Call
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
-from ringback.domain.errors import InvalidRequest
+from ringback.domain.errors import Gone, IdempotencyConflict, InvalidRequest
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Scope
+from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstreams import ToolCatalog
-from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookSecret, WebhookSpec
+from ringback.domain.webhook import (
+    Webhook,
+    WebhookOrigin,
+    WebhookSecret,
+    WebhookSpec,
+    with_rotated_secret,
+    with_url,
+)
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
@@ -21,11 +30,18 @@ from ringback.services.quotas import QuotaEnforcer
 from ringback.services.shared_webhooks import EXPIRY_STEP, callback_needed_until, extend_expiry, find_same_webhook
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
+    SECRET_OVERLAP_SECONDS_DEFAULT,
     check_subscribed_upstream,
     choose_secret,
+    require_effective_outcomes,
+    require_secret_quota,
     require_subscription_quota,
     subscribes_to_changes,
 )
+from ringback.services.webhook_updates import update_webhook
+
+SECRET_REPEATED_FOR: Final = timedelta(hours=1)
+"""How long a repeated registration shows the generated secret again: a client repeats a lost request within minutes."""
 
 _SPEC_FIELDS: Final = tuple(each.name for each in fields(WebhookSpec))
 
@@ -40,12 +56,20 @@ class WebhookRegistration(WebhookSpec):
     """Start after this place in the event log, instead of at its end."""
     expires_in_seconds: float | None = None
 
+    def compute_hash(self) -> str:
+        """The hash that decides whether two registrations are the same request."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        sets = {"events": sorted(self.events), "outcomes": self.outcomes and sorted(self.outcomes)}
+        return jsontext.sha256(jsontext.dumps_canonical(values | sets))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredWebhook:
     webhook: Webhook
     secret: str | None = field(default=None, repr=False)
     """The signing secret if the service has just generated it. It is shown only in this response."""
+    is_new: bool = True
+    """False if the name or the idempotency key named a webhook that already existed."""
 
 
 class WebhookRegistrations:
@@ -72,19 +96,49 @@ class WebhookRegistrations:
         self._verification = verification
         self._catalog = catalog
 
-    async def register_webhook(self, caller: Caller, registration: WebhookRegistration) -> RegisteredWebhook:
+    async def register_webhook(
+        self, caller: Caller, registration: WebhookRegistration, *, idempotency_key: str | None = None
+    ) -> RegisteredWebhook:
         """Register a callback URL. From the return of this method on, every matching event is delivered to it.
 
         If the URL needs a proof, deliveries are held until the proof. The method waits for the first challenge, for a few
-        seconds at most.
+        seconds at most. As long as the webhook exists, the same idempotency key with the same registration returns it.
         """
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
-        webhook = await self._store.write(lambda tx: self._insert_webhook(tx, webhook, registration.cursor))
-        return RegisteredWebhook(
-            webhook=await self._verification.wait_until_challenged(webhook), secret=generated_secret
+        if idempotency_key is None:
+            generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
+            webhook = await self._store.write(lambda tx: self._insert_webhook(tx, webhook, registration.cursor))
+            return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=generated))
+        existing = await self._store.read(
+            lambda tx: _find_registered(tx, caller.principal, idempotency_key, registration)
         )
+        return await self._wait_until_challenged(
+            existing or await self._register_with_key(caller, registration, idempotency_key)
+        )
+
+    async def register_named(self, caller: Caller, name: str, registration: WebhookRegistration) -> RegisteredWebhook:
+        """Register a callback URL under a name, or give the webhook of this name exactly these settings.
+
+        An existing webhook keeps its state and its place in the log. Another secret than its newest one replaces that, with the
+        usual overlap; without a secret in the registration it keeps its secrets.
+        """
+        caller.require_scope(Scope.WEBHOOKS)
+        self._lifecycle.require_running()
+        generated, wanted = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
+        wanted = replace(wanted, name=name)
+
+        async def insert_or_change(tx: Transaction) -> RegisteredWebhook:
+            existing = await tx.registered_webhooks.find_by_name(caller.principal, name)
+            if existing is None:
+                inserted = await self._insert_webhook(tx, wanted, registration.cursor)
+                return RegisteredWebhook(webhook=inserted, secret=generated)
+            changed = _with_settings_of(existing, wanted, now=tx.now(), secret=registration.secret)
+            if changed != existing:
+                changed = await update_webhook(tx, self._verification, existing, changed)
+            return RegisteredWebhook(webhook=changed, is_new=False)
+
+        return await self._wait_until_challenged(await self._store.write(insert_or_change))
 
     async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
         """Register a callback URL for a model. The same registration again is the same webhook, with a later expiry.
@@ -136,6 +190,24 @@ class WebhookRegistrations:
         await tx.call_webhooks.add(call.id, (shared or webhook).id)
         return shared is None
 
+    async def _register_with_key(
+        self, caller: Caller, registration: WebhookRegistration, key: str
+    ) -> RegisteredWebhook:
+        generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
+        webhook = replace(webhook, idempotency_key=key, request_hash=registration.compute_hash())
+
+        async def insert_once(tx: Transaction) -> RegisteredWebhook:
+            existing = await _find_registered(tx, caller.principal, key, registration)
+            if existing is not None:
+                return existing
+            inserted = await self._insert_webhook(tx, webhook, registration.cursor)
+            return RegisteredWebhook(webhook=inserted, secret=generated)
+
+        return await self._store.write(insert_once)
+
+    async def _wait_until_challenged(self, registered: RegisteredWebhook) -> RegisteredWebhook:
+        return replace(registered, webhook=await self._verification.wait_until_challenged(registered.webhook))
+
     async def _build_webhook(
         self, caller: Caller, registration: WebhookRegistration, *, origin: WebhookOrigin
     ) -> tuple[str | None, Webhook]:
@@ -154,6 +226,7 @@ class WebhookRegistrations:
             expires_at=None if expiry is None else now + seconds(expiry),
         )
         check_subscribed_upstream(caller, webhook, self._catalog)
+        require_effective_outcomes(webhook)
         return generated, webhook
 
     async def _insert_webhook(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> Webhook:
@@ -175,6 +248,40 @@ class WebhookRegistrations:
         if after_seq < head:
             await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
         return webhook
+
+
+async def _find_registered(
+    tx: Transaction, principal: Principal, key: str, registration: WebhookRegistration
+) -> RegisteredWebhook | None:
+    """The webhook of this idempotency key; raises for another registration, or if the webhook has expired.
+
+    A client repeats the request if it has not received the response, which had the generated secret. So the secret is shown
+    again, for a while and as long as the webhook is unchanged.
+    """
+    webhook = await tx.registered_webhooks.find_by_idempotency_key(principal, key)
+    if webhook is None:
+        return None
+    if webhook.request_hash != registration.compute_hash():
+        raise IdempotencyConflict(
+            "This Idempotency-Key was used for another registration. Send the same registration, or a new key.",
+            webhook_id=webhook.id,
+        )
+    if webhook.expires_at is not None and webhook.expires_at <= tx.now():
+        raise Gone("The webhook of this Idempotency-Key has expired. Register another one with a new key.")
+    is_first_version = webhook.updated_at == webhook.created_at and not webhook.has_unreadable_secrets
+    shows_secret = is_first_version and tx.now() - webhook.created_at <= SECRET_REPEATED_FOR
+    secret = webhook.secrets[0].value if shows_secret and registration.secret is None else None
+    return RegisteredWebhook(webhook=webhook, secret=secret, is_new=False)
+
+
+def _with_settings_of(webhook: Webhook, wanted: Webhook, *, now: datetime, secret: str | None) -> Webhook:
+    """The webhook with the settings, the expiry and, if one is given, the secret of `wanted`."""
+    settings = {name: getattr(wanted, name) for name in _SPEC_FIELDS if name != "url"}
+    changed = replace(with_url(webhook, wanted.url), **settings, expires_at=wanted.expires_at)
+    if secret is not None and (webhook.has_unreadable_secrets or webhook.secrets[0].value != secret):
+        changed = with_rotated_secret(changed, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
+        require_secret_quota(changed, now)
+    return changed if changed == webhook else replace(changed, updated_at=now)
 
 
 async def _require_own_call(tx: Transaction, webhook: Webhook) -> None:

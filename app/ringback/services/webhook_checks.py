@@ -1,4 +1,8 @@
-"""Checks that several webhook services share: ownership, signing secrets, and limits of change subscriptions."""
+"""Checks that several webhook services share: ownership, signing secrets, filters, and limits of change subscriptions."""
+
+import math
+from datetime import datetime
+from typing import Final
 
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
@@ -6,9 +10,13 @@ from ringback.domain.event import EventName
 from ringback.domain.ids import IdGenerator, WebhookId, is_well_formed_id
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
+from ringback.domain.retry import DAY
 from ringback.domain.upstreams import ToolCatalog
-from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, Webhook, WebhookState
 from ringback.signing import secrets as signing_secrets
+
+SECRET_OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
+"""Most receivers deploy within a day. Implementations of MCP events use the same value (mcp-events §8)."""
 
 
 async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str) -> Webhook:
@@ -17,6 +25,12 @@ async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str
         if webhook is not None and webhook.principal == principal:
             return webhook
     raise NotFound("No webhook of yours has this id. List yours: GET /v1/webhooks")
+
+
+async def get_own_named_webhook(tx: Transaction, principal: Principal, name: str) -> Webhook:
+    if (webhook := await tx.registered_webhooks.find_by_name(principal, name)) is not None:
+        return webhook
+    raise NotFound(f"No webhook of yours has this name. Register it: PUT /v1/webhooks/by-name/{name}")
 
 
 def require_enabled(webhook: Webhook) -> None:
@@ -37,6 +51,25 @@ def choose_secret(requested: str | None, ids: IdGenerator) -> tuple[str, str | N
     except signing_secrets.InvalidSecret as problem:
         raise InvalidRequest(f"secret: {problem}") from None
     return requested, None
+
+
+def require_secret_quota(webhook: Webhook, now: datetime) -> None:
+    ends = [secret.ends_at for secret in webhook.secrets if secret.ends_at is not None]
+    if len(ends) > PREVIOUS_SECRETS_MAX:
+        raise QuotaExceeded(
+            f"{PREVIOUS_SECRETS_MAX} previous secrets of this webhook still sign. Wait until the first of "
+            f"them ends, or end them "
+            "with a shorter overlap_seconds; 0 ends all of them at once.",
+            retry_after_seconds=math.ceil((min(ends) - now).total_seconds()),
+            quota="old_secrets",
+            limit=PREVIOUS_SECRETS_MAX,
+        )
+
+
+def require_effective_outcomes(webhook: Webhook) -> None:
+    """Raise `InvalidRequest` if the webhook names outcomes and receives no event that has one."""
+    if webhook.outcomes is not None and EventName.CALL_FINISHED not in webhook.events:
+        raise InvalidRequest("outcomes: only call.finished has an outcome. Add it to events, or leave outcomes out.")
 
 
 def subscribes_to_changes(webhook: Webhook) -> bool:

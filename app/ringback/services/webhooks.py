@@ -1,26 +1,24 @@
 """Existing webhooks: read, list, change, verify, test and remove them, and rotate their secrets."""
 
-import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import Final
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
-from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, WebhookNotVerified
+from ringback.domain.errors import InvalidRequest, NotFound, WebhookNotVerified
 from ringback.domain.event import EventName
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.retry import DAY, RetryProfile
-from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import (
     OWNER_STATE_TRANSITIONS,
-    PREVIOUS_SECRETS_MAX,
     DeliveryCondition,
     Webhook,
     WebhookState,
@@ -28,7 +26,6 @@ from ringback.domain.webhook import (
     with_state,
     with_url,
 )
-from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.requested_deliveries import RequestedDeliveries
@@ -38,14 +35,14 @@ from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
     check_subscribed_upstream,
     choose_secret,
+    get_own_named_webhook,
     get_own_webhook,
     require_enabled,
-    require_subscription_quota,
+    require_secret_quota,
     subscribes_to_changes,
 )
+from ringback.services.webhook_updates import update_webhook
 
-SECRET_OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
-"""Most receivers deploy within a day. Implementations of MCP events use the same value (mcp-events §8)."""
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
 CANCEL_BATCH_SIZE: Final = 200
 """Deliveries that one transaction cancels when a webhook is removed: about 10 ms on a slow core."""
@@ -57,12 +54,19 @@ class RateLimitRemoval(Enum):
     UNLIMITED = "unlimited"
 
 
+class OutcomeFilterRemoval(Enum):
+    """The change that lets a webhook receive the ends of calls with all outcomes."""
+
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookChange:
     """The changeable members of a webhook. None keeps the current value."""
 
     url: str | None = None
     events: frozenset[EventName] | None = None
+    outcomes: frozenset[CallOutcome] | OutcomeFilterRemoval | None = None
     description: str | None = None
     include_result: bool | None = None
     when: DeliveryCondition | None = None
@@ -106,6 +110,10 @@ class Webhooks:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
 
+    async def get_named_webhook(self, caller: Caller, name: str) -> Webhook:
+        caller.require_scope(Scope.READ)
+        return await self._store.read(lambda tx: get_own_named_webhook(tx, caller.principal, name))
+
     async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Page[Webhook, str]:
         caller.require_scope(Scope.READ)
         found = await self._store.scan(
@@ -124,15 +132,7 @@ class Webhooks:
             updated = replace(_apply_change(previous, change), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
-            if subscribes_to_changes(updated) and updated.state is not WebhookState.DISABLED:
-                await require_subscription_quota(tx, updated)  # a disabled webhook holds no subscription
-            if subscribes_to_changes(previous) or subscribes_to_changes(updated):
-                tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
-            updated = await self._verification.update_webhook(tx, previous, updated)
-            if previous.state is not updated.state is WebhookState.ACTIVE:
-                await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
-                tx.notify(DELIVERY_DUE_TOPIC)
-            return updated
+            return await update_webhook(tx, self._verification, previous, updated)
 
         changed = await self._store.write(apply)
         return changed if change.url is None else await self._verification.wait_until_challenged(changed)
@@ -176,11 +176,17 @@ class Webhooks:
             now = tx.now()
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
-            _require_secret_quota(webhook, now)
+            require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
             return RotatedSecret(webhook=webhook, secret=generated, overlap_ends_at=now + seconds(overlap_seconds))
 
         return await self._store.write(rotate)
+
+    async def remove_named_webhook(self, caller: Caller, name: str) -> None:
+        """As `remove_webhook`. The name is free once this returns."""
+        caller.require_scope(Scope.WEBHOOKS)
+        webhook = await self._store.read(lambda tx: get_own_named_webhook(tx, caller.principal, name))
+        await self.remove_webhook(caller, webhook.id)
 
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
         """Remove the webhook and cancel its open deliveries.
@@ -215,19 +221,6 @@ class Webhooks:
                 removed = True
 
 
-def _require_secret_quota(webhook: Webhook, now: datetime) -> None:
-    ends = [secret.ends_at for secret in webhook.secrets if secret.ends_at is not None]
-    if len(ends) > PREVIOUS_SECRETS_MAX:
-        raise QuotaExceeded(
-            f"{PREVIOUS_SECRETS_MAX} previous secrets of this webhook still sign. Wait until the first of "
-            f"them ends, or end them "
-            "with a shorter overlap_seconds; 0 ends all of them at once.",
-            retry_after_seconds=math.ceil((min(ends) - now).total_seconds()),
-            quota="old_secrets",
-            limit=PREVIOUS_SECRETS_MAX,
-        )
-
-
 def _apply_change(webhook: Webhook, change: WebhookChange) -> Webhook:
     state = change.state or webhook.state
     if state is not webhook.state:
@@ -235,12 +228,19 @@ def _apply_change(webhook: Webhook, change: WebhookChange) -> Webhook:
     return replace(
         with_url(with_state(webhook, state), change.url or webhook.url),
         events=webhook.events if change.events is None else change.events,
+        outcomes=_changed_outcomes(webhook, change),
         description=webhook.description if change.description is None else change.description,
         include_result=webhook.include_result if change.include_result is None else change.include_result,
         when=change.when or webhook.when,
         retries=change.retries or webhook.retries,
         rate_per_second=_changed_rate(webhook, change),
     )
+
+
+def _changed_outcomes(webhook: Webhook, change: WebhookChange) -> frozenset[CallOutcome] | None:
+    if isinstance(change.outcomes, OutcomeFilterRemoval):
+        return None
+    return webhook.outcomes if change.outcomes is None else change.outcomes
 
 
 def _changed_rate(webhook: Webhook, change: WebhookChange) -> float | None:

@@ -8,10 +8,11 @@ One key of a service signs for all its webhooks, so its public half can be publi
 """
 
 import hashlib
-from base64 import urlsafe_b64encode
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -24,6 +25,8 @@ PUBLIC_KEY_PREFIX: Final = "whpk_"
 SIGNATURE_VERSION: Final = "v1a"
 SEED_BYTES: Final = 32
 _PUBLIC_BYTES: Final = 32
+_JWK_COORDINATE_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+"""32 bytes in base64url without padding."""
 _KEY_TEXT_LENGTH_MAX: Final = len(PRIVATE_KEY_PREFIX) + 88  # 64 bytes in padded base64
 
 
@@ -76,6 +79,19 @@ def parse_public_key(text: str) -> Ed25519PublicKey:
         return Ed25519PublicKey.from_public_bytes(key)
     except ValueError:
         raise InvalidSecret(f"A public key is {PUBLIC_KEY_PREFIX} and base64 of {_PUBLIC_BYTES} bytes.") from None
+
+
+def public_key_from_jwk(key: object) -> str | None:
+    """The `whpk_…` form of a JSON Web Key (RFC 8037 §2); None for a key of another type or use, and for an invalid one."""
+    if not isinstance(key, Mapping):
+        return None
+    members = cast("Mapping[str, object]", key)
+    x = members.get("x")
+    if (members.get("kty"), members.get("crv")) != ("OKP", "Ed25519") or members.get("use", "sig") != "sig":
+        return None
+    if not isinstance(x, str) or not _JWK_COORDINATE_PATTERN.fullmatch(x):
+        return None
+    return PUBLIC_KEY_PREFIX + base64_text.encode_base64(urlsafe_b64decode(x + "="))
 
 
 def is_valid_signature(public_key: Ed25519PublicKey, signature: str, content: bytes) -> bool:

@@ -11,10 +11,10 @@ is a parameter, and every invalid message raises `VerificationError`.
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 from ringback.signing import base64_text, ed25519
 from ringback.signing import secrets as webhook_secrets
@@ -31,6 +31,7 @@ SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
 """About 85 signatures; a rotation needs two. Common HTTP servers accept a header of this size."""
 
 _SIGNATURE_VERSION: Final = "v1"
+_SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 """Visible ASCII without the full stop, which separates the signed parts: with it, two messages could have one signature."""
 _TIMESTAMP_PATTERN: Final = re.compile(r"[0-9]{1,12}")
@@ -77,7 +78,7 @@ def build_signed_headers(secrets: Sequence[str], *, message_id: str, timestamp: 
 
 
 def verify(
-    headers: Mapping[str, str],
+    headers: Mapping[str, str] | Iterable[tuple[str, str]],
     body: bytes,
     secrets: Sequence[str],
     *,
@@ -89,14 +90,14 @@ def verify(
     A secret is a `whsec_…` that is shared with the sender, or a `whpk_…`, the public key of one that signs with Ed25519.
     `body` is the unchanged raw body. Header names match in any case.
     """
-    by_name = {name.lower(): value for name, value in headers.items()}
+    by_name = _collect_headers(headers)
     message_id = _get_matching_header(by_name, ID_HEADER, _MESSAGE_ID_PATTERN)
     timestamp = _get_matching_header(by_name, TIMESTAMP_HEADER, _TIMESTAMP_PATTERN)
     signatures = _parse_signatures(by_name)
     _check_age(now.timestamp() - int(timestamp), tolerance_seconds)
     content = _signed_content(message_id, timestamp, body)
     if not any(_is_valid_signature(secret, signature, content) for secret in secrets for signature in signatures):
-        raise VerificationError("No signature matches: the secret differs, or the message was changed.")
+        raise VerificationError(_explain_mismatch(secrets, signatures))
     return VerifiedMessage(message_id=message_id, timestamp=int(timestamp))
 
 
@@ -112,6 +113,36 @@ def _is_valid_signature(secret: str, signature: str, content: bytes) -> bool:
     if secret.startswith(ed25519.PUBLIC_KEY_PREFIX):
         return ed25519.is_valid_signature(ed25519.parse_public_key(secret), signature, content)
     return hmac.compare_digest(_compute_signature(secret, content), signature)
+
+
+def _collect_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The signature's headers by lower-case name.
+
+    A repeated one is rejected: the caller might read the other value, and take a replayed message for a new one.
+    """
+    collected: dict[str, str] = {}
+    items = cast("Mapping[str, str]", headers).items() if isinstance(headers, Mapping) else headers
+    for name, value in items:
+        known = name.lower()
+        if known in collected:
+            raise VerificationError(f"The header {known} is repeated.")
+        if known in _SIGNED_HEADERS:
+            collected[known] = value
+    return collected
+
+
+def _explain_mismatch(secrets: Sequence[str], signatures: Sequence[str]) -> str:
+    """Why no signature matches, as far as it can be seen without a secret."""
+    versions = {signature.partition(",")[0] for signature in signatures}
+    if secrets and all(secret.startswith(ed25519.PUBLIC_KEY_PREFIX) for secret in secrets):
+        needed = ed25519.SIGNATURE_VERSION
+    else:
+        needed = _SIGNATURE_VERSION
+    if needed not in versions and ed25519.SIGNATURE_VERSION in versions | {needed}:
+        return (
+            f"No signature matches: the message has no {needed} signature, the only kind that this receiver can verify."
+        )
+    return "No signature matches: the secret differs, or the message was changed."
 
 
 def _signed_content(message_id: str, timestamp: str, body: bytes) -> bytes:

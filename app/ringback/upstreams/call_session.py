@@ -10,17 +10,13 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
+from ringback.protocol.errors import RequestFailed, RequestNotSent
+from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition
 from ringback.upstreams.elicitation_router import CallOwner, own_requests
-from ringback.upstreams.errors import RequestFailed, RequestNotSent, UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.session import UpstreamSession
-from ringback.upstreams.session_ports import (
-    LegacySessionId,
-    LegacySessionPort,
-    NegotiatedProtocol,
-    NotificationStreamPort,
-    OnStreamPosition,
-)
+from ringback.upstreams.session_ports import LegacySessionPort, NotificationStreamPort
 
 # Log messages of a running call are requested only while a listener wants them, and forwarded only if they certainly belong to
 # that call.

@@ -8,7 +8,7 @@ from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness, LivenessSample, classify_liveness
-from ringback.upstreams.errors import RequestFailed
+from ringback.protocol.errors import RequestFailed
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.transports.child_process import ChildProcess

@@ -5,14 +5,14 @@ from typing import Final, cast
 
 from mcp import MCPError
 
-from ringback.upstreams.errors import (
+from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
     RequestNotSent,
     ResponseLost,
     TokenUnavailable,
 )
-from ringback.upstreams.transports.transport_errors import to_request_error
+from ringback.protocol.transport_errors import to_request_error
 
 
 class ConnectionProblem(StrEnum):

@@ -24,9 +24,9 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, RequestId
 
-from ringback.domain import meta
 from ringback.domain.principal import Principal
-from ringback.upstreams.errors import ResponseLost, UpstreamError
+from ringback.protocol import tasks
+from ringback.protocol.errors import ResponseLost, UpstreamError
 from ringback.upstreams.session_ports import OnElicitation
 
 ASKING_METHODS: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
@@ -220,7 +220,7 @@ class ElicitationRouter:
     def _note_result(self, method: str, task_id: str | None, source: _Source, result: Mapping[str, Any]) -> None:
         match result:
             case {"task": {"taskId": str() as new_task_id}} | {
-                "_meta": {meta.DRAFT_TASK_META_KEY: {"taskId": str() as new_task_id}}
+                "_meta": {tasks.DRAFT_TASK_META_KEY: {"taskId": str() as new_task_id}}
             } if method == "tools/call":
                 self._remember_task(new_task_id, source)
             case {"status": status} if task_id is not None and method != "tasks/result":

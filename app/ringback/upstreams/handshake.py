@@ -15,21 +15,21 @@ from pydantic import ValidationError
 
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
 from ringback.notifier.configured_hosts import LookUp
+from ringback.protocol.errors import RequestNotSent
+from ringback.protocol.legacy_session_transport import LegacySessionTransport
+from ringback.protocol.sessions import SESSION_HEADER, LegacySessionId
+from ringback.protocol.transport_errors import EVENT_BYTES_MAX, to_request_error
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
-from ringback.upstreams.errors import RequestNotSent
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.session import CLIENT_INFO, UpstreamSession
 from ringback.upstreams.session_dispatcher import SessionDispatcher
-from ringback.upstreams.session_ports import LegacySessionId
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.direct_posts import DirectPosts
-from ringback.upstreams.transports.guarded_http import SESSION_HEADER, make_guarded_transport, make_http_client
+from ringback.upstreams.transports.guarded_http import make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
-from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 from ringback.upstreams.transports.oauth import ClientCredentialsTokens
 from ringback.upstreams.transports.stdio import open_stdio
-from ringback.upstreams.transports.transport_errors import EVENT_BYTES_MAX, to_request_error
 
 log = logging.getLogger(__name__)
 

@@ -8,21 +8,20 @@ import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import anyio
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
+from ringback.protocol.errors import InvalidUpstreamResponse, UpstreamError
+from ringback.protocol.legacy_session_transport import LegacySessionTransport
+from ringback.protocol.resumable_requests import ResumableRequest, resume_options
+from ringback.protocol.sessions import LegacySessionId, OnStreamPosition, StreamPosition
 from ringback.upstreams.elicitation_router import receive_elicitations
-from ringback.upstreams.errors import InvalidUpstreamResponse, UpstreamError
 from ringback.upstreams.session_dispatcher import SessionDispatcher
-from ringback.upstreams.session_ports import LegacySessionId, OnElicitation, OnStreamPosition, StreamPosition
+from ringback.upstreams.session_ports import OnElicitation
 from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECONDS
-from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
-
-EVENT_ID_LENGTH_MAX: Final = 1024
-"""An event id is a number, or a UUID with the id of its stream. A longer one is ignored; reading resumes after the last one."""
 
 
 class SendRequest(Protocol):
@@ -83,33 +82,19 @@ class LegacySession:
     ) -> dict[str, Any]:
         """Send a request whose response can be read later. With these options, the SDK sends no cancellation."""
         request_id = next(self._request_ids)
-        position: StreamPosition | None = None
-
-        async def on_event_id(event_id: str) -> None:
-            nonlocal position
-            if len(event_id) <= EVENT_ID_LENGTH_MAX:
-                position = StreamPosition(session=session_id, request_id=request_id, event_id=event_id)
-                on_position(position)
-
-        hints: CallOptions = {"request_id": request_id, "on_resumption_token": on_event_id}
+        request = ResumableRequest(session_id, request_id, on_position)
         with self.keep_alive():
             try:
-                return await self._send(method, params, {**options, **hints})
+                return await self._send(method, params, {**options, **request.options})
             except asyncio.CancelledError:
-                if position is None:
+                if request.position is None:
                     await self._send_cancelled(request_id)
                 raise
 
     async def resume_stream(
         self, position: StreamPosition, *, on_progress: ProgressFnT | None = None
     ) -> dict[str, Any]:
-        # Positions are not updated while resuming. An event id of a resumed stream may be later than a response that the
-        # server stored and did not send: the SDK's server sends one after its replay, and events in between are on no stream.
-        options: CallOptions = {
-            **self._call_options,
-            "request_id": position.request_id,
-            "resumption_token": position.event_id,
-        }
+        options: CallOptions = {**self._call_options, **resume_options(position)}
         if on_progress is not None:
             options["on_progress"] = on_progress
         return await self._send("tools/call", {}, options)

@@ -10,9 +10,10 @@ from mcp.shared.inbound import NAME_BEARING_METHODS
 
 from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
 from ringback.domain.upstreams import Listing, UpstreamErrorResponse, UpstreamProfile
+from ringback.protocol.errors import RequestFailed, RequestNotSent, UpstreamError
 from ringback.upstreams.catalog.tool_catalog import LIST_AGE_SECONDS_MAX
 from ringback.upstreams.connection import UpstreamConnection
-from ringback.upstreams.errors import RequestFailed, RequestNotSent, UpstreamError, UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 

@@ -1,8 +1,7 @@
 """One open session with an upstream: sends requests and notices its end.
 
-Requests use the SDK's dispatcher and not `ClientSession.send_request`, which drops nulls from arguments and unknown keys from
-results, and rejects results that a host could still use. So this module adds the `_meta` and the headers of a modern request
-(specification 2026-07-28). It also removes the `_meta` keys that the upstream must not receive: every request passes here.
+Requests use the SDK's dispatcher, and get their `_meta` and headers from `protocol.request_envelope`. This module also removes
+the `_meta` keys that the upstream must not receive: every request passes here.
 """
 
 import asyncio
@@ -17,28 +16,21 @@ import mcp_types
 from mcp import ClientSession, MCPError
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
-    mcp_param_headers,
-    x_mcp_header_map,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback import __version__
 from ringback.domain.clock import Clock
 from ringback.domain.meta import is_reserved_meta_key
 from ringback.domain.upstreams import ToolInfo, UpstreamProfile
-from ringback.upstreams.errors import RequestNotSent, SessionNotFound
+from ringback.protocol.errors import RequestNotSent, SessionNotFound
+from ringback.protocol.legacy_session_transport import LegacySessionTransport
+from ringback.protocol.request_envelope import add_envelope
+from ringback.protocol.sessions import NegotiatedProtocol, OnStreamPosition
+from ringback.protocol.transport_errors import to_request_error
 from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
-from ringback.upstreams.session_ports import NegotiatedProtocol, NotificationStreamPort, OnStreamPosition
+from ringback.upstreams.session_ports import NotificationStreamPort
 from ringback.upstreams.transports.child_process import ChildProcess
-from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
-from ringback.upstreams.transports.transport_errors import to_request_error
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +41,6 @@ CANCELLED_REQUESTS_MAX: Final = 64
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
-_TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
-_NAME_HEADER_PARAMS: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
-"""The parameter that a modern request repeats in a header, by method."""
 
 
 class UpstreamSession:
@@ -264,31 +253,20 @@ class UpstreamSession:
         client_capabilities: Mapping[str, Any],
         added_meta: Mapping[str, Any],
     ) -> tuple[dict[str, Any], CallOptions]:
-        version = self.protocol_version or ""
-        headers = {MCP_PROTOCOL_VERSION_HEADER: version}
         rest = {key: value for key, value in params.items() if key != "_meta"}
         meta = {**self._filter_meta(params.get("_meta", {})), **added_meta}
-        if version not in MODERN_PROTOCOL_VERSIONS:
-            return {**rest, "_meta": meta} if meta else rest, {"headers": headers}
-        envelope = {
-            mcp_types.PROTOCOL_VERSION_META_KEY: version,
-            mcp_types.CLIENT_INFO_META_KEY: _CLIENT_INFO_META,
-            mcp_types.CLIENT_CAPABILITIES_META_KEY: dict(client_capabilities),
-        }
-        headers[MCP_METHOD_HEADER] = method
-        if method == "tools/call":
-            headers |= self._make_tool_headers(params["name"], params["arguments"])
-        elif (name := _NAME_HEADER_PARAMS.get(method)) is not None:
-            headers[MCP_NAME_HEADER] = encode_header_value(params[name])
-        return {**rest, "_meta": {**meta, **envelope}}, {"headers": headers}
+        tool = self.find_tool(params["name"]) if method == "tools/call" else None
+        stamped, headers = add_envelope(
+            method,
+            {**rest, "_meta": meta} if meta else rest,
+            protocol_version=self.protocol_version or "",
+            client_info=_CLIENT_INFO_META,
+            client_capabilities=client_capabilities,
+            tool_input_schema=None if tool is None else tool.input_schema,
+        )
+        return stamped, {"headers": headers}
 
     def _filter_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         return {
             key: value for key, value in meta.items() if self._forwards_meta_key(key) and not is_reserved_meta_key(key)
         }
-
-    def _make_tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-        headers = {MCP_NAME_HEADER: encode_header_value(name)}
-        if tool := self.find_tool(name):
-            headers |= mcp_param_headers(x_mcp_header_map(tool.input_schema), arguments)
-        return headers

@@ -2,33 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback.domain.upstreams import ToolInfo
+from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition, StreamPosition
 
 ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
 """Declared for a client that accepts input. Sampling and roots are not declared: Ringback has no model and no disk to offer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NegotiatedProtocol:
-    """The negotiated protocol of a session. It decides which driver carries a call."""
-
-    protocol_version: str
-    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The capabilities of the upstream, in wire form."""
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether the protocol is 2026-07-28 or later: each request stands alone. Legacy has a handshake and a session."""
-        return self.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    def has_extension(self, extension: str) -> bool:
-        return extension in self.capabilities.get("extensions", {})
 
 
 class NotificationStreamPort(Protocol):
@@ -39,24 +21,6 @@ class NotificationStreamPort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegacySessionId:
-    """Identifies a legacy session, so that any process can rejoin it."""
-
-    session_id: str
-    protocol_version: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPosition:
-    """The position from which a stream delivers the response to a request: after this event of the request's stream."""
-
-    session: LegacySessionId
-    request_id: str | int
-    event_id: str
-
-
-OnStreamPosition = Callable[[StreamPosition], None]
 OnElicitation = Callable[[str, Mapping[str, Any] | None], None]
 """Called with the id of an elicitation and its `{method, params}`, or None when the upstream withdraws it."""
 

@@ -5,7 +5,7 @@ import pytest
 from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
-from ringback.runner.drivers import task_polling as followed
+from ringback.protocol import tasks as followed
 from tests.support.calls import (
     answer_call,
     make_call_to,

@@ -17,6 +17,7 @@ OPERATIONS = [
     ("GET", "/v1/calls", Scope.READ),
     ("POST", "/v1/calls", Scope.CALLS),
     ("GET", "/v1/calls/call_1", Scope.READ),
+    ("POST", "/v1/calls/batch", Scope.CALLS),
     ("POST", "/v1/calls/wait", Scope.READ),
     ("POST", "/v1/calls/adopt", Scope.ADOPT),
     ("POST", "/v1/calls/report", Scope.ADOPT),
@@ -28,6 +29,9 @@ OPERATIONS = [
     ("POST", "/v1/resume", Scope.READ),
     ("GET", "/v1/webhooks", Scope.READ),
     ("POST", "/v1/webhooks", Scope.WEBHOOKS),
+    ("PUT", "/v1/webhooks/by-name/git", Scope.WEBHOOKS),
+    ("GET", "/v1/webhooks/by-name/git", Scope.READ),
+    ("DELETE", "/v1/webhooks/by-name/git", Scope.WEBHOOKS),
     ("GET", "/v1/webhooks/wh_1", Scope.READ),
     ("PATCH", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
     ("DELETE", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
@@ -46,7 +50,9 @@ OPERATIONS = [
 ]
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): CALL_BODY,
+    ("POST", "/v1/calls/batch"): {"calls": [CALL_BODY]},
     ("POST", "/v1/webhooks"): {"url": CALLBACK_URL},
+    ("PUT", "/v1/webhooks/by-name/git"): {"url": CALLBACK_URL},
     ("PATCH", "/v1/webhooks/wh_1"): {"description": "mine"},
     ("POST", "/v1/resume"): {"resume_token": "none"},
     ("POST", "/v1/calls/wait"): {"call_ids": ["call_1"]},

@@ -6,7 +6,14 @@ import httpx
 import pytest
 
 from ringback.domain.call import Progress, RerunPolicy
-from ringback.domain.call_outcome import CallOutcome, completion_from_upstream_error, failed_completion
+from ringback.domain.call_outcome import (
+    CANCELLED_COMPLETION,
+    CallCompletion,
+    CallOutcome,
+    completion_from_result,
+    completion_from_upstream_error,
+    failed_completion,
+)
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstreams import ToolConfig
 from ringback.services.calls import StartCallRequest
@@ -27,6 +34,7 @@ async def test_a_start_returns_at_once_with_the_location_of_the_call(alice: http
     assert answer.status_code == 202
     started = answer.json()
     assert started["call"]["status"] == "working"
+    assert started["call_id"] == started["call"]["id"]
     assert answer.headers["location"] == f"/v1/calls/{started['call']['id']}"
     assert (await alice.get(answer.headers["location"])).json() == started["call"]
 
@@ -51,7 +59,7 @@ async def test_a_call_lists_the_webhooks_that_get_its_callback(alice: httpx.Asyn
 
     started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
 
-    assert started["webhooks"] == [{"id": webhook["id"], "state": "active", "url": CALLBACK_URL}]
+    assert started["webhooks"] == [{"id": webhook["id"], "state": "active", "url": CALLBACK_URL, "outcomes": None}]
     assert "hint" not in started
 
 
@@ -126,7 +134,11 @@ async def test_a_call_that_failed_says_why_and_has_no_result(
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
     assert (call["status"], call["outcome"]) == ("failed", "unknown")
-    assert call["error"] == {"code": -32603, "message": "The runner was lost.", "data": {"outcome": "unknown"}}
+    assert call["error"] == {
+        "code": "unknown",
+        "message": "The runner was lost.",
+        "jsonrpc": {"code": -32603, "message": "The runner was lost.", "data": {"outcome": "unknown"}},
+    }
     assert (await alice.get(f"/v1/calls/{call_id}/result")).status_code == 409
 
 
@@ -137,7 +149,28 @@ async def test_the_error_of_an_upstream_is_shown_unchanged(service: ServiceUnder
     await service.finish_call(call_id, completion_from_upstream_error(error))
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
-    assert (call["outcome"], call["error"]) == ("upstream_error", error)
+    assert call["outcome"] == "upstream_error"
+    assert call["error"] == {"code": "upstream_error", "message": "no such repository", "jsonrpc": error}
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("ending", "code", "message"),
+    [
+        (completion_from_result(RESULT, is_error=False), None, None),
+        (completion_from_result(RESULT, is_error=True), "tool_error", "The tool returned an error."),
+        (CANCELLED_COMPLETION, "cancelled", "The call was cancelled."),
+    ],
+)
+async def test_a_call_that_did_not_fail_has_an_error_unless_it_has_a_plain_result(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, ending: CallCompletion, code: str | None, message: str | None
+) -> None:
+    call_id = await start(alice)
+    await service.finish_call(call_id, ending)
+
+    error = (await alice.get(f"/v1/calls/{call_id}")).json()["error"]
+    assert (error and error["code"], error and error["jsonrpc"]) == (code, None)
+    assert message is None or error["message"].startswith(message)
 
 
 @pytest.mark.requirement("R33")

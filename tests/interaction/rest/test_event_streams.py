@@ -43,8 +43,9 @@ class EventStreamReader:
         return fields
 
     async def event(self) -> dict[str, Any]:
-        """The next frame, which must be an event."""
-        frame = await self.frame()
+        """The next event. A heartbeat may come before it."""
+        while "" in (frame := await self.frame()):
+            pass
         event: dict[str, Any] = json.loads(frame["data"])
         assert (frame["id"], frame["event"]) == (event["cursor"], event["name"])
         return event
@@ -171,13 +172,15 @@ async def test_an_expired_cursor_is_reported_before_any_event(
     assert event["data"]["call_id"] == last
 
 
-async def test_a_stream_without_events_sends_a_comment(
-    service: ServiceUnderTest, url: str, key: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_stream_without_events_sends_a_comment_and_how_far_the_log_was_read(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.05)
+    await finish_new_call(service, alice)
+    end = (await alice.get("/v1/events")).json()["cursor"]
 
-    async with open_stream(url, key) as stream:
-        assert [await stream.frame() for _ in range(2)] == [{"": "still here"}] * 2
+    async with open_stream(url, key, client_session_id="none") as stream:
+        assert [await stream.frame() for _ in range(2)] == [{"id": end, "": "still here"}] * 2
 
 
 async def test_a_stream_ends_so_that_its_key_is_checked_again(
@@ -195,7 +198,7 @@ async def test_a_service_that_stops_ends_its_streams_cleanly(service: ServiceUnd
     async with open_stream(url, key) as stream:
         service.services.lifecycle.begin_shutdown()
 
-        assert [frame for frame in await stream.read_rest() if frame != {"": "still here"}] == []
+        assert [frame for frame in await stream.read_rest() if "" not in frame] == []
 
 
 async def test_a_client_that_stops_reading_blocks_neither_other_clients_nor_the_shutdown(

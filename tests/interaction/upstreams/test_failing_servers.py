@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.upstreams import session as session_module
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
-from ringback.upstreams.transports.transport_errors import RESULT_BYTES_MAX
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (

@@ -15,10 +15,10 @@ import pytest
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import SystemClock
+from ringback.protocol.transport_errors import EVENT_BYTES_MAX
 from ringback.upstreams.catalog import listing
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import stdio as pipe
-from ringback.upstreams.transports.transport_errors import EVENT_BYTES_MAX
 from tests.support.clock import FastForwardClock
 from tests.support.examples import CALL
 from tests.support.malformed_messages import VALID_RESPONSE

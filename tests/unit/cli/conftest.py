@@ -1,12 +1,14 @@
 """The command line, run in this process without the environment's variables and files."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 import pytest
+import respx
 from typer.testing import CliRunner, Result
 
+from ringback.cli import following, trigger
 from ringback.cli.app import app
 
 Run = Callable[..., Result]
@@ -21,7 +23,16 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.chdir(tmp_path)
     environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
 
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, list(arguments), env=environment)
+    def run(*arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None) -> Result:
+        return CliRunner().invoke(app, list(arguments), env={**environment, **(env or {})}, input=stdin)
 
     return run
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
+    """The service's responses to commands, which poll without a pause."""
+    monkeypatch.setattr(following, "POLL_INTERVAL_SECONDS", 0)
+    monkeypatch.setattr(trigger, "POLL_INTERVAL_SECONDS", 0)
+    with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
+        yield router

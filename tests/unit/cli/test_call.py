@@ -9,7 +9,7 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.cli import call as command
+from ringback.cli import following
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
 
@@ -26,7 +26,7 @@ def started(call: dict[str, Any] = WORKING, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
-    monkeypatch.setattr(command, "POLL_INTERVAL_SECONDS", 0)
+    monkeypatch.setattr(following, "POLL_INTERVAL_SECONDS", 0)
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
         yield router
 
@@ -65,7 +65,7 @@ def test_a_hint_goes_to_standard_error(run: Run, service: respx.MockRouter) -> N
 
     ran = run("call", "git", "git_log")
 
-    assert ran.stderr == "Nobody will be rung.\n"
+    assert ran.stderr.splitlines()[0] == "Nobody will be rung."
 
 
 def test_arguments_are_parsed_by_the_tools_schema(run: Run, service: respx.MockRouter) -> None:
@@ -165,3 +165,39 @@ def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.Moc
     ran = run("call", "git", "git_lgo")
 
     assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"Error: {detail}\n")
+
+
+def test_a_started_call_says_how_to_join_it(run: Run, service: respx.MockRouter) -> None:
+    service.post("/v1/calls").respond(202, json=started())
+
+    assert f"ringback join {WORKING['id']}\n" in run("call", "git", "git_log").stderr
+
+
+def test_a_start_and_its_result_are_printed_as_json(run: Run, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls")
+    result = {"content": [{"type": "text", "text": "one"}]}
+    route.side_effect = [
+        httpx.Response(202, json=started(callback_secret="whsec_1")),
+        httpx.Response(200, json=started(FINISHED, result=result)),
+    ]
+
+    detached = json.loads(run("call", "git", "git_log", "--json").stdout)
+    waited = json.loads(run("call", "git", "git_log", "--wait", "--json").stdout)
+
+    assert (detached["call"]["id"], detached["resume_token"], detached["callback_secret"]) == (
+        WORKING["id"],
+        "the.token",
+        "whsec_1",
+    )
+    assert detached["call"]["created_at"] == "2026-11-20T17:00:00Z"
+    assert (waited["call"]["status"], waited["result"]) == ("completed", result)
+
+
+def test_a_start_may_have_a_key_a_timeout_and_a_person_who_answers(run: Run, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls").respond(202, json=started())
+
+    run("call", "git", "git_log", "--idempotency-key", "today", "--timeout-seconds", "60", "--accepts-input")
+
+    request = get_last_request(route)
+    assert request.headers["idempotency-key"] == "today"
+    assert (parse_body(request)["timeout_seconds"], parse_body(request)["accepts_input"]) == (60, True)

@@ -10,13 +10,17 @@ from ringback import __version__
 Run = Callable[..., Result]
 
 COMMANDS: dict[tuple[str, ...], set[str]] = {
-    (): {"--version", "serve", "keys", "call", "listen", "webhooks", "deliveries", "doctor"},
+    (): {
+        *("--version", "--install-completion", "--show-completion"),
+        *("serve", "keys", "call", "join", "wait", "calls", "events", "listen", "webhooks", "deliveries"),
+        *("trigger", "verify", "doctor"),
+    },
     ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
     ("keys",): {"create", "list", "revoke", "ring"},
     ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
     ("keys", "list"): {"--json", "--database"},
-    ("keys", "revoke"): {"--database"},
-    ("keys", "ring"): set(),
+    ("keys", "revoke"): {"--json", "--database"},
+    ("keys", "ring"): {"--json"},
     ("call",): {
         "--arg",
         "--json-args",
@@ -24,9 +28,27 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--session",
         "--correlation",
         "--callback",
+        "--idempotency-key",
+        "--timeout-seconds",
+        "--accepts-input",
+        "--json",
         "--url",
         "--api-key",
     },
+    ("join",): {"--wait-seconds", "--json", "--url", "--api-key"},
+    ("wait",): {"--any", "--wait-seconds", "--json", "--url", "--api-key"},
+    ("calls",): {
+        *("--session", "--correlation", "--status", "--outcome", "--upstream", "--tool", "--limit"),
+        *("--json", "--url", "--api-key", "show", "cancel", "answer"),
+    },
+    ("calls", "show"): {"--url", "--api-key"},
+    ("calls", "cancel"): {"--json", "--url", "--api-key"},
+    ("calls", "answer"): {"--accept", "--decline", "--key", "--json", "--url", "--api-key"},
+    ("events",): {
+        *("--follow", "--cursor", "--name", "--call", "--session", "--correlation", "--json", "--url", "--api-key"),
+    },
+    ("trigger",): {"--wait-seconds", "--json", "--url", "--api-key"},
+    ("verify",): {"--secret", "--jwks", "--body", "--header", "--max-age", "--json"},
     ("listen",): {"--port", "--secret", "--url", "--api-key"},
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {
@@ -38,12 +60,13 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
             "--ordered",
             "--rate-per-second",
             "--description",
+            "--json",
             "--url",
             "--api-key",
         ),
     },
-    ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--url", "--api-key"},
-    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--url", "--api-key"},
+    ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--json", "--url", "--api-key"},
+    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--json", "--url", "--api-key"},
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {"--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"},
     ("doctor",): {
@@ -54,10 +77,11 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
 
 
 def test_a_mistyped_command_gets_a_suggestion(run: Run) -> None:
-    refused = run("cal")
+    refused = run("cals")
 
     assert refused.exit_code == 2
-    assert "Did you mean 'call'?" in refused.stderr
+    assert "Did you mean" in refused.stderr
+    assert "'call" in refused.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "ringback")
@@ -96,3 +120,22 @@ def test_an_invalid_command_line_is_rejected_before_any_request(
     assert refused.exit_code == 2
     assert words in refused.stderr
     assert refused.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("ringback tri", "trigger"),
+        ("ringback webhooks rot", "rotate-secret"),
+        ("ringback calls --outc", "--outcome"),
+        ("ringback calls --outcome tool", "tool_error"),
+        ("ringback join --wait", "--wait-seconds"),
+    ],
+)
+def test_the_shell_completes_commands_options_and_values(
+    run: Run, monkeypatch: pytest.MonkeyPatch, typed: str, completed: str
+) -> None:
+    monkeypatch.setenv("_RINGBACK_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
+
+    assert f'"{completed}"' in run().stdout

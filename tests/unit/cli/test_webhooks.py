@@ -34,6 +34,26 @@ def test_webhooks_are_listed_whole_or_as_json(run: Run, service: respx.MockRoute
     assert json.loads(listed.stdout)[0]["id"] == examples.WEBHOOK_ID
 
 
+def test_a_list_shows_texts_as_they_are_and_whole_ids(run: Run, service: respx.MockRouter) -> None:
+    odd = {**examples.WEBHOOK, "description": "[/red] [bold]x \x1b[2J"}
+    service.get("/v1/webhooks").respond(json={"webhooks": [odd], "next_cursor": None})
+
+    shown = run("webhooks", "list", env={"COLUMNS": "40"})
+
+    assert shown.exit_code == 0
+    assert examples.WEBHOOK_ID in shown.stdout
+    assert "[/red] [bold]x \N{REPLACEMENT CHARACTER}[2J" in shown.stdout
+
+
+def test_an_empty_list_says_how_to_begin(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/webhooks").respond(json={"webhooks": [], "next_cursor": None})
+    service.get("/v1/deliveries").respond(json={"deliveries": [], "next_cursor": None})
+
+    assert "ringback webhooks add" in run("webhooks", "list").stderr
+    assert json.loads(run("webhooks", "list", "--json").stdout) == []
+    assert run("deliveries", "list").stdout == ""
+
+
 def test_a_webhook_is_added_with_its_options_and_its_secret_is_printed(run: Run, service: respx.MockRouter) -> None:
     route = service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
 
@@ -153,6 +173,31 @@ def test_a_day_without_a_time_is_one_of_this_machine(run: Run, service: respx.Mo
 
     assert parse_body(get_last_request(route))["since"].startswith("2026-11-20T00:00:00")
     assert len(parse_body(get_last_request(route))["since"]) > len("2026-11-20T00:00:00")
+
+
+def test_every_command_prints_json(run: Run, service: respx.MockRouter) -> None:
+    (rotated,) = examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
+    service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
+    service.get(HOOK).respond(json=examples.WEBHOOK)
+    service.patch(HOOK).respond(json=examples.WEBHOOK)
+    service.delete(HOOK).respond(204)
+    service.post(f"{HOOK}/verify").respond(json=examples.WEBHOOK)
+    service.post(f"{HOOK}/test").respond(202, json=examples.DELIVERY)
+    service.post(f"{HOOK}/rotate-secret").respond(json=rotated)
+    service.post(f"{HOOK}/replay").respond(202, json={"replayed": 3})
+    service.post("/v1/deliveries/dlv_1/redeliver").respond(202, json=examples.DELIVERY)
+    commands = ("show", "enable", "disable", "remove", "verify", "test", "rotate-secret", "replay")
+
+    added = json.loads(run("webhooks", "add", "https://agent.example/", "--json").stdout)
+    printed = {name: json.loads(run("webhooks", name, "wh_1", "--json").stdout) for name in commands}
+    again = json.loads(run("deliveries", "redeliver", "dlv_1", "--json").stdout)
+
+    assert (added["id"], added["secret"]) == (examples.WEBHOOK_ID, examples.SECRET)
+    assert printed["remove"] == {"id": "wh_1", "removed": True}
+    assert printed["rotate-secret"]["secret"] == examples.SECRET
+    assert printed["replay"]["replayed"] == 3
+    assert {printed[name]["id"] for name in ("show", "enable", "disable", "verify")} == {examples.WEBHOOK_ID}
+    assert (printed["test"]["id"], again["id"]) == (examples.DELIVERY_ID, examples.DELIVERY_ID)
 
 
 # -- deliveries ------------------------------------------------------------------------------------------------------------

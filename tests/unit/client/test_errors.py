@@ -133,6 +133,16 @@ async def test_a_failed_connection_says_what_to_do(
         await client.upstreams()
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_proxy_that_cannot_reach_the_service_is_a_failed_connection(
+    client: RingbackClient, service: respx.MockRouter, status: int
+) -> None:
+    service.delete("/v1/webhooks/wh_1").respond(status, html="<h1>Bad gateway</h1>")
+
+    with pytest.raises(ConnectionFailed, match=f"A proxy at http://ringback.example:8090 responded with {status}"):
+        await client.delete_webhook("wh_1")
+
+
 @pytest.mark.parametrize(
     "base_url", ["", "ringback.example", "ftp://ringback.example", "http://", "http://user:pw@host", "http://h:99999"]
 )

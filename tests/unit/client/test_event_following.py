@@ -1,14 +1,20 @@
 """Following the event log over one connection, and reconnecting after the last event."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 import respx
 
-from ringback.client import ConnectionFailed, Event, InvalidRequest, QuotaExceeded, RingbackClient, UnexpectedAnswer
+from ringback.client import (
+    ConnectionFailed,
+    EventStream,
+    InvalidRequest,
+    QuotaExceeded,
+    RingbackClient,
+    UnexpectedAnswer,
+)
 from ringback.schemas import examples
 from tests.support.clock import FakeClock
 from tests.support.mocked_requests import list_requests, parse_query
@@ -22,8 +28,13 @@ UNAVAILABLE = httpx.Response(503, json={}, headers=PROBLEM_JSON | {"retry-after"
 FULL = httpx.Response(429, json={}, headers=PROBLEM_JSON | {"retry-after": "20"})
 
 
-def frame(cursor: str) -> bytes:
-    return f"id: {cursor}\nevent: call.finished\ndata: {json.dumps({**examples.EVENT, 'cursor': cursor})}\n\n".encode()
+def frame(cursor: str, *, event_id: str | None = None) -> bytes:
+    event = {**examples.EVENT, "eventId": event_id or f"evt_{cursor}", "cursor": cursor}
+    return f"id: {cursor}\nevent: call.finished\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def heartbeat(cursor: str) -> bytes:
+    return f"id: {cursor}\n: still here\n\n".encode()
 
 
 def answer(*pieces: bytes | httpx.TransportError) -> httpx.Response:
@@ -39,9 +50,9 @@ def answer(*pieces: bytes | httpx.TransportError) -> httpx.Response:
     return httpx.Response(200, headers={"content-type": "text/event-stream; charset=utf-8"}, content=body())
 
 
-async def first(stream: AsyncGenerator[Event], count: int) -> list[str | None]:
-    async with aclosing(stream) as events:
-        return [(await anext(events)).cursor for _ in range(count)]
+async def first(stream: EventStream, count: int) -> list[str | None]:
+    async with stream:
+        return [(await anext(stream)).cursor for _ in range(count)]
 
 
 def list_cursors(route: respx.Route) -> list[str | None]:
@@ -140,3 +151,85 @@ async def test_a_permanent_error_is_raised_on_a_later_connection_too(
 
     with pytest.raises(Exception, match="revoked"):
         await first(client.stream_events(), 1)
+
+
+BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
+
+
+@pytest.mark.parametrize("failure", [BAD_GATEWAY, httpx.Response(504)], ids=["bad gateway", "gateway timeout"])
+async def test_a_proxy_whose_service_restarts_does_not_end_a_stream(
+    client: RingbackClient, service: respx.MockRouter, failure: httpx.Response
+) -> None:
+    service.get(STREAM).side_effect = [answer(frame("a")), failure, answer(frame("b"))]
+
+    assert await first(client.stream_events(), 2) == ["a", "b"]
+
+
+async def test_a_service_that_breaks_every_stream_is_asked_ever_more_rarely(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    broken = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=b"")
+    broken_streams = [httpx.ReadError("broken")] * 3
+    service.get(STREAM).side_effect = [broken, *broken_streams, answer(frame("a"))]
+
+    assert await first(client.stream_events(), 1) == ["a"]
+    assert clock.monotonic() == 2 + 2 + 4 + 8
+
+
+async def test_a_stream_without_matching_events_still_continues_from_the_end_of_the_log(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.get(STREAM)
+    route.side_effect = [answer(frame("a"), heartbeat("c"), BROKEN), answer(heartbeat("d"), frame("e"))]
+    stream = client.stream_events(client_session_id="rare")
+
+    assert await first(stream, 2) == ["a", "e"]
+    assert list_cursors(route) == [None, "c"]
+    assert stream.cursor == "e"
+
+
+async def test_a_stream_knows_the_place_up_to_which_it_has_returned_events(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get(STREAM).mock(return_value=answer(frame("a"), heartbeat("b"), frame("c")))
+
+    async with client.stream_events(cursor="start") as stream:
+        places = [stream.cursor]
+        for _ in range(2):
+            await anext(stream)
+            places.append(stream.cursor)
+
+    assert places == ["start", "a", "c"]
+
+
+async def test_events_that_a_restored_backup_repeats_are_returned_once(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get(STREAM).side_effect = [
+        answer(frame("a"), frame("b"), BROKEN),
+        answer(TRUNCATED, frame("a2", event_id="evt_a"), frame("b2", event_id="evt_b"), frame("c2")),
+    ]
+    stream = client.stream_events()
+
+    assert not stream.is_truncated
+    assert await first(stream, 3) == ["a", "b", "c2"]
+    assert stream.is_truncated
+
+
+async def test_memory_for_repeated_events_is_bounded(
+    client: RingbackClient, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.event_stream.RECENT_EVENTS_MAX", 2)
+    names = ("a", "b", "c", "a", "c")
+    service.get(STREAM).mock(return_value=answer(*(frame(name) for name in names)))
+
+    assert await first(client.stream_events(), 4) == ["a", "b", "c", "a"]
+
+
+async def test_a_closed_stream_ends_its_iteration(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get(STREAM).mock(return_value=answer(frame("a"), frame("b")))
+
+    async with client.stream_events() as stream:
+        seen = [event.cursor async for event in stream if await stream.aclose() is None]
+
+    assert seen == ["a"]

@@ -16,10 +16,15 @@ RESUMED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token
 REFUSED = httpx.ConnectError("refused")
 CONNECTION_ERROR = httpx.RemoteProtocolError("broken")
 TIMEOUT_ERROR = httpx.ReadTimeout("late")
+BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
 UNAVAILABLE = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
 
 
-@pytest.mark.parametrize("failure", [REFUSED, CONNECTION_ERROR, UNAVAILABLE], ids=["refused", "broken", "503"])
+@pytest.mark.parametrize(
+    "failure",
+    [REFUSED, CONNECTION_ERROR, UNAVAILABLE, BAD_GATEWAY],
+    ids=["refused", "broken", "503", "a proxy without a service"],
+)
 async def test_reading_is_repeated_until_it_works(
     client: RingbackClient, service: respx.MockRouter, failure: httpx.Response | Exception
 ) -> None:

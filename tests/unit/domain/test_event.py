@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from ringback.domain.call import Call, Progress, apply_completion
-from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
+from ringback.domain.call_outcome import CallCompletion, CallOutcome, completion_from_result, failed_completion
 from ringback.domain.event import EventName, build_call_event, call_event_data
 from ringback.domain.ids import EventId
 from ringback.domain.jsontext import sha256
@@ -43,6 +43,19 @@ def test_the_end_event_of_a_call_has_its_outcome_and_the_digest_of_its_result(fi
         "created_at": "2026-11-20T17:00:00.000Z",
         "finished_at": "2026-11-20T17:00:00.000Z",
     }
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("outcome", [each for each in CallOutcome if each is not CallOutcome.RESULT])
+def test_the_end_event_of_a_call_without_a_plain_result_has_an_error_in_our_words(outcome: CallOutcome) -> None:
+    ending = CallCompletion(outcome=outcome, error={"code": -1, "message": "upstream words"})
+    ended = apply_completion(CALL, ending, now=START, result_retention_seconds=60)
+
+    error = call_event_data(EventName.CALL_FINISHED, ended)["error"]
+
+    assert error["code"] == outcome
+    assert error["message"].endswith(".")
+    assert "upstream words" not in error["message"]
 
 
 def test_an_unfinished_calls_event_has_no_outcome() -> None:

@@ -3,57 +3,21 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
 
 from ringback import receiver as public
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
-from ringback.receiver.app import BODY_BYTES_MAX, SecretSource
+from ringback.receiver.app import SecretSource
+from ringback.receiver.asgi import BODY_BYTES_MAX
 from ringback.signing.secrets import InvalidSecret, generate_secret
-from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.limits import WAIT_SECONDS
+from tests.support.signed_posts import NOW, SECRET, make_client, make_event_body, post_signed
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = generate_secret(b"o" * 32)
-NOW = datetime(2026, 11, 20, 17, tzinfo=UTC)
-
-
-def make_event_body(**data: Any) -> dict[str, Any]:
-    known = {"call_id": "call_1", "correlation_id": "c1", "resume_token": "the.token"}
-    return {
-        "eventId": "evt_1",
-        "name": "call.finished",
-        "timestamp": "2026-11-20T17:00:00.000Z",
-        "cursor": "place-7",
-        "data": known | data,
-    }
-
-
-async def post(
-    app: ReceiverApp,
-    envelope: Any,
-    *,
-    message_id: str = "evt_1",
-    secret: str = SECRET,
-    subscription_id: str | None = "wh_1",
-    at: datetime = NOW,
-    changed: Mapping[str, str] | None = None,
-) -> httpx.Response:
-    """Sign and send as the notifier does; `changed` replaces headers after signing."""
-    body = envelope if isinstance(envelope, bytes) else json.dumps(envelope).encode()
-    headers = build_signed_headers([secret], message_id=message_id, timestamp=int(at.timestamp()), body=body)
-    if subscription_id is not None:
-        headers["X-MCP-Subscription-Id"] = subscription_id
-    async with make_client(app) as client:
-        return await client.post("/", content=body, headers={**headers, **(changed or {})})
-
-
-def make_client(app: ReceiverApp) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver")
 
 
 class RecordingHandler:
@@ -82,7 +46,7 @@ def make_app(inbox: RecordingHandler, secrets: SecretSource = (SECRET,)) -> Rece
 async def test_a_signed_callback_is_handed_over_and_acknowledged() -> None:
     inbox = RecordingHandler()
 
-    answer = await post(make_app(inbox), make_event_body(outcome="result"))
+    answer = await post_signed(make_app(inbox), make_event_body(outcome="result"))
 
     assert (answer.status_code, answer.content) == (204, b"")
     (callback,) = inbox.callbacks
@@ -105,7 +69,7 @@ async def test_a_message_with_an_invalid_signature_is_rejected_with_a_reason(
 ) -> None:
     inbox = RecordingHandler()
 
-    answer = await post(make_app(inbox), make_event_body(), changed=changed)
+    answer = await post_signed(make_app(inbox), make_event_body(), changed=changed)
 
     assert answer.status_code == 400
     assert reason in answer.json()["reason"]
@@ -114,7 +78,7 @@ async def test_a_message_with_an_invalid_signature_is_rejected_with_a_reason(
 
 @pytest.mark.parametrize(("age_seconds", "reason"), [(301, "too old"), (-301, "too new")])
 async def test_a_message_with_an_old_timestamp_is_rejected(age_seconds: int, reason: str) -> None:
-    answer = await post(make_app(RecordingHandler()), make_event_body(), at=NOW - timedelta(seconds=age_seconds))
+    answer = await post_signed(make_app(RecordingHandler()), make_event_body(), at=NOW - timedelta(seconds=age_seconds))
 
     assert answer.status_code == 400
     assert reason in answer.json()["reason"]
@@ -126,7 +90,7 @@ async def test_a_message_with_an_old_timestamp_is_rejected(age_seconds: int, rea
 async def test_a_signed_body_of_unknown_type_is_rejected(body: bytes) -> None:
     inbox = RecordingHandler()
 
-    answer = await post(make_app(inbox), body)
+    answer = await post_signed(make_app(inbox), body)
 
     assert answer.status_code == 400
     assert answer.json()["reason"]
@@ -138,10 +102,10 @@ async def test_a_challenge_is_answered_if_and_only_if_it_is_signed() -> None:
     challenge = {"type": "verification", "challenge": "nönce"}
 
     for _ in range(2):
-        answer = await post(app, challenge, message_id="msg_verification_1")
+        answer = await post_signed(app, challenge, message_id="msg_verification_1")
         assert (answer.status_code, answer.json()) == (200, {"challenge": "nönce"})
         assert answer.headers["content-type"] == "application/json"
-    assert (await post(app, challenge, secret=OTHER_SECRET)).status_code == 400
+    assert (await post_signed(app, challenge, secret=OTHER_SECRET)).status_code == 400
 
 
 async def test_control_envelopes_are_acknowledged_and_noticed_once() -> None:
@@ -149,8 +113,8 @@ async def test_control_envelopes_are_acknowledged_and_noticed_once() -> None:
     app = make_app(inbox)
 
     for _ in range(2):
-        gap = await post(app, {"type": "gap", "cursor": "place-9"}, message_id="msg_gap_1")
-        end = await post(
+        gap = await post_signed(app, {"type": "gap", "cursor": "place-9"}, message_id="msg_gap_1")
+        end = await post_signed(
             app, {"type": "terminated", "error": {"code": -32011, "message": "NotFound"}}, message_id="msg_terminated_1"
         )
         assert (gap.status_code, end.status_code) == (204, 204)
@@ -165,7 +129,7 @@ async def test_control_envelopes_are_acknowledged_and_noticed_once() -> None:
 async def test_control_envelopes_need_no_hook() -> None:
     app = ReceiverApp([SECRET], clock=lambda: NOW)
 
-    assert (await post(app, {"type": "gap", "cursor": "place-9"})).status_code == 204
+    assert (await post_signed(app, {"type": "gap", "cursor": "place-9"})).status_code == 204
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"])
@@ -180,8 +144,8 @@ async def test_the_largest_body_is_read_and_one_byte_more_is_not() -> None:
     inbox = RecordingHandler()
     frame = len(json.dumps(make_event_body(result="")))
 
-    fits = await post(make_app(inbox), make_event_body(result="x" * (BODY_BYTES_MAX - frame)))
-    too_large = await post(make_app(inbox), make_event_body(result="x" * (BODY_BYTES_MAX - frame + 1)))
+    fits = await post_signed(make_app(inbox), make_event_body(result="x" * (BODY_BYTES_MAX - frame)))
+    too_large = await post_signed(make_app(inbox), make_event_body(result="x" * (BODY_BYTES_MAX - frame + 1)))
 
     assert (fits.status_code, too_large.status_code) == (204, 413)
     assert len(inbox.callbacks) == 1
@@ -224,14 +188,14 @@ async def test_a_scope_that_is_not_http_is_declined_as_asgi_requires() -> None:
         pytest.fail("nothing is to be received or sent")
 
     with pytest.raises(ValueError, match="HTTP only"):
-        await make_app(RecordingHandler())({"type": "lifespan"}, never, never)
+        await make_app(RecordingHandler())({"type": "websocket"}, never, never)
 
 
 async def test_a_repeated_message_is_acknowledged_and_handled_once() -> None:
     inbox = RecordingHandler()
     app = make_app(inbox)
 
-    answers = [await post(app, make_event_body(), at=NOW + timedelta(seconds=number)) for number in range(3)]
+    answers = [await post_signed(app, make_event_body(), at=NOW + timedelta(seconds=number)) for number in range(3)]
 
     assert [answer.status_code for answer in answers] == [204] * 3
     assert len(inbox.callbacks) == 1
@@ -242,7 +206,7 @@ async def test_one_event_is_handled_once_for_each_subscription() -> None:
     app = make_app(inbox)
 
     for subscription_id in ("wh_1", "wh_2", None, "wh_1"):
-        await post(app, make_event_body(), subscription_id=subscription_id)
+        await post_signed(app, make_event_body(), subscription_id=subscription_id)
 
     assert [callback.subscription_id for callback in inbox.callbacks] == ["wh_1", "wh_2", None]
 
@@ -253,7 +217,7 @@ async def test_a_callback_that_the_handler_failed_to_process_arrives_with_the_re
     inbox = RecordingHandler(failures=2)
     app = make_app(inbox)
 
-    statuses = [(await post(app, make_event_body())).status_code for _ in range(4)]
+    statuses = [(await post_signed(app, make_event_body())).status_code for _ in range(4)]
 
     assert statuses == [500, 500, 204, 204]
     assert len(inbox.callbacks) == 1
@@ -275,7 +239,7 @@ async def test_messages_that_arrive_together_are_handled_once() -> None:
 
     app = ReceiverApp([SECRET], on_callback=slow, clock=lambda: NOW)
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
-        posts = [group.create_task(post(app, make_event_body())) for _ in range(10)]
+        posts = [group.create_task(post_signed(app, make_event_body())) for _ in range(10)]
         await entered.wait()
         go_on.set()
 
@@ -287,13 +251,13 @@ async def test_messages_that_arrive_together_are_each_tried_until_one_is_handled
     inbox = RecordingHandler(failures=3)
     app = make_app(inbox)
 
-    answers = await asyncio.gather(*(post(app, make_event_body()) for _ in range(10)))
+    answers = await asyncio.gather(*(post_signed(app, make_event_body()) for _ in range(10)))
 
     assert sorted(answer.status_code for answer in answers) == [204] * 7 + [500] * 3
     assert len(inbox.callbacks) == 1
 
 
-async def test_a_slow_message_does_not_hold_up_another() -> None:
+async def test_a_slow_message_does_not_hold_up_another_call() -> None:
     inbox = RecordingHandler()
     go_on = asyncio.Event()
 
@@ -304,8 +268,8 @@ async def test_a_slow_message_does_not_hold_up_another() -> None:
 
     app = ReceiverApp([SECRET], on_callback=slow_for_the_first, clock=lambda: NOW)
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
-        group.create_task(post(app, make_event_body(correlation_id="slow"), message_id="evt_1"))
-        await post(app, make_event_body(correlation_id="quick"), message_id="evt_2")
+        group.create_task(post_signed(app, make_event_body("evt_1", correlation_id="slow", call_id="call_1")))
+        await post_signed(app, make_event_body("evt_2", correlation_id="quick", call_id="call_2"))
         go_on.set()
 
     assert [callback.correlation_id for callback in inbox.callbacks] == ["quick", "slow"]
@@ -321,7 +285,7 @@ async def test_secrets_may_be_found_by_subscription() -> None:
 
     app = make_app(inbox, secrets_of)
     statuses = [
-        (await post(app, make_event_body(), secret=secret, subscription_id=subscription_id)).status_code
+        (await post_signed(app, make_event_body(), secret=secret, subscription_id=subscription_id)).status_code
         for secret, subscription_id in [(SECRET, "wh_1"), (SECRET, "wh_2"), (OTHER_SECRET, "wh_2"), (SECRET, None)]
     ]
 
@@ -329,15 +293,36 @@ async def test_secrets_may_be_found_by_subscription() -> None:
     assert asked == ["wh_1", "wh_2", "wh_2", None]
 
 
+async def test_secrets_may_be_read_from_a_database() -> None:
+    async def read_secrets(subscription_id: str | None) -> Sequence[str]:
+        await asyncio.sleep(0)
+        return [SECRET] if subscription_id == "wh_1" else []
+
+    app = make_app(RecordingHandler(), read_secrets)
+
+    assert (await post_signed(app, make_event_body())).status_code == 204
+    assert (await post_signed(app, make_event_body(), subscription_id="wh_2")).status_code == 400
+
+
 def test_invalid_secrets_are_rejected_at_the_start() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ReceiverApp([])
     with pytest.raises(InvalidSecret):
-        ReceiverApp(SECRET)
+        ReceiverApp([SECRET, "secret"])
+
+
+async def test_a_single_secret_needs_no_list() -> None:
+    inbox = RecordingHandler()
+
+    answer = await post_signed(make_app(inbox, SECRET), make_event_body())
+
+    assert answer.status_code == 204
+    with pytest.raises(InvalidSecret):
+        ReceiverApp("secret")
 
 
 async def test_without_a_clock_the_time_is_the_machines() -> None:
-    answer = await post(ReceiverApp([SECRET]), make_event_body(), at=datetime(2020, 1, 1, tzinfo=UTC))
+    answer = await post_signed(ReceiverApp([SECRET]), make_event_body(), at=datetime(2020, 1, 1, tzinfo=UTC))
 
     assert "too old" in answer.json()["reason"]
 
@@ -348,16 +333,16 @@ async def test_waiting_for_a_correlation_id_ends_with_its_callback() -> None:
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(app.wait_for(correlation_id="c2", timeout_seconds=WAIT_SECONDS))
-        await post(app, make_event_body(correlation_id="c1"), message_id="evt_1")
-        await post(app, make_event_body(correlation_id="c2", call_id="call_2"), message_id="evt_2")
+        await post_signed(app, make_event_body(correlation_id="c1"), message_id="evt_1")
+        await post_signed(app, make_event_body(correlation_id="c2", call_id="call_2"), message_id="evt_2")
 
     assert waiting.result().call_id == "call_2"
 
 
 async def test_a_callback_that_came_before_anybody_waited_is_still_there_but_only_once() -> None:
     app = make_app(RecordingHandler())
-    await post(app, make_event_body())
-    await post(app, make_event_body())
+    await post_signed(app, make_event_body())
+    await post_signed(app, make_event_body())
 
     assert (await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)).event_id == "evt_1"
     with pytest.raises(TimeoutError):
@@ -367,11 +352,11 @@ async def test_a_callback_that_came_before_anybody_waited_is_still_there_but_onl
 async def test_waiters_do_not_get_a_callback_that_the_handler_has_not_accepted() -> None:
     app = make_app(RecordingHandler(failures=1))
 
-    await post(app, make_event_body())
+    await post_signed(app, make_event_body())
     with pytest.raises(TimeoutError):
         await app.wait_for(correlation_id="c1", timeout_seconds=0)
 
-    await post(app, make_event_body())
+    await post_signed(app, make_event_body())
     assert (await app.wait_for(correlation_id="c1", timeout_seconds=0)).event_id == "evt_1"
 
 

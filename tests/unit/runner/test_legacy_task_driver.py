@@ -7,16 +7,16 @@ import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.upstreams import ToolInfo
-from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
-from ringback.runner.drivers.task_polling import CONSECUTIVE_ERRORS_MAX
-from ringback.upstreams.errors import (
+from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestNotSent,
     ResponseLost,
     SessionNotFound,
     UpstreamError,
 )
-from ringback.upstreams.session_ports import LegacySessionId, NegotiatedProtocol
+from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol
+from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX
+from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext

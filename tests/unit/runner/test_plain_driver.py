@@ -9,8 +9,7 @@ from ringback.domain import jsontext
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.tool_result import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
-from ringback.runner.drivers.plain import PlainDriver
-from ringback.upstreams.errors import (
+from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
     RequestNotSent,
@@ -18,6 +17,7 @@ from ringback.upstreams.errors import (
     SessionNotFound,
     UpstreamError,
 )
+from ringback.runner.drivers.plain import PlainDriver
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.scripted_sessions import ScriptedSession

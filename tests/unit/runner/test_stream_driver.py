@@ -8,9 +8,7 @@ import pytest
 
 from ringback.domain.call import Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome
-from ringback.runner.drivers.driver import LeaseLost
-from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
-from ringback.upstreams.errors import (
+from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
     RequestNotSent,
@@ -18,7 +16,9 @@ from ringback.upstreams.errors import (
     SessionGone,
     UpstreamError,
 )
-from ringback.upstreams.session_ports import LegacySessionId, StreamPosition
+from ringback.protocol.sessions import LegacySessionId, StreamPosition
+from ringback.runner.drivers.driver import LeaseLost
+from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from tests.support.clock import START, FakeClock
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext

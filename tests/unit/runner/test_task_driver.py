@@ -7,14 +7,14 @@ import pytest
 
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
+from ringback.protocol.sessions import NegotiatedProtocol
+from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
 from ringback.runner.drivers import select_driver
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver
 from ringback.runner.drivers.selection import UnsupportedHandleDriver
 from ringback.runner.drivers.task import TaskDriver
-from ringback.runner.drivers.task_polling import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
-from ringback.upstreams.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
-from ringback.upstreams.session_ports import NegotiatedProtocol
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext

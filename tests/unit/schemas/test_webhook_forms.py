@@ -9,13 +9,14 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.meta import CALLBACK_META_KEY
 from ringback.domain.webhook import Webhook, WebhookSpec
 from ringback.mcp_server.meta import parse_callback
-from ringback.schemas.webhooks import CallbackBody, RegisterWebhookBody, WebhookView
+from ringback.schemas.webhooks import CallCallbackBody, RegisterWebhookBody, WebhookView
 from ringback.services.registrations import WebhookRegistration
 
 CALLBACK: dict[str, Any] = {
     "url": "https://agent.example/callback",
     "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
     "events": ["call.finished", "call.progress"],
+    "outcomes": ["timed_out", "unknown"],
     "correlation_id": "inbox-3",
     "retries": "minutes",
     "include_result": True,
@@ -40,7 +41,14 @@ def test_a_registration_carries_every_member_of_its_request() -> None:
     registration = RegisterWebhookBody.model_validate(REGISTRATION).to_registration()
 
     members = {field.name: getattr(registration, field.name) for field in fields(WebhookRegistration)}
-    assert members == REGISTRATION | {"events": frozenset(REGISTRATION["events"])}
+    sets = {name: frozenset(REGISTRATION[name]) for name in ("events", "outcomes")}
+    assert members == REGISTRATION | sets
+
+
+def test_a_registration_with_outcomes_and_without_events_is_for_ends_of_calls_only() -> None:
+    body = {"url": "https://agent.example/callback", "outcomes": ["unknown"]}
+
+    assert RegisterWebhookBody.model_validate(body).to_registration().events == {"call.finished"}
 
 
 def test_the_request_and_the_response_have_every_member_of_a_webhook_spec() -> None:
@@ -52,7 +60,7 @@ def test_the_request_and_the_response_have_every_member_of_a_webhook_spec() -> N
 
 
 def test_the_meta_key_reads_a_callback_as_rest_does() -> None:
-    assert parse_callback({CALLBACK_META_KEY: CALLBACK}) == CallbackBody.model_validate(CALLBACK).to_registration()
+    assert parse_callback({CALLBACK_META_KEY: CALLBACK}) == CallCallbackBody.model_validate(CALLBACK).to_registration()
 
 
 @pytest.mark.parametrize("secret", ["", 7])

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookState
@@ -26,7 +27,7 @@ from tests.support.vm_steps import counting_vm_steps
 FEW, MANY, MANY_DEEP = 100, 5_000, 100_000
 ADDITIONAL_STEPS_MAX: Final = 200
 """Between the two: a deeper tree costs a comparison more at each level."""
-EVENT: Final = make_event(call_id=CallId("call_heard"))
+EVENT: Final = make_event(call_id=CallId("call_heard"), data={"outcome": "result"})
 CHANGE: Final = make_event(
     name=EventName.UPSTREAM_CHANGED,
     call_id=None,
@@ -46,6 +47,7 @@ NON_MATCHING_WEBHOOKS: Final[dict[str, tuple[Event, dict[str, Any]]]] = {
         CHANGE,
         {"events": frozenset({EventName.UPSTREAM_CHANGED}), "upstream": CHANGE.upstream, "resource_uri": "other"},
     ),
+    "outcomes": (EVENT, {"outcomes": frozenset({CallOutcome.UNKNOWN, CallOutcome.TIMED_OUT})}),
     "state": (EVENT, {"state": WebhookState.DISABLED}),
     "expires_at": (EVENT, {"expires_at": START}),
     "all filters but one that fit": (
@@ -114,6 +116,7 @@ def test_an_event_visits_only_matching_webhooks(
         correlation_id=event.correlation_id,
         match_correlation=event.correlation_id is not None,
         resource_uri=event.data.get("uri"),
+        outcomes=frozenset({CallOutcome.RESULT}) if deaf.outcomes else None,
         state=WebhookState.ACTIVE,
         expires_at=None,
     )

@@ -14,12 +14,13 @@ from mcp_types import JSONRPCNotification
 
 from ringback.domain import jsontext
 from ringback.domain.clock import SystemClock
+from ringback.protocol.legacy_session_transport import LegacySessionTransport
+from ringback.protocol.sessions import SESSION_HEADER
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.session_dispatcher import SessionDispatcher
 from ringback.upstreams.transports.direct_posts import DirectPosts
-from ringback.upstreams.transports.guarded_http import SESSION_HEADER, GuardedTransport
+from ringback.upstreams.transports.guarded_http import GuardedTransport
 from ringback.upstreams.transports.large_results import LargeResults
-from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 
 URL = "http://upstream.example/mcp"
 CALL: dict[str, Any] = {"name": "echo", "arguments": {"path": None}}

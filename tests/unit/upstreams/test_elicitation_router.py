@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import RequestId
 
 from ringback.domain.principal import Principal
+from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
 from ringback.upstreams import elicitation_router
 from ringback.upstreams.elicitation_router import (
     CallOwner,
@@ -21,7 +22,6 @@ from ringback.upstreams.elicitation_router import (
     own_requests,
     receive_elicitations,
 )
-from ringback.upstreams.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
 
 ALICE: Final = CallOwner(principal=Principal("alice"), client_session_id="s-1")
 ALICE_ELSEWHERE: Final = CallOwner(principal=Principal("alice"), client_session_id="s-2")

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 from mcp_types import ErrorData
 
-from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
-from ringback.upstreams.errors import (
+from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
     InvalidUpstreamResponse,
@@ -19,11 +18,12 @@ from ringback.upstreams.errors import (
     TokenUnavailable,
     UpstreamError,
 )
+from ringback.protocol.transport_errors import to_request_error
+from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.transports import guarded_http as transport
 from ringback.upstreams.transports.guarded_http import GuardedTransport
 from ringback.upstreams.transports.large_results import LargeResults
-from ringback.upstreams.transports.transport_errors import to_request_error
 from tests.support.clock import FakeClock
 
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}

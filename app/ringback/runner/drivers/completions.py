@@ -26,9 +26,9 @@ from ringback.domain.tool_result import (
     is_storable_error,
     without_null_members,
 )
+from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
+from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.runner.drivers.driver import CallContext
-from ringback.upstreams.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
-from ringback.upstreams.transports.transport_errors import RESULT_BYTES_MAX
 
 _PARSER_DEPTH_MAX: Final = 200
 """The nesting limit of pydantic's JSON parser, and so of every client on the MCP SDK."""

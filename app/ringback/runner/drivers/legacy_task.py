@@ -7,18 +7,34 @@
 belongs to the authorized principal or, in servers without authorization, to the session. So the driver polls in the session of
 the handle first, and in a new session once that one is gone. If the new session does not know the task, the call is `unknown`.
 
-A server on FastMCP 2.14 names the task in the `_meta` of an empty CallToolResult (`DRAFT_TASK_META_KEY`).
+A server on FastMCP 2.14 names the task in the `_meta` of an empty CallToolResult (`protocol.tasks.DRAFT_TASK_META_KEY`).
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Final
 
-from ringback.domain import meta
 from ringback.domain.call import Call, Handle
-from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.clock import Clock
+from ringback.protocol.errors import (
+    RequestFailed,
+    RequestNotSent,
+    SessionNotFound,
+    UpstreamError,
+)
+from ringback.protocol.sessions import LegacySessionId
+from ringback.protocol.tasks import (
+    CancelledTask,
+    EndedLegacyTask,
+    TaskAwaitingInput,
+    WorkingTask,
+    declares_legacy_tasks,
+    find_created_legacy_task_id,
+    parse_legacy_task,
+    supports_legacy_task,
+)
 from ringback.runner.drivers.completions import (
     error_to_completion,
     failure_to_completion,
@@ -28,15 +44,8 @@ from ringback.runner.drivers.completions import (
 from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
-from ringback.runner.drivers.task_polling import TASK_ID_LENGTH_MAX, TaskPoller
-from ringback.upstreams.errors import (
-    InvalidUpstreamResponse,
-    RequestFailed,
-    RequestNotSent,
-    SessionNotFound,
-    UpstreamError,
-)
-from ringback.upstreams.session_ports import CallSessionPort, LegacySessionId, LegacySessionPort, NotificationStreamPort
+from ringback.runner.drivers.task_polling import TaskPoller
+from ringback.upstreams.session_ports import CallSessionPort, LegacySessionPort, NotificationStreamPort
 from ringback.waits import wait_first
 
 LEGACY_TASK_DRIVER: Final = "legacy_task"
@@ -47,16 +56,10 @@ TASK_TTL_MARGIN_SECONDS: Final = 24 * 60 * 60.0
 
 def runs_as_task(session: CallSessionPort, tool: str) -> bool:
     """Whether calls of this tool run as tasks: the upstream must declare it for tools/call and for this tool."""
-    match session.protocol.capabilities:
-        case {"tasks": {"requests": {"tools": {"call": _}}}}:
-            listed = session.get_tool(tool)
-            execution = listed.raw.get("execution") if listed is not None else None
-        case _:
-            return False
-    return isinstance(execution, dict) and cast("dict[str, Any]", execution).get("taskSupport") in {
-        "required",
-        "optional",
-    }
+    if not declares_legacy_tasks(session.protocol.capabilities):
+        return False
+    listed = session.get_tool(tool)
+    return listed is not None and supports_legacy_task(listed.raw)
 
 
 class LegacyTaskDriver:
@@ -99,21 +102,14 @@ class LegacyTaskDriver:
                 {**make_tool_call_params(context.call), "task": task},
                 on_progress=make_progress_callback(context),
             )
+            task_id = find_created_legacy_task_id(result)
         except RequestFailed as failure:
             return failure_to_completion(failure)
-        match result:
-            case {"task": {"taskId": str() as task_id}} | {
-                "_meta": {meta.DRAFT_TASK_META_KEY: {"taskId": str() as task_id}}
-            } if 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
-                handle = make_legacy_task_handle(task_id, session.legacy_session.session_id)
-                await context.save_handle(handle)
-                return handle
-            case {"task": _} | {"_meta": {meta.DRAFT_TASK_META_KEY: _}}:
-                return failed_completion(
-                    CallOutcome.UPSTREAM_ERROR, "The upstream created a task without a usable taskId."
-                )
-            case _:
-                return result_to_completion(result)
+        if task_id is None:
+            return result_to_completion(result)
+        handle = make_legacy_task_handle(task_id, session.legacy_session.session_id)
+        await context.save_handle(handle)
+        return handle
 
     async def _follow_task(
         self,
@@ -162,23 +158,23 @@ class _LegacyTaskExecution:
         """The completion once the task has ended. Only tasks/result separates a failed task from an `isError` result."""
         task = await self._legacy_session.send_request("tasks/get", self._params)
         self._poller.set_poll_interval(task.get("pollInterval"))
-        match task.get("status"):
-            case "working":
-                await self._poller.report_status_message(task.get("statusMessage"))
+        match parse_legacy_task(task):
+            case WorkingTask(message):
+                await self._poller.report_status_message(message)
                 return None
-            case "cancelled":
+            case CancelledTask():
                 return CANCELLED_COMPLETION
-            case "input_required" | "completed" | "failed" as status:
-                return await self._fetch_result(status)
-            case _:
-                raise InvalidUpstreamResponse("The upstream returned a response that is not a task.")
+            case TaskAwaitingInput():
+                return await self._fetch_result(awaits_input=True)
+            case EndedLegacyTask():
+                return await self._fetch_result(awaits_input=False)
 
-    async def _fetch_result(self, status: str) -> CallCompletion | None:
+    async def _fetch_result(self, *, awaits_input: bool) -> CallCompletion | None:
         """The tool's result. For a task that is `input_required` this is requested early: its stream carries the questions."""
         try:
             return result_to_completion(await self._legacy_session.send_request("tasks/result", self._params))
         except UpstreamError as failure:
-            return None if status == "input_required" else error_to_completion(failure.error)
+            return None if awaits_input else error_to_completion(failure.error)
 
     async def _wait_for_notification(self) -> None:
         if self._notifications is None or await self._notifications.next_notification() is None:

@@ -16,10 +16,10 @@ from ringback.domain.backoff import Backoff
 from ringback.domain.call import MRTR_DRIVER, Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import check_input_requests
+from ringback.protocol.errors import RequestFailed, RequestNotSent
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.plain import make_tool_call_params
-from ringback.upstreams.errors import RequestFailed, RequestNotSent
 from ringback.upstreams.session_ports import ELICITATION_CAPABILITY, CallSessionPort
 
 ROUNDS_MAX: Final = 100

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
+from ringback.protocol.errors import RequestFailed
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
-from ringback.upstreams.errors import RequestFailed
 from ringback.upstreams.session_ports import CallSessionPort
 
 PLAIN_DRIVER: Final = "plain"

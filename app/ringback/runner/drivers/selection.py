@@ -7,12 +7,13 @@ from typing import Final, Protocol
 from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
+from ringback.protocol.tasks import TASKS_EXTENSION
 from ringback.runner.drivers.driver import BoundDriver, BoundDriverPort, CallContext, Driver
 from ringback.runner.drivers.legacy_task import LEGACY_TASK_DRIVER, LegacyTaskDriver, runs_as_task
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PLAIN_DRIVER, PlainDriver
 from ringback.runner.drivers.stream import STREAM_DRIVER, StreamDriver
-from ringback.runner.drivers.task import TASK_DRIVER, TASKS_EXTENSION, TaskDriver
+from ringback.runner.drivers.task import TASK_DRIVER, TaskDriver
 from ringback.upstreams.session_ports import CallSessionPort
 
 _MODERN_DRIVERS: Final = frozenset({MRTR_DRIVER, TASK_DRIVER})

@@ -18,12 +18,7 @@ from ringback.domain.backoff import Backoff
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
-from ringback.runner.drivers.driver import CallContext
-from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
-from ringback.runner.drivers.plain import make_tool_call_params
-from ringback.runner.throttled_writer import ThrottledWriter
-from ringback.upstreams.errors import (
+from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
     RequestNotSent,
@@ -31,7 +26,19 @@ from ringback.upstreams.errors import (
     SessionGone,
     UpstreamError,
 )
-from ringback.upstreams.session_ports import CallSessionPort, LegacySessionId, LegacySessionPort, StreamPosition
+from ringback.protocol.resumable_requests import (
+    READ_SECONDS_FIRST,
+    READ_SECONDS_MAX,
+    RESUME_SECONDS_FIRST,
+    RESUME_SECONDS_MAX,
+)
+from ringback.protocol.sessions import LegacySessionId, StreamPosition
+from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
+from ringback.runner.drivers.driver import CallContext
+from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
+from ringback.runner.drivers.plain import make_tool_call_params
+from ringback.runner.throttled_writer import ThrottledWriter
+from ringback.upstreams.session_ports import CallSessionPort, LegacySessionPort
 from ringback.waits import run_with_helper, wait_first
 
 STREAM_DRIVER: Final = "stream"
@@ -39,12 +46,8 @@ STREAM_DRIVER: Final = "stream"
 POSITION_SAVE_SECONDS: Final = 1.0
 """The interval between two saved positions. After a loss, the upstream repeats the events in between; one write an event would
 cost more."""
-RESUME_BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=60.0)
-"""The pause before a resume. A server may need a moment to notice that the old stream is gone."""
-READ_TIMEOUT: Final = Backoff(first_seconds=5.0, longest_seconds=300.0)
-"""A resumed stream is closed and resumed again after this time. A response that arrives between a server's replay and its live
-events is lost on that stream (SDK 2.3.0), and the next resume from the same position fetches it. That is why a resume never
-starts from a later position: the server may have sent an event id after the response."""
+RESUME_BACKOFF: Final = Backoff(first_seconds=RESUME_SECONDS_FIRST, longest_seconds=RESUME_SECONDS_MAX)
+READ_TIMEOUT: Final = Backoff(first_seconds=READ_SECONDS_FIRST, longest_seconds=READ_SECONDS_MAX)
 
 _Positions = ThrottledWriter[StreamPosition]
 

@@ -11,21 +11,31 @@ upstream that cannot be reached is polled again until it can. If it no longer kn
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.completions import error_to_completion, result_to_completion
+from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
+from ringback.protocol.tasks import (
+    POLL_SECONDS_MIN,
+    TASKS_EXTENSION,
+    CancelledTask,
+    CompletedTask,
+    FailedTask,
+    TaskAwaitingInput,
+    WorkingTask,
+    find_created_task_id,
+    parse_task,
+)
+from ringback.runner.drivers.completions import error_to_completion, failure_to_completion, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
-from ringback.runner.drivers.task_polling import POLL_SECONDS_MIN, TASK_ID_LENGTH_MAX, TaskPoller
-from ringback.upstreams.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
+from ringback.runner.drivers.task_polling import TaskPoller
 from ringback.upstreams.session_ports import CallSessionPort, NotificationStreamPort
 
 TASK_DRIVER: Final = "task"
 """The driver name in its handles."""
-TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 SUBSCRIBED_POLL_SECONDS: Final = 30.0
 """The least poll interval beside a notification stream. Polling goes on because a stream may lose notifications (no replay)."""
 
@@ -42,13 +52,12 @@ class TaskDriver:
             )
             if not isinstance(result, dict):
                 return result
-            if result.get("resultType") != "task":
+            try:
+                task_id = find_created_task_id(result)
+            except InvalidUpstreamResponse as failure:
+                return failure_to_completion(failure)
+            if task_id is None:
                 return result_to_completion(result)
-            task_id = result.get("taskId")
-            if not isinstance(task_id, str) or not 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
-                return failed_completion(
-                    CallOutcome.UPSTREAM_ERROR, "The upstream created a task without a usable taskId."
-                )
             await context.save_handle(Handle(driver=TASK_DRIVER, data={"task_id": task_id}))
             # These answered the rounds before the task; the task has keys of its own.
             await context.mark_answers_sent(context.call.input_responses)
@@ -125,21 +134,19 @@ class _TaskExecution:
     async def _apply_task(self, task: Mapping[str, Any]) -> CallCompletion | None:
         """Apply a DetailedTask: its completion, its questions or its status message."""
         self._poller.set_poll_interval(task.get("pollIntervalMs"))
-        match task.get("status"):
-            case "completed":
-                return result_to_completion(_require_object(task, "result"))
-            case "failed":
-                return error_to_completion(_require_object(task, "error"))
-            case "cancelled":
+        match parse_task(task):
+            case CompletedTask(result):
+                return result_to_completion(result)
+            case FailedTask(error):
+                return error_to_completion(error)
+            case CancelledTask():
                 return CANCELLED_COMPLETION
-            case "input_required":
-                return await self._request_input(_require_object(task, "inputRequests"))
-            case "working":
+            case TaskAwaitingInput(requests):
+                return await self._request_input(requests)
+            case WorkingTask(message):
                 await self._context.request_input({})
-                await self._poller.report_status_message(task.get("statusMessage"))
+                await self._poller.report_status_message(message)
                 return None
-            case _:
-                raise InvalidUpstreamResponse("The upstream returned a response that is not a task.")
 
     async def _request_input(self, requests: dict[str, Any]) -> CallCompletion | None:
         if not self._context.call.accepts_input:
@@ -184,10 +191,3 @@ class _TaskExecution:
             receiving.cancel()
             answering.cancel()
             await asyncio.gather(receiving, answering, return_exceptions=True)
-
-
-def _require_object(task: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = task.get(key)
-    if not isinstance(value, dict):
-        raise InvalidUpstreamResponse(f"The upstream returned a task without its {key}.")
-    return cast("dict[str, Any]", value)

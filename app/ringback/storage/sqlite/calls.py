@@ -10,7 +10,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 from ringback.storage.queries import parameters
-from ringback.storage.sqlite.columns import RECORDS, instant_to_column, json_to_column
+from ringback.storage.sqlite.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.sqlite.paging import fetch_scanned_page
 from ringback.storage.sqlite.unit_of_work import SqliteRows
 
@@ -123,6 +123,15 @@ class SqliteCallQueue(SqliteRows, noun="call_queue"):
 def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:
     """Each principal once, ordered by its last place in the sequence."""
     return list(reversed(dict.fromkeys(reversed(principals))))
+
+
+class SqliteScheduledCalls(SqliteRows, noun="scheduled_calls"):
+    """Implements `domain.call_rows.ScheduledCalls`."""
+
+    async def queue_due(self, *, now: datetime, limit: int) -> datetime | None:
+        self._sql.execute("queue_due", now=instant_to_column(now), limit=limit)
+        row = self._sql.fetch_one("next")
+        return None if row is None else column_to_instant(row["not_before"])
 
 
 class SqliteTombstones(SqliteRows, noun="tombstones"):

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from ringback.domain.encryption import Sealer
 from ringback.storage.sqlite.api_keys import SqliteApiKeys
-from ringback.storage.sqlite.calls import SqliteCallQueue, SqliteCalls, SqliteTombstones
+from ringback.storage.sqlite.calls import SqliteCallQueue, SqliteCalls, SqliteScheduledCalls, SqliteTombstones
 from ringback.storage.sqlite.deliveries import SqliteCallDeliveries, SqliteDeliveries, SqliteWebhookDeliveries
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryMaintenance, SqliteDeliveryQueue
 from ringback.storage.sqlite.encryption import SqliteSealedValues, SqliteSealingKeys
@@ -22,6 +22,7 @@ from ringback.storage.sqlite.webhooks import (
     SqliteCatchUps,
     SqliteChangeSubscriptions,
     SqliteOriginBreakers,
+    SqliteRegisteredWebhooks,
     SqliteWebhooks,
 )
 
@@ -45,6 +46,10 @@ class SqliteTransaction:
         return SqliteCallQueue(self._unit)
 
     @property
+    def scheduled_calls(self) -> SqliteScheduledCalls:
+        return SqliteScheduledCalls(self._unit)
+
+    @property
     def tombstones(self) -> SqliteTombstones:
         return SqliteTombstones(self._unit)
 
@@ -59,6 +64,10 @@ class SqliteTransaction:
     @property
     def webhooks(self) -> SqliteWebhooks:
         return SqliteWebhooks(self._unit, reader=self._webhook_reader)
+
+    @property
+    def registered_webhooks(self) -> SqliteRegisteredWebhooks:
+        return SqliteRegisteredWebhooks(self._unit, reader=self._webhook_reader)
 
     @property
     def call_webhooks(self) -> SqliteCallWebhooks:

@@ -8,6 +8,7 @@ cost time; one that fits too few would lose a delivery. A property test compares
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import Event, EventName
 
 _FILTER_BITS: Final = (
@@ -18,6 +19,7 @@ _FILTER_BITS: Final = (
     (16, "correlation_id"),
 )
 _URI_BIT: Final = 32
+_OUTCOME_BIT: Final = 64
 _VALUE_SEPARATOR: Final = "\x1f"
 """Ends each value. Labels are printable, so no value contains it; one that did could only match too many webhooks."""
 
@@ -27,7 +29,10 @@ MatchKey = tuple[EventName, int, str]
 
 
 def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[MatchKey]:
-    """The keys of webhooks that match this event: one for each of these sets of filters that can match."""
+    """The keys of webhooks that match this event: one for each of these sets of filters that can match.
+
+    An event without an outcome, for a call that has not ended, has a key for each outcome that the call can have.
+    """
     uri = _changed_resource_uri(event)
     for fields in fields_in_use:
         values = [getattr(event, name) for bit, name in _FILTER_BITS if fields & bit]
@@ -35,7 +40,14 @@ def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[Mat
             continue
         if uri is not None:
             values.append(uri)
-        yield event.name, fields, "".join(f"{value}{_VALUE_SEPARATOR}" for value in values)
+        for outcome in _possible_outcomes(event) if fields & _OUTCOME_BIT else [None]:
+            key_values = values if outcome is None else [*values, outcome]
+            yield event.name, fields, "".join(f"{value}{_VALUE_SEPARATOR}" for value in key_values)
+
+
+def _possible_outcomes(event: Event) -> Iterable[str]:
+    outcome = event.data.get("outcome")
+    return CallOutcome if outcome is None else [outcome]
 
 
 def _changed_resource_uri(event: Event) -> str | None:

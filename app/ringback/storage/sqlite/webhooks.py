@@ -98,7 +98,7 @@ class SqliteWebhooks(SqliteRows, noun="webhooks"):
         )
         of_call = self._find_call_webhooks(principal, events, catching_up=catching_up)
         return [
-            _without_repetition(of_call[event.call_id], [webhook for key in keys for webhook in matching[key]])
+            _without_repetition([*of_call[event.call_id], *(webhook for key in keys for webhook in matching[key])])
             for event, keys in zip(events, keys_of, strict=True)
         ]
 
@@ -189,12 +189,28 @@ def secrets_associated_data(webhook_id: str) -> str:
     return f"webhooks/{webhook_id}/secrets"
 
 
-def _without_repetition(of_call: Sequence[Webhook], matching: Sequence[Webhook]) -> Sequence[Webhook]:
-    """A webhook that a call names and that also matches its event receives the event once, as the call names it."""
-    if not of_call:
-        return matching
-    known = {webhook.id for webhook in of_call}
-    return [*of_call, *(webhook for webhook in matching if webhook.id not in known)]
+def _without_repetition(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
+    """Each webhook once. One that a call names comes first and counts as the call names it, also if it matches the event."""
+    first: dict[WebhookId, Webhook] = {}
+    for webhook in webhooks:
+        first.setdefault(webhook.id, webhook)
+    return list(first.values())
+
+
+class SqliteRegisteredWebhooks(SqliteRows, noun="registered_webhooks"):
+    """Implements `domain.webhook_rows.RegisteredWebhookRows`."""
+
+    def __init__(self, unit: UnitContext, *, reader: CachingWebhookReader) -> None:
+        super().__init__(unit)
+        self._webhook_reader = reader
+
+    async def find_by_name(self, principal: Principal, name: str) -> Webhook | None:
+        row = self._sql.fetch_one("by_name", principal=principal, name=name)
+        return None if row is None else self._webhook_reader.read_webhook(row)
+
+    async def find_by_idempotency_key(self, principal: Principal, key: str) -> Webhook | None:
+        row = self._sql.fetch_one("by_idempotency_key", principal=principal, key=key)
+        return None if row is None else self._webhook_reader.read_webhook(row)
 
 
 class SqliteCallWebhooks(SqliteRows, noun="call_webhooks"):

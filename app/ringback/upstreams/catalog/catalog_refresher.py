@@ -13,10 +13,10 @@ import anyio
 
 from ringback.domain.clock import Clock
 from ringback.domain.upstreams import Listing
+from ringback.protocol.errors import RequestFailed
 from ringback.upstreams.catalog.catalog_cache import LISTINGS_BY_CHANGE, CatalogCache
 from ringback.upstreams.catalog.listing import fetch_listing
 from ringback.upstreams.connection_problems import classify_problem
-from ringback.upstreams.errors import RequestFailed
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.session import UpstreamSession
 

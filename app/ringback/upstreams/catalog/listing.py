@@ -10,9 +10,9 @@ from mcp_types import METHOD_NOT_FOUND
 
 from ringback.domain import jsontext
 from ringback.domain.upstreams import Listing, ToolInfo
-from ringback.upstreams.errors import InvalidUpstreamResponse, UpstreamError
+from ringback.protocol.errors import InvalidUpstreamResponse, UpstreamError
+from ringback.protocol.transport_errors import LIST_BYTES_MAX
 from ringback.upstreams.session import UpstreamSession
-from ringback.upstreams.transports.transport_errors import LIST_BYTES_MAX
 
 log = logging.getLogger(__name__)
 

@@ -24,13 +24,8 @@ from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse
-from ringback.upstreams.errors import (
-    InvalidUpstreamResponse,
-    RequestFailed,
-    RequestNotSent,
-    UpstreamError,
-    UpstreamUnreachable,
-)
+from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, RequestNotSent, UpstreamError
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECONDS

@@ -16,8 +16,9 @@ import httpx2
 from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback.domain import jsontext
-from ringback.upstreams.transports.guarded_http import DIRECT_REQUEST, MESSAGE
-from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
+from ringback.protocol.http_failures import MESSAGE
+from ringback.protocol.legacy_session_transport import LegacySessionTransport
+from ringback.upstreams.transports.guarded_http import DIRECT_REQUEST
 
 _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 """What the SDK sends with every request."""

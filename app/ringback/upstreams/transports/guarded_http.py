@@ -20,19 +20,21 @@ from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 from ringback import __version__
 from ringback.domain import jsontext
 from ringback.notifier.configured_hosts import LookUp
-from ringback.upstreams.config import UpstreamConfig
-from ringback.upstreams.errors import (
-    CredentialsRejected,
-    TokenUnavailable,
+from ringback.protocol.errors import CredentialsRejected, TokenUnavailable
+from ringback.protocol.http_failures import (
+    CONNECT_TIMEOUT_SECONDS,
+    MESSAGE,
+    UNKNOWN_SESSION_CODE,
+    WRITE_TIMEOUT_SECONDS,
+    error_response,
+    read_bounded,
+    read_failure_response,
+    reject_by_status,
+    send_failure_response,
+    session_not_found_response,
 )
-from ringback.upstreams.faults import Fault, FaultCounter
-from ringback.upstreams.transports.cookies import CookieTransport
-from ringback.upstreams.transports.event_stream import CheckedEventStream
-from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
-from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
-from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
-from ringback.upstreams.transports.oauth import BearerTokenTransport, ClientCredentialsTokens
-from ringback.upstreams.transports.transport_errors import (
+from ringback.protocol.sessions import SESSION_HEADER
+from ringback.protocol.transport_errors import (
     EVENT_BYTES_MAX,
     LIST_BYTES_MAX,
     RESULT_BYTES_MAX,
@@ -40,26 +42,23 @@ from ringback.upstreams.transports.transport_errors import (
     make_transport_error,
     too_large_message,
 )
+from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.transports.cookies import CookieTransport
+from ringback.upstreams.transports.event_stream import CheckedEventStream
+from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
+from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
+from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
+from ringback.upstreams.transports.oauth import BearerTokenTransport, ClientCredentialsTokens
 
-CONNECT_TIMEOUT_SECONDS: Final = 10.0
-"""For DNS, TCP and TLS together; a host that needs longer counts as down."""
-WRITE_TIMEOUT_SECONDS: Final = 60.0
-"""The request fails if the upstream accepts none of its bytes for this long."""
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
 """For the response to a notification or a DELETE. The SDK sends notifications in order with requests, so a silent upstream
 would otherwise block every later call."""
 
-MESSAGE: Final = "ringback/message"
-"""The response extension with the decoded JSON-RPC message of the body."""
 DIRECT_REQUEST: Final = "ringback/direct_request"
 """The request extension with the id and method of a request that is not the SDK's. It gets messages as `MESSAGE` alone, without
 a body."""
-_CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
-SESSION_HEADER: Final = "mcp-session-id"
-_AUTHORIZATION: Final = "authorization"
 _NO_BODY: Final = httpx2.ByteStream(b"")
-_UNKNOWN_SESSION_CODE: Final = -32000
-"""The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
 
 
 def make_guarded_transport(
@@ -113,28 +112,18 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 request if request_id is not None else _with_read_timeout(request)
             )
         except (CredentialsRejected, TokenUnavailable) as failure:
-            return _error_response(
+            return error_response(
                 TransportErrorCode.CREDENTIALS_REJECTED
                 if isinstance(failure, CredentialsRejected)
                 else TransportErrorCode.TOKEN_UNAVAILABLE,
                 str(failure),
             )
-        except _CONNECT_ERRORS as error:
-            return _error_response(
-                TransportErrorCode.NOT_SENT, f"The upstream could not be connected to ({type(error).__name__})."
-            )
         except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end every call in flight
-            return _error_response(
-                TransportErrorCode.RESPONSE_LOST,
-                f"The connection was lost before an answer came ({type(error).__name__}).",
-            )
+            return send_failure_response(error)
         try:
             return await self._check_response(request, response, request_id, method)
         except Exception as error:  # noqa: BLE001 - the same boundary, for a body that ends early
-            return _error_response(
-                TransportErrorCode.RESPONSE_LOST,
-                f"The connection was lost in the middle of the answer ({type(error).__name__}).",
-            )
+            return read_failure_response(error)
 
     async def _check_response(
         self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId | None, method: str
@@ -150,7 +139,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             if request_id is None:
                 return httpx2.Response(HTTPStatus.ACCEPTED)
             in_session = SESSION_HEADER in request.headers
-            if (rejection := _reject_by_status(request, response, in_session=in_session)) is not None:
+            if (rejection := reject_by_status(request, response)) is not None:
                 return rejection
             if kind == "application/json" and not encoded:
                 is_direct = DIRECT_REQUEST in request.extensions
@@ -158,7 +147,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         finally:
             await response.aclose()
         message = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
-        return _error_response(
+        return error_response(
             TransportErrorCode.INVALID_RESPONSE, f"The upstream answered with {message}, which is no MCP answer."
         )
 
@@ -179,10 +168,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def _check_json(
         self, response: httpx2.Response, request_id: RequestId, limit: int, *, in_session: bool, is_direct: bool
     ) -> httpx2.Response:
-        body = await _read_bounded(response, limit)
+        body = await read_bounded(response, limit)
         if body is None:
             self._faults.increment(Fault.OVERSIZED)
-            return _error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(limit))
+            return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(limit))
         decoded = await decode_messages(body)
         read = decoded[0] if len(decoded) == 1 else UnreadableMessage("is no JSON-RPC message")
         if isinstance(read, UnreadableMessage):
@@ -193,8 +182,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         match read.message:
             case JSONRPCError(error=error):
                 refused = in_session and response.status_code == HTTPStatus.BAD_REQUEST
-                if refused and error.code == _UNKNOWN_SESSION_CODE:
-                    return _session_not_found()
+                if refused and error.code == UNKNOWN_SESSION_CODE:
+                    return session_not_found_response()
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
@@ -252,15 +241,6 @@ def _is_followable_redirect(response: httpx2.Response) -> bool:
         return False
 
 
-async def _read_bounded(response: httpx2.Response, limit: int) -> bytes | None:
-    body = bytearray()
-    async for chunk in cast("httpx2.AsyncByteStream", response.stream):
-        body += chunk
-        if len(body) > limit:
-            return None
-    return bytes(body)
-
-
 def _message_bytes(read: DecodedMessage, body: bytes) -> bytes:
     return (
         body.strip().removeprefix(BOM)
@@ -275,7 +255,7 @@ def _is_response_to(message: JSONRPCResponse, request_id: RequestId) -> bool:
 
 def _invalid_response(response: httpx2.Response) -> httpx2.Response:
     message = f"The upstream answered with HTTP {response.status_code} and JSON that is no MCP answer."
-    return _error_response(TransportErrorCode.INVALID_RESPONSE, message)
+    return error_response(TransportErrorCode.INVALID_RESPONSE, message)
 
 
 def _kept_headers(response: httpx2.Response) -> dict[str, str]:
@@ -283,31 +263,3 @@ def _kept_headers(response: httpx2.Response) -> dict[str, str]:
     if session := response.headers.get(SESSION_HEADER):
         headers[SESSION_HEADER] = session
     return headers
-
-
-def _session_not_found() -> httpx2.Response:
-    return _error_response(
-        TransportErrorCode.SESSION_NOT_FOUND, "The upstream no longer knew the session, so it did not take the request."
-    )
-
-
-def _reject_by_status(
-    request: httpx2.Request, response: httpx2.Response, *, in_session: bool
-) -> httpx2.Response | None:
-    """The error for a status that rejects the session or the credentials; None for other statuses."""
-    if in_session and response.status_code == HTTPStatus.NOT_FOUND:
-        return _session_not_found()
-    if response.status_code != HTTPStatus.UNAUTHORIZED:
-        return None
-    if _AUTHORIZATION in request.headers:
-        return _error_response(
-            TransportErrorCode.CREDENTIALS_REJECTED, "The upstream refuses the credentials that are configured for it."
-        )
-    message = "The upstream requires credentials, and none are configured: a header, or client_credentials."
-    return _error_response(TransportErrorCode.CREDENTIALS_REQUIRED, message)
-
-
-def _error_response(code: TransportErrorCode, message: str) -> httpx2.Response:
-    error = make_transport_error(code, message)
-    extensions = {MESSAGE: JSONRPCError.model_validate(error)}
-    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json=error, extensions=extensions)

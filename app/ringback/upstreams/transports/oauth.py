@@ -23,8 +23,8 @@ from ringback import __version__
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.notifier.configured_hosts import LookUp
+from ringback.protocol.errors import CredentialsRejected, RequestFailed, TokenUnavailable
 from ringback.upstreams.config import AuthMethod, ClientCredentials
-from ringback.upstreams.errors import CredentialsRejected, RequestFailed, TokenUnavailable
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 
 FETCH_TIMEOUT_SECONDS: Final = 10.0

@@ -31,6 +31,13 @@ from mcp_types import (
 
 from ringback.domain import jsontext
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
+from ringback.protocol.transport_errors import (
+    EVENT_BYTES_MAX,
+    LIST_BYTES_MAX,
+    TRANSPORT_ERROR_MARKER,
+    TransportErrorCode,
+    too_large_message,
+)
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
@@ -43,13 +50,6 @@ from ringback.upstreams.transports.message_decoder import (
     find_response_id,
 )
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer
-from ringback.upstreams.transports.transport_errors import (
-    EVENT_BYTES_MAX,
-    LIST_BYTES_MAX,
-    TRANSPORT_ERROR_MARKER,
-    TransportErrorCode,
-    too_large_message,
-)
 
 log = logging.getLogger(__name__)
 

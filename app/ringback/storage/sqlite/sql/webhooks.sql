@@ -12,7 +12,7 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 64 possible sets.
+-- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
     SELECT value, (SELECT min(fields) FROM webhook_matches WHERE principal = :principal AND event_name = value)
@@ -51,7 +51,7 @@ WHERE state <> 'disabled'
 
 -- name: update_settings
 UPDATE webhooks SET
-    url = :url, events = :events, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
+    url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
     retries = :retries, include_result = :include_result, "when" = :when, ordered = :ordered,
     rate_per_second = :rate_per_second, description = :description, updated_at = :updated_at, expires_at = :expires_at

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.runner.drivers.task_polling import compute_poll_seconds
+from ringback.protocol.tasks import compute_poll_seconds
 
 
 @pytest.mark.parametrize(("milliseconds", "expected"), [(500, 0.5), (2500.0, 2.5), (0, 0.1), (-1, 0.1), (10**9, 60.0)])

@@ -7,10 +7,10 @@ import pytest
 from mcp_types import ErrorData
 
 from ringback.domain import jsontext
-from ringback.upstreams.errors import RequestFailed, ResponseLost, SessionGone
-from ringback.upstreams.transports.guarded_http import SESSION_HEADER
-from ringback.upstreams.transports.legacy_session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
-from ringback.upstreams.transports.transport_errors import to_request_error
+from ringback.protocol.errors import RequestFailed, ResponseLost, SessionGone
+from ringback.protocol.legacy_session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
+from ringback.protocol.sessions import SESSION_HEADER
+from ringback.protocol.transport_errors import to_request_error
 
 URL = "http://upstream.example/mcp"
 EVENTS = {"content-type": "text/event-stream"}

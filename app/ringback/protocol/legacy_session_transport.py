@@ -1,6 +1,6 @@
 """The HTTP transport of a legacy upstream, whose sessions outlive connections.
 
-    SDK transport ──▶ LegacySessionTransport ──▶ GuardedTransport ──▶ upstream
+    SDK transport ──▶ LegacySessionTransport ──▶ the transport that sends requests ──▶ upstream
                         learns the session id        from the response to `initialize`
                         suppresses DELETE            while a call will be resumed in the session
                         GET with Last-Event-ID       ends with an error event if it ends without a response
@@ -10,15 +10,15 @@ and waits for ever when the stream just ends. The error event prevents both.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Final, cast
 
 import httpx2
 
-from ringback.domain import jsontext
-from ringback.upstreams.transports.guarded_http import SESSION_HEADER
-from ringback.upstreams.transports.transport_errors import TRANSPORT_ERROR_MARKER, TransportErrorCode
+from ringback.protocol.sessions import SESSION_HEADER
+from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
 
 SESSION_ID_LENGTH_MAX: Final = 1024
 """A session id is a UUID or a signed token. A longer one is not kept, so its calls cannot be resumed."""
@@ -124,5 +124,4 @@ def _response_lost_event(message: str) -> bytes:
 
 
 def _error_event(code: TransportErrorCode, message: str) -> bytes:
-    error = {"code": int(code), "message": message, "data": TRANSPORT_ERROR_MARKER}
-    return b"data: " + jsontext.dumps({"jsonrpc": "2.0", "id": None, "error": error}) + b"\n\n"
+    return b"data: " + json.dumps(make_transport_error(code, message)).encode() + b"\n\n"

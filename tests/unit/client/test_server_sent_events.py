@@ -1,4 +1,4 @@
-"""The client parses server-sent events independently of the chunks, and rejects lines without an end."""
+"""The client parses server-sent events independently of the chunks, and rejects lines and events without an end."""
 
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.client import UnexpectedAnswer
-from ringback.client.event_stream import (
+from ringback.client.server_sent_events import (
+    EVENT_BYTES_MAX,
     LINE_BYTES_MAX,
     RECONNECT_SECONDS_DEFAULT,
     RECONNECT_SECONDS_LIMIT,
-    EventStream,
     ServerSentEvent,
+    ServerSentEvents,
 )
 
 STREAM = (
@@ -24,13 +25,15 @@ STREAM = (
     b'id: a\nevent: call.finished\ndata: {"message": "\xe2\x80\xa8 \xc2\x85 \\n"}\n\n'
     b"event:truncated\r\ndata:{}\r\n\r\n"
     b"event: without data\n\n"
+    b"id: b\n: only an id\n\n"
     b"data: one\ndata\ndata: two\nunknown: x\n\n"
     b"data: never finished\n"
 )
 EVENTS = [
-    ServerSentEvent("call.finished", '{"message": "\u2028 \x85 \\n"}'),
-    ServerSentEvent("truncated", "{}"),
-    ServerSentEvent("message", "one\n\ntwo"),
+    ServerSentEvent("call.finished", '{"message": "\u2028 \x85 \\n"}', "a"),
+    ServerSentEvent("truncated", "{}", "a"),
+    ServerSentEvent("message", "", "b"),
+    ServerSentEvent("message", "one\n\ntwo", "b"),
 ]
 
 cuts = st.lists(st.integers(0, len(STREAM)), max_size=20).map(lambda places: sorted({0, *places, len(STREAM)}))
@@ -50,7 +53,7 @@ def read(*chunks: bytes) -> tuple[list[ServerSentEvent], float]:
 
     async def run() -> tuple[list[ServerSentEvent], float]:
         response = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Chunks(chunks))
-        stream = EventStream(response)
+        stream = ServerSentEvents(response)
         return [event async for event in stream.iterate_events()], stream.retry_seconds
 
     return anyio.run(run)
@@ -84,3 +87,18 @@ def test_a_line_as_long_as_allowed_is_read() -> None:
 def test_a_line_without_an_end_is_rejected() -> None:
     with pytest.raises(UnexpectedAnswer):
         read(b"data: " + b"x" * (LINE_BYTES_MAX - 6), b"x")
+
+
+def test_an_event_without_an_end_is_rejected() -> None:
+    line = b"data: " + b"x" * 65_536 + b"\n"
+
+    with pytest.raises(UnexpectedAnswer):
+        read(*[line] * (EVENT_BYTES_MAX // len(line) + 1))
+
+
+def test_any_number_of_events_is_read_from_one_stream() -> None:
+    event = b"data: " + b"x" * 65_536 + b"\r\n\r\n"
+
+    events, _ = read(*[piece for _ in range(64) for piece in (event[:-2], event[-2:])])
+
+    assert len(events) == 64

@@ -1,7 +1,7 @@
 """Errors that the transports make, as JSON-RPC errors that pass through the SDK, and the size limits of messages.
 
 A transport must not raise: the SDK would end the session. So it returns a JSON-RPC error with `TRANSPORT_ERROR_MARKER`, and
-`to_request_error` converts it to an exception of `upstreams.errors` on the other side of the SDK.
+`to_request_error` converts it to an exception of `errors` on the other side of the SDK.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
 
-from ringback.upstreams.errors import (
+from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
     InvalidUpstreamResponse,

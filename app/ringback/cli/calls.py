@@ -1,0 +1,156 @@
+"""`ringback calls`: lists, shows, cancels and answers calls."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, cast
+
+import typer
+
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.output import (
+    AlwaysJson,
+    AsJson,
+    exit_on_errors,
+    exit_with_error,
+    model_to_json,
+    print_json,
+    print_message,
+    print_models,
+    print_output,
+    print_table,
+)
+from ringback.client import Call, RingbackClient
+
+app = typer.Typer(help="List, show, cancel and answer calls.")
+
+LIST_LIMIT_DEFAULT: Final = 50
+_COLUMNS: Final = (
+    *("id", "status", "outcome", "upstream", "tool", "client_session_id", "correlation_id", "created_at"),
+)
+
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+Outcome = Literal["result", "tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled"]
+CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
+
+
+@app.callback(invoke_without_command=True)
+@exit_on_errors()
+def list_calls(
+    context: typer.Context,
+    *,
+    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
+    correlation: Annotated[
+        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
+    ] = None,
+    status: Annotated[Status | None, typer.Option("--status", help="Only calls with this status.")] = None,
+    outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Only calls that ended like this.")] = None,
+    upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of calls.")] = LIST_LIMIT_DEFAULT,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """List your calls, newest first."""
+    if context.invoked_subcommand is not None:
+        return
+
+    async def find(client: RingbackClient) -> list[Call]:
+        found: list[Call] = []
+        async for call in client.calls(
+            client_session_id=session, correlation_id=correlation, status=status, upstream=upstream, tool=tool
+        ):
+            if outcome in {None, call.outcome}:
+                found.append(call)
+            if len(found) == limit:
+                break
+        return found
+
+    calls = run_with_client(url, api_key, find)
+    if as_json:
+        print_models(calls)
+    elif calls:
+        print_table(_COLUMNS, (call.model_dump() for call in calls))
+    else:
+        print_message("There are no such calls. Start one: ringback call UPSTREAM TOOL")
+
+
+@app.command("show")
+@exit_on_errors()
+def show_call(call_id: CallId, _as_json: AlwaysJson = True, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Show a call as JSON, without its result. `ringback join` prints the result."""
+    print_json(model_to_json(run_with_client(url, api_key, lambda client: client.call(call_id))))
+
+
+@app.command("cancel")
+@exit_on_errors()
+def cancel_call(call_id: CallId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Request the cancellation of a call. A call that has ended stays as it is."""
+    call = run_with_client(url, api_key, lambda client: client.cancel(call_id))
+    if as_json:
+        print_json(model_to_json(call))
+        return
+    print_output(f"status: {call.status}")
+    if not call.final:
+        print_message("Its upstream has been asked to stop the tool, and may take time.")
+    elif call.status != "cancelled":
+        print_message(f"It had already ended ({call.outcome}).")
+
+
+@app.command("answer")
+@exit_on_errors()
+def answer_call(
+    call_id: CallId,
+    *,
+    accept: Annotated[
+        str | None, typer.Option("--accept", metavar="JSON", help="Accept, with the requested values as a JSON object.")
+    ] = None,
+    decline: Annotated[bool, typer.Option("--decline", help="Decline: the tool continues without the values.")] = False,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The request's key. Not needed if the call has one open request.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Answer a tool's request for input."""
+    response = _parse_response(accept, decline=decline)
+
+    async def answer(client: RingbackClient) -> Call:
+        chosen = key or _only_request(await client.call(call_id))
+        answered = await client.answer(call_id, {chosen: response})
+        if chosen not in answered.accepted:
+            exit_with_error(
+                f"{call_id} has no open request '{chosen}'. See its input_requests: ringback calls show {call_id}"
+            )
+        return answered.call
+
+    call = run_with_client(url, api_key, answer)
+    if as_json:
+        print_json(model_to_json(call))
+    else:
+        print_output(f"status: {call.status}")
+
+
+def _parse_response(accept: str | None, *, decline: bool) -> Mapping[str, Any]:
+    """The ElicitResult of the options."""
+    if (accept is None) is not decline:
+        raise typer.BadParameter("give either --accept JSON or --decline")
+    if accept is None:
+        return {"action": "decline"}
+    try:
+        content: Any = json.loads(accept)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise typer.BadParameter("it must be a JSON object", param_hint="--accept")
+    return {"action": "accept", "content": cast("dict[str, Any]", content)}
+
+
+def _only_request(call: Call) -> str:
+    """The key of the call's only open request."""
+    keys = sorted(call.input_requests)
+    if len(keys) != 1:
+        state = "no open request" if not keys else f"several open requests; choose one with --key: {', '.join(keys)}"
+        exit_with_error(f"{call.id} has {state}.")
+    return keys[0]

@@ -1,0 +1,81 @@
+"""`ringback events`: prints the event log, and follows it."""
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
+from ringback.client import Event, RingbackClient
+
+
+@exit_on_errors()
+def events(
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new events, until interrupted.")] = False,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Only events after this cursor. Default: from the oldest kept event.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only events of this name, such as call.finished.")] = None,
+    call: Annotated[str | None, typer.Option("--call", help="Only events of this call.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
+    correlation: Annotated[
+        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as JSON on one line.")] = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Print the events of your calls, oldest first. With --follow, nothing is lost when the service restarts."""
+
+    async def print_events(client: RingbackClient) -> None:
+        read_events = client.stream_events if follow else client.events
+        found = read_events(
+            cursor=cursor,
+            name=name,
+            call_id=call,
+            client_session_id=session,
+            correlation_id=correlation,
+            on_truncated=_print_truncation,
+        )
+        last = cursor
+        try:
+            async with aclosing(found):
+                async for event in found:
+                    _print_event(event, as_json=as_json)
+                    last = event.cursor
+        finally:
+            if last is not None:
+                print_message(f"Continue: ringback events --cursor {last}")
+
+    run_with_client(url, api_key, print_events)
+
+
+def _print_truncation() -> None:
+    print_message("Events after your cursor are missing: they are older than the service keeps them.")
+
+
+def _print_event(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        print_json_line(model_to_json(event))
+    else:
+        print_output(f"{event.timestamp:%Y-%m-%d %H:%M:%S} {event.name} {describe_data(event.data)}".rstrip())
+
+
+def describe_data(data: Mapping[str, Any]) -> str:
+    """The event's call on one line: `git/git_log completed (result) call_… correlation_id=c1`."""
+    outcome = f" ({data['outcome']})" if data.get("outcome") else ""
+    tool = "/".join(str(data[member]) for member in ("upstream", "tool") if data.get(member))
+    head = f"{tool} {data.get('status') or ''}{outcome}".strip()
+    labels = [f"{label}={data[label]}" for label in ("client_session_id", "correlation_id") if data.get(label)]
+    return " ".join(part for part in (head, str(data.get("call_id") or ""), _describe_progress(data), *labels) if part)
+
+
+def _describe_progress(data: Mapping[str, Any]) -> str:
+    match data.get("progress"):
+        case {"progress": progress, "total": total, "message": message}:
+            return f"{progress}{'' if total is None else f'/{total}'} {message or ''}".rstrip()
+        case _:
+            return ""

@@ -1,0 +1,43 @@
+"""`ringback join`: follows a call that was started earlier, here or elsewhere, and prints its result."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.following import show_outcome
+from ringback.cli.output import AsJson, exit_on_errors
+from ringback.client import Call, RingbackClient
+
+CALL_ID_PREFIX: Final = "call_"
+
+
+@exit_on_errors()
+def join(
+    call: Annotated[str, typer.Argument(metavar="CALL_ID|TOKEN", help="The call's id, call_…, or a resume token.")],
+    *,
+    wait_seconds: Annotated[
+        float | None,
+        typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Wait for a call that was started earlier: show its progress, and print its result. Ctrl-C leaves it running."""
+
+    async def run(client: RingbackClient) -> int:
+        found, result = await _find_call(client, call)
+        return await show_outcome(client, found, result, wait_seconds=wait_seconds, as_json=as_json)
+
+    if code := run_with_client(url, api_key, run):
+        raise typer.Exit(code)
+
+
+async def _find_call(client: RingbackClient, name: str) -> tuple[Call, Mapping[str, Any] | None]:
+    """The call of an id or a resume token, and its result if that is known already."""
+    if name.startswith(CALL_ID_PREFIX):
+        return await client.call(name), None
+    resumed = await client.resume(name)
+    return resumed.call, resumed.result

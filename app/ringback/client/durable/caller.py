@@ -1,0 +1,373 @@
+"""DurableCaller: request a tool call, forget it, and join it later from anywhere."""
+
+import asyncio
+import hashlib
+import inspect
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ringback.client.client import RingbackClient
+from ringback.client.durable.call_runner import CallRunner
+from ringback.client.durable.clock import DurableClock, SystemDurableClock
+from ringback.client.durable.errors import (
+    CallNotStarted,
+    DurableCallError,
+    IdempotencyConflict,
+    NotRejoinable,
+    UnknownHandle,
+)
+from ringback.client.durable.handle import CallHandle
+from ringback.client.durable.journal import CallJournal
+from ringback.client.durable.local_call import Join, LocalCall
+from ringback.client.durable.mcp_target import McpTarget
+from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
+from ringback.client.durable.record import CallRecord, CallRequest, Completion
+from ringback.client.durable.ringback_target import RingbackTarget
+from ringback.client.durable.state import MemoryRequestState, RequestStateManager
+from ringback.client.durable.target import CallTarget
+from ringback.client.models import Progress
+from ringback.client.options import CallbackOptions
+
+START_TIMEOUT_SECONDS: Final = 5.0
+"""How long a request waits for what finds the call again. Servers that can send it do so at once."""
+KEEP_SECONDS: Final = 7 * 24 * 3600.0
+"""How long the state of a call is kept, as long as the service keeps a result."""
+_ID_BYTES: Final = 16
+_ID_PREFIX: Final = "req_"
+
+OnProgress = Callable[[Progress], Awaitable[None] | None]
+Target = str | RingbackClient | RingbackTarget | McpTarget
+
+
+class DurableCaller:
+    """Requests tool calls that outlive this process, and joins them here or elsewhere.
+
+        caller = DurableCaller("http://127.0.0.1:8090", state=SQLiteRequestState("calls.db"))
+        handle = await caller.request_call_tool("count_primes", {"below": 10**6}, upstream="demo")
+        result = await caller.join_call_tool(handle, timeout_seconds=5, on_progress=print)   # None: not yet
+
+    `target` is a Ringback or an MCP server. A URL without a path is a Ringback, any other URL an MCP server. `RingbackTarget`
+    and `McpTarget` take API keys and headers. Use a caller in one event loop. `aclose`, or the end of an `async with`, stops
+    waiting; only calls that cannot be rejoined end with it.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        state: RequestStateManager | None = None,
+        keep_seconds: float = KEEP_SECONDS,
+        clock: DurableClock | None = None,
+    ) -> None:
+        """Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call."""
+        self._owns_target = not isinstance(target, RingbackTarget | McpTarget)
+        self._target = _make_target(target)
+        self._journal = CallJournal(state or MemoryRequestState())
+        self._keep_seconds = keep_seconds
+        self._clock = clock or SystemDurableClock()
+        self._runners: dict[str, CallRunner] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop waiting for calls, and close the target unless it was passed to the constructor."""
+        for runner in list(self._runners.values()):
+            await runner.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._owns_target:
+            await self._target.aclose()
+
+    # -- request --
+
+    async def request_call_tool(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        upstream: str | None = None,
+        client_session_id: str | None = None,
+        correlation_id: str | None = None,
+        callback: CallbackOptions | None = None,
+        idempotency_key: str | None = None,
+        timeout_seconds: float | None = None,
+        accepts_input: bool = False,
+        start_timeout_seconds: float = START_TIMEOUT_SECONDS,
+        cancel_if_not_resumable: bool = False,
+    ) -> CallHandle:
+        """Start a tool call and return its handle, which is durable by then. The tool goes on without this process.
+
+        `upstream` names the server behind a Ringback. `callback` needs a Ringback, too. The same `idempotency_key` with the
+        same request returns the same call. `accepts_input` says that you can answer the tool's questions. `timeout_seconds`
+        limits the whole call, `start_timeout_seconds` only the wait for what finds the call again; after it, the handle says
+        `rejoinable=False`. With `cancel_if_not_resumable` such a call is cancelled, and `NotRejoinable` is raised.
+        """
+        request = CallRequest(
+            upstream=upstream,
+            tool=tool,
+            arguments=dict(arguments or {}),
+            client_session_id=client_session_id,
+            correlation_id=correlation_id,
+            callback=None if callback is None else dict(callback),
+            idempotency_key=idempotency_key or secrets.token_hex(_ID_BYTES),
+            timeout_seconds=timeout_seconds,
+            accepts_input=accepts_input,
+        )
+        self._target.check_request(request)
+        runner, is_new = await self._create_runner(request, is_repeatable=idempotency_key is not None)
+        if not is_new and not (runner.call.record.position is None and self._target.may_repeat_start):
+            runner.release_if_idle()
+            return runner.call.handle
+        runner.call.requires_rejoin = cancel_if_not_resumable
+        try:
+            await self._start(runner, start_timeout_seconds)
+        finally:
+            runner.release_if_idle()
+        return runner.call.handle
+
+    async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
+        record = self._make_record(request, is_repeatable=is_repeatable)
+        if await self._journal.create(record):
+            return self._add_runner(record), True
+        stored = await self._read_record(record.handle.id)
+        if stored.request.fingerprint() != request.fingerprint():
+            raise IdempotencyConflict(
+                f"The idempotency key belongs to another request, of {stored.request.tool!r}. Use another key, or the same "
+                "tool and arguments."
+            )
+        return self._runners.get(record.handle.id) or self._add_runner(stored), False
+
+    def _make_record(self, request: CallRequest, *, is_repeatable: bool) -> CallRecord:
+        seed = json.dumps([self._target.url, request.idempotency_key]).encode()
+        now = self._clock.now()
+        handle = CallHandle(
+            id=_ID_PREFIX
+            + (hashlib.sha256(seed).hexdigest()[: 2 * _ID_BYTES] if is_repeatable else secrets.token_hex(_ID_BYTES)),
+            target=self._target.url,
+            kind="ringback" if isinstance(self._target, RingbackTarget) else "plain",
+            rejoinable=False,
+            state_is_shared=self._journal.is_shared,
+            upstream=request.upstream,
+            tool=request.tool,
+            client_session_id=request.client_session_id,
+            correlation_id=request.correlation_id,
+            created_at=datetime.fromtimestamp(now, UTC),
+        )
+        return CallRecord(handle=handle, request=request, expires_at=now + self._keep_seconds)
+
+    async def _start(self, runner: CallRunner, start_timeout_seconds: float) -> None:
+        call = runner.call
+        runner.ensure_running()
+        try:
+            async with asyncio.timeout(start_timeout_seconds):
+                await call.started.wait()
+        except TimeoutError:
+            pass
+        if isinstance(runner.failure, CallNotStarted | NotRejoinable):
+            await self._journal.delete(call.handle.id)
+        if runner.failure is not None:
+            raise runner.failure
+        if call.requires_rejoin and not call.handle.rejoinable:
+            await runner.stop()
+            await self._journal.delete(call.handle.id)
+            raise NotRejoinable(
+                f"The server does not keep calls of {call.handle.tool!r} for another connection, so the call was cancelled."
+            )
+
+    # -- join --
+
+    async def join_call_tool(
+        self,
+        handle: CallHandle | str,
+        *,
+        timeout_seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+        forget_on_timeout: bool = False,
+    ) -> Mapping[str, Any] | None:
+        """Wait for the result, a CallToolResult in wire form; None if the time is over. Then join again, also elsewhere.
+
+        `on_progress` gets the last stored progress first and then live progress; it may be async. A timeout of 0 reads only the
+        state. `forget_on_timeout` makes this the last join: after a timeout the state of the call is deleted; the call goes on.
+        Raises `CallFailed`, `InputRequired`, `UnknownHandle` or `NotRejoinable`, and errors of the target.
+        """
+        runner = await self._open_runner(handle)
+        try:
+            with runner.call.join() as join:
+                await _emit_progress(join, on_progress)
+                runner.ensure_running()
+                if await self._wait_for_end(runner, join, timeout_seconds, on_progress):
+                    return get_result(runner)
+        finally:
+            runner.release_if_idle()
+        if forget_on_timeout:
+            await self.forget_call(runner.call.handle)
+        return None
+
+    async def _wait_for_end(
+        self, runner: CallRunner, join: Join, timeout_seconds: float | None, on_progress: OnProgress | None
+    ) -> bool:
+        """True once the call has ended; False after the timeout."""
+        scope = asyncio.timeout(timeout_seconds)
+        try:
+            async with scope:
+                while not runner.has_ended:
+                    await join.wait_for_change()
+                    await _emit_progress(join, on_progress)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        return runner.has_ended
+
+    async def join_any(
+        self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
+    ) -> Sequence[JoinedCall]:
+        """Wait until one of the calls is done or the time is over, and return all in the given order."""
+        return await self._join_several(handles, timeout_seconds, asyncio.FIRST_COMPLETED)
+
+    async def join_all(
+        self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
+    ) -> Sequence[JoinedCall]:
+        """Wait until all calls are done or the time is over, and return them in the given order."""
+        return await self._join_several(handles, timeout_seconds, asyncio.ALL_COMPLETED)
+
+    async def _join_several(
+        self, handles: Sequence[CallHandle | str], timeout_seconds: float | None, until: str
+    ) -> Sequence[JoinedCall]:
+        runners = [await self._open_runner(handle) for handle in handles]
+        tasks = [asyncio.create_task(self._join_one(runner.call.handle)) for runner in runners]
+        if not tasks:
+            return []
+        try:
+            await asyncio.wait(tasks, timeout=timeout_seconds, return_when=until)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return [
+            JoinedCall(handle=runner.call.handle) if task.cancelled() else task.result()
+            for runner, task in zip(runners, tasks, strict=True)
+        ]
+
+    async def _join_one(self, handle: CallHandle) -> JoinedCall:
+        try:
+            return JoinedCall(handle=handle, result=await self.join_call_tool(handle))
+        except DurableCallError as error:
+            return JoinedCall(handle=handle, error=error)
+
+    # -- answer, cancel, list, forget --
+
+    async def answer_call_tool(self, handle: CallHandle | str, responses: Mapping[str, Mapping[str, Any]]) -> None:
+        """Answer the tool's requests for input with ElicitResults, by the keys of `InputRequired.input_requests`."""
+        runner = await self._open_runner(handle)
+        record = runner.call.record
+        if unknown := sorted(set(responses) - set(record.input_requests)):
+            asked = ", ".join(sorted(record.input_requests)) or "nothing"
+            raise ValueError(f"The call does not ask for {', '.join(unknown)}. It asks for: {asked}.")
+        await self._target.answer_call(runner.call, responses)
+        if runner.call.record.input_responses:
+            runner.ensure_running()  # the next round begins now, and not with the next join
+        runner.release_if_idle()
+
+    async def cancel_call_tool(self, handle: CallHandle | str) -> bool:
+        """Cancel a call. False if that came too late: the call had ended otherwise. May be repeated.
+
+        True means that it is cancelled, or that the target was asked to: a tool may still end with a result.
+        """
+        runner = await self._open_runner(handle)
+        call = runner.call
+        if call.record.completion is None and runner.holds_connection and call.record.handle.kind == "plain":
+            await runner.stop()
+            await call.complete(Completion(outcome="cancelled"))
+        elif call.record.completion is None:
+            await self._target.cancel_call(call)
+        if call.record.completion is not None:
+            await runner.stop()
+        runner.release_if_idle()
+        completion = call.record.completion
+        return completion is None or completion.outcome == "cancelled"
+
+    async def list_calls(
+        self, *, client_session_id: str | None = None, correlation_id: str | None = None
+    ) -> Sequence[CallSnapshot]:
+        """The calls of this target in the state, newest first: finds a call by your own ids."""
+        found = [
+            make_snapshot(record)
+            async for record in self._journal.iterate_records()
+            if record.handle.target == self._target.url
+            and client_session_id in {None, record.handle.client_session_id}
+            and correlation_id in {None, record.handle.correlation_id}
+        ]
+        return sorted(found, key=lambda snapshot: snapshot.handle.created_at, reverse=True)
+
+    async def forget_call(self, handle: CallHandle | str) -> None:
+        """Delete the state of a call. The call goes on, unless it needs this process; nobody can join it any more."""
+        call_id = handle if isinstance(handle, str) else handle.id
+        if (runner := self._runners.get(call_id)) is not None:
+            await runner.stop()
+        await self._journal.delete(call_id)
+
+    # -- runners --
+
+    async def _open_runner(self, handle: CallHandle | str) -> CallRunner:
+        if isinstance(handle, CallHandle) and handle.target != self._target.url:
+            raise ValueError(f"The handle is of {handle.target}, and this caller's target is {self._target.url}.")
+        call_id = handle if isinstance(handle, str) else handle.id
+        if (runner := self._runners.get(call_id)) is not None:
+            await runner.call.refresh()
+            return runner
+        return self._add_runner(await self._read_record(call_id, handle))
+
+    async def _read_record(self, call_id: str, handle: CallHandle | str | None = None) -> CallRecord:
+        record = await self._journal.read(call_id)
+        if record is None:
+            raise UnknownHandle(self._explain_unknown(call_id, handle))
+        return record
+
+    def _explain_unknown(self, call_id: str, handle: CallHandle | str | None) -> str:
+        if not self._journal.is_shared or (isinstance(handle, CallHandle) and not handle.state_is_shared):
+            return (
+                f"The state does not hold call {call_id}. A state in memory (MemoryRequestState, the default) is only in the "
+                "process that requested the call, so another process cannot join. Request the call with a state that both "
+                "share: DurableCaller(target, state=SQLiteRequestState('calls.db')), or RedisRequestState."
+            )
+        return f"The state does not hold call {call_id}: it was forgotten, has expired, or is in another state."
+
+    def _add_runner(self, record: CallRecord) -> CallRunner:
+        runner = CallRunner(
+            LocalCall(record, self._journal, self._clock), self._target, tasks=self._tasks, on_idle=self._remove_runner
+        )
+        self._runners[record.handle.id] = runner
+        return runner
+
+    def _remove_runner(self, runner: CallRunner) -> None:
+        if self._runners.get(runner.call.handle.id) is runner:
+            del self._runners[runner.call.handle.id]
+
+
+def _make_target(target: Target) -> CallTarget:
+    match target:
+        case RingbackTarget() | McpTarget():
+            return target
+        case RingbackClient():
+            return RingbackTarget(client=target)
+        case str():
+            has_path = bool(target.partition("://")[2].partition("/")[2])
+            return McpTarget(target) if has_path else RingbackTarget(target)
+
+
+async def _emit_progress(join: Join, on_progress: OnProgress | None) -> None:
+    while join.unseen_progress:
+        progress = join.unseen_progress.popleft()
+        if on_progress is not None and inspect.isawaitable(answer := on_progress(progress)):
+            await answer

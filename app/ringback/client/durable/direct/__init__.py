@@ -1,0 +1,13 @@
+"""Calls on an MCP server from this process, with the MCP SDK.
+
+    calls            starts, follows, cancels and answers a call, by what the server offers
+    tasks            tasks of 2026-07-28
+    legacy_tasks     tasks of 2025-11-25
+    streams          resumable streams of legacy sessions
+    rounds           modern calls without a task: a response, or questions and another round
+    connection       one connection: negotiation, requests, and rejoined sessions
+    http_transport   confines an HTTP failure to its request
+    completions      responses and failures as the end of a call
+
+Each connection serves one call. `protocol` has what this package shares with the service.
+"""

@@ -1,0 +1,186 @@
+"""Calls on one MCP server: starts each in the most durable way that the server offers, and follows it from its position."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from ringback.client.durable.direct import legacy_tasks, streams, tasks
+from ringback.client.durable.direct.completions import CANCELLED, completion_from_failure
+from ringback.client.durable.direct.connection import DirectConnection, use_connection
+from ringback.client.durable.direct.rounds import run_rounds
+from ringback.client.durable.errors import CallNotStarted, DurableCallError, NotRejoinable
+from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.mcp_target import McpServer
+from ringback.client.durable.record import (
+    LegacyTaskPosition,
+    PlainPosition,
+    RoundPosition,
+    StreamedPosition,
+    TaskPosition,
+)
+from ringback.client.durable.target import retry_seconds
+from ringback.protocol.errors import (
+    CredentialsRejected,
+    CredentialsRequired,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    SessionNotFound,
+    UpstreamError,
+)
+from ringback.protocol.sessions import LegacySessionId
+from ringback.protocol.tasks import TASKS_EXTENSION, declares_legacy_tasks, supports_legacy_task
+
+_LOST_WITH_ITS_PROCESS: Final = (
+    "The server does not keep this call for another connection, and the process that requested it no longer waits for it. "
+    "The tool may have run. Check before you repeat the call."
+)
+_Work = Callable[[DirectConnection], Awaitable[None]]
+
+
+class DirectCalls:
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._tools: dict[str, Mapping[str, Any] | None] = {}
+        """By name, as the server first listed them."""
+
+    async def run_call(self, call: LocalCall) -> None:
+        if call.record.position is None:
+            await self._start_call(call)
+        attempts = 0
+        while call.record.completion is None and not call.record.input_requests:
+            attempts += 1
+            try:
+                await self._follow_call(call, attempts)
+            except (CredentialsRejected, CredentialsRequired) as failure:
+                raise DurableCallError(f"{failure} Check the headers of McpTarget, then join again.") from failure
+            except (RequestNotSent, ResponseLost):
+                await call.clock.sleep(retry_seconds(attempts))
+            await call.refresh()
+
+    async def cancel_call(self, call: LocalCall) -> None:
+        match call.record.position:
+            case TaskPosition() as position:
+                await self._use(lambda connection: tasks.cancel_task(connection, call, position))
+            case LegacyTaskPosition() as position:
+                await self._use_task_session(
+                    position, lambda connection: legacy_tasks.cancel_legacy_task(connection, call, position)
+                )
+            case StreamedPosition() as position:
+                await self._use(
+                    lambda connection: streams.cancel_stream(connection, call, position),
+                    rejoined=streams.get_session_id(position),
+                )
+            case RoundPosition():
+                await call.complete(CANCELLED)
+            case _:
+                raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
+
+    async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
+        position = call.record.position
+        if isinstance(position, TaskPosition):
+            await self._use(lambda connection: tasks.answer_task(connection, call, position, responses))
+            return
+        record = call.record
+        await call.save(
+            input_requests={key: asked for key, asked in record.input_requests.items() if key not in responses},
+            input_responses={**record.input_responses, **responses},
+        )
+
+    # -- start --
+
+    async def _start_call(self, call: LocalCall) -> None:
+        try:
+            await self._run(lambda connection: self._start_on(connection, call))
+        except RequestFailed as failure:
+            if call.started.is_set():
+                await call.complete(completion_from_failure(failure))
+                return
+            raise CallNotStarted(f"The tool was not called: {failure}") from failure
+
+    async def _start_on(self, connection: DirectConnection, call: LocalCall) -> None:
+        tool = await self._find_tool(connection, call.record.request.tool)
+        start, may_be_kept = self._select_start(connection, call, tool)
+        if not may_be_kept and call.requires_rejoin:
+            raise NotRejoinable(
+                "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
+                "The tool was not called."
+            )
+        await call.save(position=PlainPosition())
+        if not may_be_kept:
+            call.started.set()
+        await start(connection)
+
+    def _select_start(
+        self, connection: DirectConnection, call: LocalCall, tool: Mapping[str, Any] | None
+    ) -> tuple[_Work, bool]:
+        """How the call starts, and whether the server may keep it for another connection."""
+        protocol = connection.protocol
+        if protocol.is_modern:
+            return lambda each: run_rounds(each, call, tool), protocol.has_extension(TASKS_EXTENSION)
+        if tool is not None and declares_legacy_tasks(protocol.capabilities) and supports_legacy_task(tool):
+            return lambda each: legacy_tasks.start_legacy_task(each, call), True
+        return lambda each: streams.start_stream(each, call), connection.session_id is not None
+
+    async def _find_tool(self, connection: DirectConnection, name: str) -> Mapping[str, Any] | None:
+        """The tool's list entry, where it is needed: for headers (modern), and for tasks (legacy)."""
+        protocol = connection.protocol
+        if not protocol.is_modern and not declares_legacy_tasks(protocol.capabilities):
+            return None
+        if name not in self._tools:
+            self._tools[name] = await connection.find_tool(name)
+        return self._tools[name]
+
+    # -- follow --
+
+    async def _follow_call(self, call: LocalCall, attempts: int) -> None:
+        match call.record.position:
+            case TaskPosition() as position:
+                await self._run(lambda connection: tasks.follow_task(connection, call, position))
+            case LegacyTaskPosition() as position:
+                await self._run_in_task_session(
+                    position, lambda connection: legacy_tasks.follow_legacy_task(connection, call, position)
+                )
+            case StreamedPosition() as position:
+                await self._resume_stream(call, position, attempts)
+            case RoundPosition():
+                tool = call.record.request.tool
+                await self._run(lambda connection: run_rounds(connection, call, self._tools.get(tool)))
+            case _:
+                raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
+
+    async def _resume_stream(self, call: LocalCall, position: StreamedPosition, attempts: int) -> None:
+        read_seconds = streams.get_read_seconds(attempts)
+        await self._run(
+            lambda connection: streams.resume_stream(connection, call, position, read_seconds=read_seconds),
+            rejoined=streams.get_session_id(position),
+        )
+        if call.record.completion is None:
+            await call.clock.sleep(streams.get_resume_seconds(attempts))
+
+    # -- connections --
+
+    async def _run(self, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
+        await use_connection(self._server, work, rejoined=rejoined)
+
+    async def _run_in_task_session(self, position: LegacyTaskPosition, work: _Work) -> None:
+        """Servers with authorization let any session read a task, so one that lost its session is polled in a new one."""
+        try:
+            await self._run(work, rejoined=legacy_tasks.get_session_id(position))
+        except SessionNotFound:
+            await self._run(work)
+
+    async def _use(self, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
+        """Like `_run`, with errors for the user."""
+        await _translate(self._run(work, rejoined=rejoined))
+
+    async def _use_task_session(self, position: LegacyTaskPosition, work: _Work) -> None:
+        await _translate(self._run_in_task_session(position, work))
+
+
+async def _translate(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except UpstreamError as failure:
+        raise DurableCallError(f"The server refused: {failure.error.get('message', '')!s:.200}") from failure
+    except RequestFailed as failure:
+        raise DurableCallError(f"{failure} Try again.") from failure

@@ -1,0 +1,246 @@
+"""One connection to an MCP server: negotiates the protocol or rejoins a legacy session, and sends requests."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import count
+from typing import Any, Final, TypeVar, cast
+
+import anyio
+import httpx2
+import mcp_types
+from mcp import ClientSession, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from pydantic import ValidationError
+
+from ringback import __version__
+from ringback.client.durable.direct.http_transport import ConfiningTransport
+from ringback.client.durable.mcp_target import McpServer
+from ringback.protocol.errors import InvalidUpstreamResponse, RequestNotSent, ResponseLost, UpstreamError
+from ringback.protocol.http_failures import CONNECT_TIMEOUT_SECONDS, WRITE_TIMEOUT_SECONDS
+from ringback.protocol.legacy_session_transport import LegacySessionTransport
+from ringback.protocol.request_envelope import add_envelope
+from ringback.protocol.resumable_requests import ResumableRequest, resume_options
+from ringback.protocol.sessions import SESSION_HEADER, LegacySessionId, NegotiatedProtocol, StreamPosition
+from ringback.protocol.transport_errors import EVENT_BYTES_MAX, to_request_error
+
+T = TypeVar("T")
+
+HANDSHAKE_TIMEOUT_SECONDS: Final = 60.0
+"""A server that is started by its first request, as on serverless platforms, may need this long."""
+TOOL_PAGES_MAX: Final = 100
+"""More pages than this are taken for an endless list."""
+CANCEL_SECONDS: Final = 5.0
+"""For sending a cancellation, as in the SDK."""
+CLIENT_INFO: Final = mcp_types.Implementation(name="ringback-client", version=__version__)
+_CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+async def use_connection(
+    server: McpServer,
+    work: Callable[["DirectConnection"], Awaitable[T]],
+    *,
+    rejoined: LegacySessionId | None = None,
+) -> T:
+    """Connect, negotiate or rejoin, and do the work. Raises `RequestFailed`, and what the work raises.
+
+    The SDK's task groups would wrap these exceptions, so none of them leaves its contexts.
+    """
+    outcome: list[T] = []
+    problem: Exception | None = None
+    try:
+        async with _open_connection(server, rejoined) as (session, make_connection):
+            try:
+                await _negotiate(session, rejoined)
+                outcome.append(await work(make_connection()))
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task groups
+                problem = error
+    except ExceptionGroup as group:
+        raise ResponseLost(f"The connection broke ({type(group.exceptions[0]).__name__}).") from group
+    if problem is not None:
+        raise problem
+    return outcome[0]
+
+
+@asynccontextmanager
+async def _open_connection(
+    server: McpServer, rejoined: LegacySessionId | None
+) -> AsyncGenerator[tuple[ClientSession, Callable[[], "DirectConnection"]]]:
+    transport = LegacySessionTransport(
+        ConfiningTransport(server.transport or httpx2.AsyncHTTPTransport(), keeps_inner=server.transport is not None),
+        rejoined=None if rejoined is None else rejoined.session_id,
+    )
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(_make_http_client(server, transport, rejoined))
+        streams = await stack.enter_async_context(
+            streamable_http_client(server.url, http_client=http, max_sse_event_size=EVENT_BYTES_MAX)
+        )
+        dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(*cast("Any", streams))
+        session = await stack.enter_async_context(ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO))
+        yield session, lambda: DirectConnection(session, dispatcher, transport)
+
+
+def _make_http_client(
+    server: McpServer, transport: httpx2.AsyncBaseTransport, rejoined: LegacySessionId | None
+) -> httpx2.AsyncClient:
+    session = {} if rejoined is None else {SESSION_HEADER: rejoined.session_id}
+    return httpx2.AsyncClient(
+        transport=transport,
+        headers={"user-agent": f"ringback-client/{__version__}", **server.headers, **session},
+        # No read timeout, because closing the stream would cancel the tool.
+        timeout=httpx2.Timeout(connect=CONNECT_TIMEOUT_SECONDS, write=WRITE_TIMEOUT_SECONDS, read=None, pool=None),
+    )
+
+
+async def _negotiate(session: ClientSession, rejoined: LegacySessionId | None) -> None:
+    if rejoined is not None:
+        session.adopt(
+            mcp_types.InitializeResult(
+                protocol_version=rejoined.protocol_version,
+                capabilities=mcp_types.ServerCapabilities(),
+                server_info=mcp_types.Implementation(name="", version=""),
+            )
+        )
+        return
+    try:
+        with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
+            await _discover_or_initialize(session)
+    except TimeoutError:
+        raise RequestNotSent(f"The server did not negotiate within {HANDSHAKE_TIMEOUT_SECONDS:.0f} s.") from None
+    except MCPError as error:
+        failure = to_request_error(error.error)
+        if isinstance(failure, UpstreamError):
+            raise RequestNotSent(f"The server refused to negotiate: {error.error.message[:200]}") from None
+        raise failure from None
+    except (ValidationError, RuntimeError):
+        raise InvalidUpstreamResponse("The server does not negotiate as an MCP server does. Is this its URL?") from None
+
+
+async def _discover_or_initialize(session: ClientSession) -> None:
+    try:
+        await session.discover()
+    except MCPError as error:
+        if isinstance(to_request_error(error.error), RequestNotSent):
+            raise
+    except (ValidationError, RuntimeError):
+        pass  # it responded without a modern version
+    else:
+        return
+    await session.initialize()
+
+
+class DirectConnection:
+    def __init__(
+        self, session: ClientSession, dispatcher: JSONRPCDispatcher[Any], transport: LegacySessionTransport
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._transport = transport
+        capabilities = session.server_capabilities
+        self.protocol = NegotiatedProtocol(
+            protocol_version=session.protocol_version or "",
+            capabilities={} if capabilities is None else capabilities.model_dump(by_alias=True, exclude_none=True),
+        )
+        # Connections of several processes share a session, and its request ids.
+        prefix = secrets.token_hex(8)
+        self._request_ids = (f"ringback-{prefix}-{number}" for number in count(1))
+
+    @property
+    def session_id(self) -> LegacySessionId | None:
+        """Identifies the session for `use_connection`; None if it cannot be rejoined."""
+        if self.protocol.is_modern or self._transport.session_id is None:
+            return None
+        return LegacySessionId(session_id=self._transport.session_id, protocol_version=self.protocol.protocol_version)
+
+    def keep_session(self, *, keep: bool) -> None:
+        """Whether the server keeps the session after this connection, because a call will be rejoined in it."""
+        self._transport.resumable_calls = int(keep)
+
+    async def send_request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        client_capabilities: Mapping[str, Any] | None = None,
+        tool_input_schema: Mapping[str, Any] | None = None,
+        on_progress: ProgressFnT | None = None,
+        options: CallOptions | None = None,
+    ) -> dict[str, Any]:
+        """Return the raw result; raises `RequestFailed`. Cancelling it cancels the request, unless `options` say otherwise."""
+        stamped, headers = add_envelope(
+            method,
+            params,
+            protocol_version=self.protocol.protocol_version,
+            client_info=_CLIENT_INFO_META,
+            client_capabilities=client_capabilities or {},
+            tool_input_schema=tool_input_schema,
+        )
+        merged: CallOptions = {"request_id": next(self._request_ids), **(options or {}), "headers": headers}
+        if on_progress is not None:
+            merged["on_progress"] = on_progress
+        try:
+            return await self._dispatcher.send_raw_request(method, stamped, merged)
+        except MCPError as error:
+            raise to_request_error(error.error) from None
+
+    async def send_resumable_request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        on_progress: ProgressFnT,
+        on_position: Callable[[StreamPosition], None],
+    ) -> dict[str, Any]:
+        """Send a request in a legacy session. Cancelling it cancels the request until its response can be read elsewhere."""
+        session_id = self.session_id
+        if session_id is None:
+            return await self.send_request(method, params, on_progress=on_progress)
+        request_id = next(self._request_ids)
+        request = ResumableRequest(session_id, request_id, on_position)
+        try:
+            return await self.send_request(method, params, on_progress=on_progress, options=request.options)
+        except asyncio.CancelledError:
+            if request.position is None:
+                with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+                    await self.send_notification("notifications/cancelled", {"requestId": request_id})
+            raise
+
+    async def resume_stream(self, position: StreamPosition, *, on_progress: ProgressFnT) -> dict[str, Any]:
+        """Read the response to an earlier request in a rejoined session. Cancelling it cancels nothing."""
+        return await self.send_request("tools/call", {}, on_progress=on_progress, options=resume_options(position))
+
+    async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification of a legacy session, and wait until it has arrived: a ping is sent after it."""
+        _, headers = add_envelope(
+            method,
+            params,
+            protocol_version=self.protocol.protocol_version,
+            client_info=_CLIENT_INFO_META,
+            client_capabilities={},
+            tool_input_schema=None,
+        )
+        await self._dispatcher.notify(method, params, {"headers": headers})
+        with suppress(UpstreamError):
+            await self.send_request("ping", {}, options={"cancel_on_abandon": False})
+
+    async def find_tool(self, name: str) -> Mapping[str, Any] | None:
+        """The tool as the server lists it; None if it lists none of this name."""
+        cursor: str | None = None
+        for _ in range(TOOL_PAGES_MAX):
+            page = await self.send_request("tools/list", {} if cursor is None else {"cursor": cursor})
+            for tool in _get_tools(page):
+                if tool.get("name") == name:
+                    return tool
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str):
+                break
+        return None
+
+
+def _get_tools(page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    tools = page.get("tools")
+    if not isinstance(tools, list):
+        raise InvalidUpstreamResponse("The server returned a response that is no list of tools.")
+    return [cast("dict[str, Any]", tool) for tool in cast("list[Any]", tools) if isinstance(tool, dict)]

@@ -1,0 +1,80 @@
+"""Confines an HTTP failure to its request, and bounds what is read: the SDK's transport would end the whole session."""
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+
+from ringback.protocol.http_failures import (
+    UNKNOWN_SESSION_CODE,
+    error_response,
+    read_bounded,
+    read_failure_response,
+    reject_by_status,
+    send_failure_response,
+    session_not_found_response,
+)
+from ringback.protocol.sessions import SESSION_HEADER
+from ringback.protocol.transport_errors import RESULT_BYTES_MAX, TransportErrorCode, too_large_message
+
+
+class ConfiningTransport(httpx2.AsyncBaseTransport):
+    """Raises nothing for a POST. Does not close the inner transport if `keeps_inner`."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, *, keeps_inner: bool) -> None:
+        self._inner = inner
+        self._keeps_inner = keeps_inner
+
+    async def aclose(self) -> None:
+        if not self._keeps_inner:
+            await self._inner.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method != "POST":
+            return await self._inner.handle_async_request(request)  # the SDK catches what these raise
+        try:
+            response = await self._inner.handle_async_request(request)
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end the session
+            return send_failure_response(error)
+        if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
+            return response
+        try:
+            return await _check_response(request, response)
+        except Exception as error:  # noqa: BLE001 - the same boundary, for a body that ends early
+            return read_failure_response(error)
+        finally:
+            await response.aclose()
+
+
+async def _check_response(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    if (rejection := reject_by_status(request, response)) is not None:
+        return rejection
+    body = await read_bounded(response, RESULT_BYTES_MAX)
+    if body is None:
+        return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(RESULT_BYTES_MAX))
+    if _names_unknown_session(request, response, body):
+        return session_not_found_response()
+    return httpx2.Response(response.status_code, headers=_kept_headers(response), content=body)
+
+
+def _names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:
+    if response.status_code != HTTPStatus.BAD_REQUEST or SESSION_HEADER not in request.headers:
+        return False
+    try:
+        document: Any = json.loads(body)
+    except ValueError:
+        return False
+    match document:
+        case {"error": {"code": code}}:
+            return bool(code == UNKNOWN_SESSION_CODE)
+        case _:
+            return False
+
+
+def _kept_headers(response: httpx2.Response) -> list[tuple[str, str]]:
+    return [
+        (name, value)
+        for name, value in response.headers.items()
+        if name in {"content-type", "location", SESSION_HEADER}
+    ]

@@ -1,0 +1,110 @@
+"""Resumable streams of legacy sessions over HTTP: session id and event id find the response."""
+
+import asyncio
+from typing import Final
+
+from ringback.client.durable.direct.completions import (
+    CANCELLED,
+    completion_from_failure,
+    completion_from_result,
+    make_progress_callback,
+)
+from ringback.client.durable.direct.connection import DirectConnection
+from ringback.client.durable.direct.requests import make_tool_call_params
+from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.record import StreamedPosition
+from ringback.protocol.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    SessionGone,
+    UpstreamError,
+)
+from ringback.protocol.resumable_requests import (
+    READ_SECONDS_FIRST,
+    READ_SECONDS_MAX,
+    RESUME_SECONDS_FIRST,
+    RESUME_SECONDS_MAX,
+)
+from ringback.protocol.sessions import LegacySessionId, StreamPosition
+
+_DOUBLINGS_MAX: Final = 16
+
+
+async def start_stream(connection: DirectConnection, call: LocalCall) -> None:
+    """Send tools/call and save each position of its stream. Raises `RequestNotSent`.
+
+    Without event ids this is an ordinary tools/call. If the connection is lost, the position says where to resume.
+    """
+    has_position = False
+
+    def on_position(position: StreamPosition) -> None:
+        nonlocal has_position
+        has_position = True
+        connection.keep_session(keep=True)
+        call.keep_position(
+            StreamedPosition(
+                session_id=position.session.session_id,
+                protocol_version=position.session.protocol_version,
+                request_id=position.request_id,
+                event_id=position.event_id,
+            )
+        )
+
+    try:
+        result = await connection.send_resumable_request(
+            "tools/call",
+            make_tool_call_params(call),
+            on_progress=make_progress_callback(call),
+            on_position=on_position,
+        )
+    except RequestNotSent:
+        raise
+    except RequestFailed as failure:
+        if has_position and isinstance(failure, ResponseLost):
+            await call.save()  # the last position, from which the stream is resumed
+            return
+        completion = completion_from_failure(failure)
+    else:
+        completion = completion_from_result(result)
+    connection.keep_session(keep=False)
+    await call.complete(completion)
+
+
+def get_session_id(position: StreamedPosition) -> LegacySessionId:
+    return LegacySessionId(session_id=position.session_id, protocol_version=position.protocol_version)
+
+
+def get_read_seconds(attempts: int) -> float:
+    """How long a resumed stream is read before it is resumed again."""
+    return min(READ_SECONDS_MAX, READ_SECONDS_FIRST * 2.0 ** min(attempts - 1, _DOUBLINGS_MAX))
+
+
+def get_resume_seconds(attempts: int) -> float:
+    """The pause before the next resume."""
+    return min(RESUME_SECONDS_MAX, RESUME_SECONDS_FIRST * 2.0 ** min(attempts - 1, _DOUBLINGS_MAX))
+
+
+async def resume_stream(
+    connection: DirectConnection, call: LocalCall, position: StreamedPosition, *, read_seconds: float
+) -> None:
+    """Read the stream once. Ends the call unless another resume may bring the response."""
+    where = StreamPosition(session=get_session_id(position), request_id=position.request_id, event_id=position.event_id)
+    try:
+        async with asyncio.timeout(read_seconds):
+            result = await connection.resume_stream(where, on_progress=make_progress_callback(call))
+    except (TimeoutError, RequestNotSent):
+        return
+    except (UpstreamError, InvalidUpstreamResponse, SessionGone) as failure:
+        await call.complete(completion_from_failure(failure))
+    except ResponseLost:
+        return
+    else:
+        await call.complete(completion_from_result(result))
+
+
+async def cancel_stream(connection: DirectConnection, call: LocalCall, position: StreamedPosition) -> None:
+    """A cancelled request gets no response, so the call ends here."""
+    await connection.send_notification("notifications/cancelled", {"requestId": position.request_id})
+    await call.complete(CANCELLED)

@@ -1,0 +1,99 @@
+"""Tasks of 2026-07-28: any process polls a task by its id."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from ringback.client.durable.direct.completions import (
+    CANCELLED,
+    MESSAGE_LENGTH_MAX,
+    completion_from_failure,
+    completion_from_result,
+    failed_completion,
+)
+from ringback.client.durable.direct.connection import DirectConnection
+from ringback.client.durable.direct.rounds import client_capabilities, parse_input_requests
+from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.record import TaskPosition
+from ringback.client.models import Progress
+from ringback.protocol.errors import CredentialsRejected, CredentialsRequired, RequestFailed, UpstreamError
+from ringback.protocol.tasks import (
+    TASK_LOST_MESSAGE,
+    CancelledTask,
+    CompletedTask,
+    FailedTask,
+    TaskAwaitingInput,
+    TaskPolling,
+    WorkingTask,
+    parse_task,
+)
+
+
+async def follow_task(connection: DirectConnection, call: LocalCall, position: TaskPosition) -> None:
+    """Poll the task until it ends or asks for input. Raises `RequestFailed` only if the server rejects our credentials."""
+    polling = TaskPolling(call.clock.monotonic)
+    while True:
+        try:
+            task = await _send_task_request(connection, call, position, "tasks/get", {})
+            await apply_task(call, task)
+            polling.reset_errors()
+            polling.set_poll_interval(task.get("pollIntervalMs"))
+        except (CredentialsRejected, CredentialsRequired):
+            raise
+        except RequestFailed as failure:
+            if polling.counts_as_lost(failure):
+                await call.complete(failed_completion("unknown", TASK_LOST_MESSAGE))
+        if call.record.completion is not None or call.record.input_requests:
+            return
+        await call.clock.sleep(polling.poll_seconds)
+
+
+async def cancel_task(connection: DirectConnection, call: LocalCall, position: TaskPosition) -> None:
+    """Ask for the cancellation, and save the task's end if it has one by then."""
+    with suppress(UpstreamError):  # the task has ended or is gone: the next request shows which
+        await _send_task_request(connection, call, position, "tasks/cancel", {})
+    await apply_task(call, await _send_task_request(connection, call, position, "tasks/get", {}))
+
+
+async def answer_task(
+    connection: DirectConnection,
+    call: LocalCall,
+    position: TaskPosition,
+    responses: Mapping[str, Mapping[str, Any]],
+) -> None:
+    await _send_task_request(connection, call, position, "tasks/update", {"inputResponses": dict(responses)})
+    open_requests = {key: request for key, request in call.record.input_requests.items() if key not in responses}
+    await call.save(input_requests=open_requests, answered_keys=(*call.record.answered_keys, *responses))
+
+
+async def apply_task(call: LocalCall, task: Mapping[str, Any]) -> None:
+    """Save what a DetailedTask says. Raises `InvalidUpstreamResponse`."""
+    match parse_task(task):
+        case CompletedTask(result):
+            await call.complete(completion_from_result(result))
+        case FailedTask(error):
+            await call.complete(completion_from_failure(UpstreamError(error)))
+        case CancelledTask():
+            await call.complete(CANCELLED)
+        case TaskAwaitingInput(requests):
+            answered = call.record.answered_keys
+            asked = {key: request for key, request in requests.items() if key not in answered}
+            await call.save(input_requests=parse_input_requests(asked))
+        case WorkingTask(message):
+            report_status_message(call, message)
+
+
+def report_status_message(call: LocalCall, message: str | None) -> None:
+    """Report each new statusMessage as one step of progress: a task reports no other progress."""
+    last = call.record.progress
+    if message is not None and (last is None or last.message != message[:MESSAGE_LENGTH_MAX]):
+        step = 1.0 if last is None else last.progress + 1
+        call.report_progress(Progress(progress=step, message=message[:MESSAGE_LENGTH_MAX]))
+
+
+async def _send_task_request(
+    connection: DirectConnection, call: LocalCall, position: TaskPosition, method: str, params: Mapping[str, Any]
+) -> dict[str, Any]:
+    return await connection.send_request(
+        method, {"taskId": position.task_id, **params}, client_capabilities=client_capabilities(call)
+    )

@@ -1,0 +1,156 @@
+"""One call in this process: its record as last known here, the joins that wait for it, and its writes to the state.
+
+target ──report_progress, keep_position──▶ joins at once; the state at most once a second
+       ──save, complete──────────────────▶ the state at once, then the joins
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ringback.client.durable.clock import DurableClock
+from ringback.client.durable.errors import UnknownHandle
+from ringback.client.durable.handle import CallHandle
+from ringback.client.durable.journal import CallJournal
+from ringback.client.durable.record import CallRecord, Completion, Position
+from ringback.client.models import Progress
+
+SAVE_SECONDS: Final = 1.0
+"""The interval between two writes of progress and stream positions, as in the service."""
+QUEUED_PROGRESS_MAX: Final = 256
+"""Progress that waits for a slow callback of a join. Above the limit the oldest is dropped: newer progress says more."""
+
+
+class Join:
+    """One waiting join: the progress that it has not seen, and a wake-up."""
+
+    def __init__(self) -> None:
+        self.unseen_progress: deque[Progress] = deque(maxlen=QUEUED_PROGRESS_MAX)
+        self._changed = asyncio.Event()
+
+    def notify(self) -> None:
+        self._changed.set()
+
+    async def wait_for_change(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+
+class LocalCall:
+    def __init__(self, record: CallRecord, journal: CallJournal, clock: DurableClock) -> None:
+        self.record = record
+        self.requires_rejoin = False
+        """Whether the requester wants the call only if the server keeps it for another connection."""
+        self.started = asyncio.Event()
+        """Set once the handle can be returned: the call can be rejoined, or never will be."""
+        self.clock = clock
+        self._journal = journal
+        self._joins: set[Join] = set()
+        self._unsaved: dict[str, Any] = {}
+        self._has_unsaved = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    @property
+    def handle(self) -> CallHandle:
+        return self.record.handle
+
+    @contextmanager
+    def join(self) -> Generator[Join]:
+        """Begins with the last stored progress."""
+        join = Join()
+        if self.record.progress is not None:
+            join.unseen_progress.append(self.record.progress)
+        self._joins.add(join)
+        try:
+            yield join
+        finally:
+            self._joins.discard(join)
+
+    @property
+    def join_count(self) -> int:
+        return len(self._joins)
+
+    def notify_joins(self) -> None:
+        for join in self._joins:
+            join.notify()
+
+    def report_progress(self, progress: Progress) -> None:
+        """Tell the joins now, and the state soon."""
+        if progress == self.record.progress:
+            return
+        for join in self._joins:
+            join.unseen_progress.append(progress)
+        self.record = self.record.model_copy(update={"progress": progress})
+        self._unsaved["progress"] = progress
+        self._has_unsaved.set()
+        self.notify_joins()
+
+    def keep_position(self, position: Position) -> None:
+        """Save the position soon: at once if it is the first from which the call can be rejoined."""
+        self._unsaved["position"] = position
+        self._has_unsaved.set()
+
+    async def save_periodically(self) -> None:
+        """Save progress and positions, until cancelled."""
+        while True:
+            await self._has_unsaved.wait()
+            await self.save()
+            await self.clock.sleep(SAVE_SECONDS)
+
+    async def save(self, **changes: Any) -> None:
+        """Write changes of the record, with progress and position that were not saved yet. Raises `UnknownHandle`."""
+        async with self._writing:
+            merged = {**self._unsaved, **changes}
+            self._unsaved = {}
+            self._has_unsaved.clear()
+            await self._update(lambda record: _changed(record, merged), reports_own="progress" in merged)
+        if self.record.handle.rejoinable:
+            self.started.set()
+
+    async def complete(self, completion: Completion) -> None:
+        """Write the end of the call, unless another process has."""
+        await self.save(completion=completion, input_requests={}, input_responses={}, answered_keys=())
+        self.started.set()
+
+    async def refresh(self) -> None:
+        """Read what another process wrote."""
+        async with self._writing:
+            await self._update(lambda record: record)
+
+    async def _update(self, change: Callable[[CallRecord], CallRecord], *, reports_own: bool = False) -> None:
+        record = await self._journal.update(self.handle.id, change)
+        if record is None:
+            raise UnknownHandle(
+                f"The state no longer holds call {self.handle.id}: it was forgotten, or it has expired."
+            )
+        known_progress = self.record.progress
+        if reports_own or "progress" in self._unsaved:  # what this process knows is newer
+            record = record.model_copy(update={"progress": known_progress})
+        self.record = record
+        if record.progress is not None and record.progress != known_progress:
+            for join in self._joins:
+                join.unseen_progress.append(record.progress)
+        self.notify_joins()
+
+
+def _changed(record: CallRecord, changes: dict[str, Any]) -> CallRecord:
+    """The record with the changes. An end is final, and the handle says what the position makes possible."""
+    if record.completion is not None:
+        return record
+    changed = record.model_copy(update=changes)
+    return changed.model_copy(update={"handle": _update_handle(changed)})
+
+
+def _update_handle(record: CallRecord) -> CallHandle:
+    position = record.position
+    if position is None:
+        return record.handle
+    return record.handle.model_copy(
+        update={
+            "kind": position.kind,
+            "rejoinable": position.kind != "plain" or record.completion is not None,
+            "call_id": position.call_id if position.kind == "ringback" else None,
+        }
+    )

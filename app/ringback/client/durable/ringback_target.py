@@ -1,0 +1,118 @@
+"""Calls on a Ringback service, over its REST API. The service runs the call; this process only waits for its events."""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from ringback.client.client import RingbackClient
+from ringback.client.durable.errors import CallNotStarted, StartUnknown
+from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.record import CallRequest, Completion, RingbackPosition
+from ringback.client.durable.target import retry_seconds, without_secrets
+from ringback.client.models import Call, Progress
+from ringback.client.options import CallbackOptions
+from ringback.client.problems import ConnectionFailed, Problem, QuotaExceeded, Unavailable
+from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX
+
+_PROGRESS_EVENT: Final = "call.progress"
+
+
+class RingbackTarget:
+    """A Ringback service. `client` is your own `RingbackClient`, which stays open."""
+
+    may_repeat_start = True
+
+    def __init__(self, url: str = "", *, api_key: str | None = None, client: RingbackClient | None = None) -> None:
+        self._owns_client = client is None
+        self._client = client or RingbackClient(url, api_key=api_key)
+        self.url = without_secrets(self._client.base_url)
+
+    def check_request(self, request: CallRequest) -> None:
+        if request.upstream is None:
+            raise ValueError("A Ringback has several servers. Name one: request_call_tool(…, upstream='git').")
+
+    async def aclose(self) -> None:
+        if self._owns_client:
+            await self._client.aclose()
+
+    async def run_call(self, call: LocalCall) -> None:
+        if call.record.position is None:
+            await self._start_call(call)
+        failures = 0
+        while call.record.completion is None and not call.record.input_requests:
+            try:
+                await self._follow_call(call)
+                failures = 0
+            except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
+                failures += 1
+                await call.clock.sleep(max(retry_seconds(failures), getattr(error, "retry_after_seconds", None) or 0.0))
+
+    async def cancel_call(self, call: LocalCall) -> None:
+        if call.record.position is None:
+            await self._start_call(call)  # the start may have arrived; with its key it is the same call
+        if (position := _get_position(call)) is not None:
+            await self._save_call(call, await self._client.cancel(position.call_id))
+
+    async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
+        if (position := _get_position(call)) is not None:
+            answered = await self._client.answer(position.call_id, responses)
+            await self._save_call(call, answered.call)
+
+    async def _start_call(self, call: LocalCall) -> None:
+        request = call.record.request
+        try:
+            started = await self._client.start_call(
+                request.upstream or "",
+                request.tool,
+                request.arguments,
+                client_session_id=request.client_session_id,
+                correlation_id=request.correlation_id,
+                idempotency_key=request.idempotency_key,
+                callback=cast("CallbackOptions | None", request.callback),
+                timeout_seconds=request.timeout_seconds,
+                accepts_input=request.accepts_input or None,
+            )
+        except Problem as problem:
+            raise CallNotStarted(f"Ringback did not start the call: {problem.detail}") from problem
+        except ConnectionFailed as error:
+            raise StartUnknown(f"{error} The start may be repeated safely: join the handle.", call.handle) from error
+        # The secret of the callback is not needed any more.
+        await call.save(
+            position=RingbackPosition(call_id=started.call.id), request=request.model_copy(update={"callback": None})
+        )
+        await self._save_call(call, started.call)
+
+    async def _follow_call(self, call: LocalCall) -> None:
+        """Wait for events of the call, and save what they say."""
+        position = _get_position(call)
+        if position is None:
+            return
+        await self._save_call(call, await self._client.call(position.call_id))
+        cursor = position.events_cursor
+        while call.record.completion is None and not call.record.input_requests:
+            began = call.clock.monotonic()
+            page = await self._client.poll_events(
+                call_id=position.call_id, cursor=cursor, wait_seconds=WAIT_SECONDS_MAX
+            )
+            cursor = page.cursor
+            if not page.events:
+                await call.clock.sleep(max(0.0, began + LONG_POLL_SPACING_SECONDS - call.clock.monotonic()))
+            call.keep_position(position.model_copy(update={"events_cursor": cursor}))
+            for event in page.events:
+                if event.name == _PROGRESS_EVENT:
+                    call.report_progress(Progress.model_validate(event.data["progress"]))
+            if page.truncated or any(event.name != _PROGRESS_EVENT for event in page.events):
+                await self._save_call(call, await self._client.call(position.call_id))
+
+    async def _save_call(self, call: LocalCall, found: Call) -> None:
+        if found.progress is not None:
+            call.report_progress(found.progress)
+        if found.final:
+            result = await self._client.result(found.id) if found.status == "completed" else None
+            await call.complete(Completion(outcome=found.outcome or found.status, result=result, error=found.error))
+        elif found.input_requests != call.record.input_requests:
+            await call.save(input_requests=dict(found.input_requests))
+
+
+def _get_position(call: LocalCall) -> RingbackPosition | None:
+    position = call.record.position
+    return position if isinstance(position, RingbackPosition) else None

@@ -1,0 +1,140 @@
+"""States in a SQLite file, which the processes of one machine share."""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from ringback.client.durable.state import StoredState
+
+T = TypeVar("T")
+
+BUSY_SECONDS: Final = 30.0
+"""How long a write waits for another process; each holds the lock for one statement."""
+EXPIRED_DELETED_MAX: Final = 100
+"""Expired states that one new state deletes: more than one, so that they become fewer."""
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS request_states (
+    key TEXT NOT NULL PRIMARY KEY, version TEXT NOT NULL, text TEXT NOT NULL, expires_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS request_states_by_expiry ON request_states (expires_at);
+"""
+_COLUMNS: Final = "key, version, text, expires_at"
+
+
+class SQLiteRequestState:
+    """Keeps states in a SQLite file, which is created with mode 0600. A write is on disk when it returns.
+
+    The file opens with the first use. `aclose` closes it; so does the end of an `async with`.
+    """
+
+    is_shared = True
+
+    def __init__(self, path: str | os.PathLike[str], *, now: Callable[[], float] = time.time) -> None:  # noqa: TID251 - the default clock
+        """`now` returns seconds since 1970."""
+        if os.fspath(path) in {"", ":memory:"}:
+            raise ValueError("SQLiteRequestState needs a file. For a state in memory, use MemoryRequestState().")
+        self._path = Path(path)
+        self._now = now
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the file. The next use opens it again."""
+        await asyncio.to_thread(self._close)
+
+    async def read(self, key: str) -> StoredState | None:
+        def run(connection: sqlite3.Connection) -> StoredState | None:
+            states = self._select(connection, "key = ?", key, limit=1)
+            return states[0] if states else None
+
+        return await self._run(run)
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        return await self._run(lambda connection: self._write(connection, state, replaces))
+
+    async def delete(self, key: str) -> None:
+        await self._run(lambda connection: connection.execute("DELETE FROM request_states WHERE key = ?", (key,)))
+
+    async def list_states(self, *, after: str = "", limit: int = 100) -> Sequence[StoredState]:
+        return await self._run(lambda connection: self._select(connection, "key > ?", after, limit=limit))
+
+    def _select(self, connection: sqlite3.Connection, where: str, value: str, *, limit: int) -> list[StoredState]:
+        rows: list[tuple[str, str, str, float]] = connection.execute(
+            f"SELECT {_COLUMNS} FROM request_states WHERE {where} AND expires_at > ? ORDER BY key LIMIT ?",  # noqa: S608 - constants
+            (value, self._now(), limit),
+        ).fetchall()
+        return [StoredState(key=row[0], version=row[1], text=row[2], expires_at=row[3]) for row in rows]
+
+    def _write(self, connection: sqlite3.Connection, state: StoredState, replaces: str | None) -> bool:
+        now = self._now()
+        values: dict[str, Any] = {
+            "key": state.key,
+            "version": state.version,
+            "text": state.text,
+            "expires_at": state.expires_at,
+            "replaces": replaces,
+            "now": now,
+        }
+        if replaces is not None:
+            return self._changes_a_row(
+                connection,
+                "UPDATE request_states SET version = :version, text = :text, expires_at = :expires_at"
+                " WHERE key = :key AND version = :replaces AND expires_at > :now",
+                values,
+            )
+        connection.execute(
+            "DELETE FROM request_states WHERE key IN"
+            " (SELECT key FROM request_states WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)",
+            (now, EXPIRED_DELETED_MAX),
+        )
+        return self._changes_a_row(
+            connection,
+            f"INSERT INTO request_states ({_COLUMNS}) VALUES (:key, :version, :text, :expires_at)"  # noqa: S608 - constants
+            " ON CONFLICT (key) DO UPDATE SET version = :version, text = :text, expires_at = :expires_at"
+            " WHERE request_states.expires_at <= :now",
+            values,
+        )
+
+    @staticmethod
+    def _changes_a_row(connection: sqlite3.Connection, statement: str, values: dict[str, Any]) -> bool:
+        return connection.execute(statement, values).rowcount == 1
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.to_thread(self._run_in_thread, work)
+
+    def _run_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with self._lock:
+            if self._connection is None:
+                self._connection = self._open()
+            return work(self._connection)
+
+    def _open(self) -> sqlite3.Connection:
+        with closing(os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))):
+            pass
+        # Each statement is a transaction of its own; other processes write between two of them.
+        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(_SCHEMA)
+        return connection
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None

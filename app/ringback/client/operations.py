@@ -1,0 +1,37 @@
+"""The client's methods about the service itself: health, metrics, public keys, problem types. They need no API key."""
+
+from collections.abc import Sequence
+
+from ringback.client.problems import ClientError
+from ringback.client.resource_client import ResourceClient, quote_path_segment
+from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness
+
+
+class OperationMethods(ResourceClient):
+    async def healthy(self) -> bool:
+        """Whether the service responds now, in one attempt."""
+        try:
+            await self._transport.send_request("GET", "/healthz", repeatable=False)
+        except ClientError:
+            return False
+        return True
+
+    async def readiness(self) -> Readiness:
+        """Whether the service accepts work now, in one attempt. Raises `Unavailable` with the reason if it does not."""
+        return await self._transport.fetch_model(Readiness, "GET", "/readyz", repeatable=False)
+
+    async def metrics(self) -> str:
+        """The service's metrics, in the text format of Prometheus."""
+        return (await self._transport.send_request("GET", "/metrics", headers={"accept": "text/plain"})).text
+
+    async def public_keys(self) -> Sequence[PublicKey]:
+        """The keys that verify the `v1a` signatures of callbacks, newest first. Empty if callbacks carry none.
+
+        Read them again if none of them verifies a callback.
+        """
+        path = "/.well-known/mcp-webhook-jwks.json"
+        return (await self._transport.fetch_model(PublicKeySet, "GET", path)).keys
+
+    async def problem_type(self, slug: str) -> ProblemType:
+        """The meaning of a problem type: the `slug` of a `Problem`. Raises `NotFound` for an unknown one."""
+        return await self._transport.fetch_model(ProblemType, "GET", f"/problems/{quote_path_segment(slug)}")

@@ -1,0 +1,37 @@
+"""The client's methods about stored results."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from ringback.client.http_transport import parse_object
+from ringback.client.resource_client import ResourceClient, quote_path_segment
+from ringback.client.service_models import ResultInfo
+
+
+class ResultMethods(ResourceClient):
+    async def result(self, call_id: str) -> Mapping[str, Any]:
+        """The stored CallToolResult, unchanged from the upstream. Raises `Conflict` if there is none (yet)."""
+        return parse_object(await self._transport.send_request("GET", _result_path(call_id)))
+
+    async def result_info(self, call_id: str) -> ResultInfo:
+        """The size and the hash of the stored result, without the result."""
+        headers = (await self._transport.send_request("HEAD", _result_path(call_id), repeatable=True)).headers
+        return ResultInfo(bytes=headers.get("content-length", 0), sha256=headers.get("etag", "").strip('"') or None)
+
+    async def result_part(self, call_id: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The stored bytes of the result from `start` up to, but not including, `stop`; all of them by default.
+
+        For results that are too large to read at once. The bytes are those of `result_sha256`, the JSON of the CallToolResult.
+        """
+        if start < 0 or (stop is not None and stop <= start):
+            raise ValueError("`start` is at least 0, and `stop` is greater than `start`.")
+        last = "" if stop is None else stop - 1
+        response = await self._transport.send_request(
+            "GET", _result_path(call_id), headers={"range": f"bytes={start}-{last}"}
+        )
+        return response.content if response.status_code == HTTPStatus.PARTIAL_CONTENT else response.content[start:stop]
+
+
+def _result_path(call_id: str) -> str:
+    return f"/v1/calls/{quote_path_segment(call_id)}/result"

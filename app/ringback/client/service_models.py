@@ -1,0 +1,61 @@
+"""Responses about stored results and about the service itself, as frozen values."""
+
+from base64 import b64encode, urlsafe_b64decode
+from typing import Final
+
+from ringback.client.models import ClientModel
+
+ED25519_KEY_BYTES: Final = 32
+"""RFC 8032 §5.1.5."""
+
+
+class ResultInfo(ClientModel):
+    """The size and the hash of a stored result."""
+
+    bytes: int
+    sha256: str | None = None
+    """In hex, of the bytes of `RingbackClient.result_part`."""
+
+
+class Readiness(ClientModel):
+    """The service accepts work."""
+
+    status: str
+    degraded: tuple[str, ...] = ()
+    """Paths of MCP endpoints that failed and are being restarted. All others are served."""
+
+
+class PublicKey(ClientModel):
+    """An Ed25519 key that verifies `v1a` signatures: a JSON Web Key (RFC 8037)."""
+
+    kty: str
+    crv: str
+    x: str
+    """The key, base64url."""
+    kid: str | None = None
+    """Its thumbprint (RFC 7638)."""
+    use: str | None = None
+    alg: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The key as `whpk_…`, which `ringback.receiver.verify` and other libraries of Standard Webhooks accept.
+
+        Raises ValueError for a key that is not Ed25519's.
+        """
+        key = urlsafe_b64decode(self.x + "=" * (-len(self.x) % 4))
+        if (self.kty, self.crv) != ("OKP", "Ed25519") or len(key) != ED25519_KEY_BYTES:
+            raise ValueError(f"The key {self.kid} is not an Ed25519 key.")
+        return f"whpk_{b64encode(key).decode('ascii')}"
+
+
+class ProblemType(ClientModel):
+    """The meaning of a problem type."""
+
+    type: str
+    title: str
+    status: int
+
+
+class PublicKeySet(ClientModel):
+    keys: tuple[PublicKey, ...]

@@ -1,0 +1,59 @@
+"""SyncRingbackClient: RingbackClient without `await`."""
+
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from ringback.client.client import REQUEST_TIMEOUT_SECONDS, RingbackClient
+from ringback.client.http_transport import ClientClock
+from ringback.client.sync.calls import SyncCallMethods
+from ringback.client.sync.events import SyncEventMethods
+from ringback.client.sync.loop_thread import LoopThread
+from ringback.client.sync.operations import SyncOperationMethods
+from ringback.client.sync.results import SyncResultMethods
+from ringback.client.sync.webhooks import SyncWebhookMethods
+
+
+class SyncRingbackClient(
+    SyncCallMethods, SyncWebhookMethods, SyncEventMethods, SyncResultMethods, SyncOperationMethods
+):
+    """A typed client of one Ringback for scripts and notebooks: every method of `RingbackClient`, without `await`.
+
+        with SyncRingbackClient("http://127.0.0.1:8090", api_key="rbk_…") as ringback:
+            started = ringback.start_call("git", "git_log", {"repo_path": "."})
+            print(ringback.wait(started.call.id).status)
+
+    It runs a `RingbackClient` in a thread of its own, so it also works where an event loop already runs, as in a notebook.
+    Several threads may use one client. Lists and events are iterators. An interrupt (Ctrl-C) ends the request; a call that was
+    started continues. `on_truncated` is called in the client's thread.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+        clock: ClientClock | None = None,
+    ) -> None:
+        client = RingbackClient(
+            base_url, api_key=api_key, transport=transport, timeout_seconds=timeout_seconds, clock=clock
+        )
+        super().__init__(client, LoopThread())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and end the thread. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop_thread.run(self._client.aclose())
+            self._loop_thread.close()

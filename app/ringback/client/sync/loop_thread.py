@@ -1,0 +1,74 @@
+"""An event loop in a thread of its own, which runs coroutines for other threads."""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+STOP_SECONDS: Final = 5.0
+"""How long `close` waits for cancelled coroutines to end. They close connections, which takes no time of its own."""
+
+
+class LoopThread:
+    """The thread ends with `close`, with this object, or with the process."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name="ringback-client", daemon=True)
+        self._thread.start()
+        self._stop = weakref.finalize(self, _stop_loop, self._loop, self._thread)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine in the thread, and return its value or raise its error. An interrupt (Ctrl-C) cancels it."""
+        if (refusal := self._refusal()) is not None:
+            coroutine.close()
+            raise RuntimeError(refusal)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, source: AsyncGenerator[T]) -> Generator[T]:
+        """The values of an asynchronous generator, which is closed with this one."""
+        try:
+            while (value := self.run(next_value(source))) is not None:
+                yield value
+        finally:
+            if self._refusal() is None:
+                self.run(source.aclose())
+
+    def close(self) -> None:
+        """Cancel what still runs, and end the thread. Idempotent."""
+        self._stop()
+
+    def _refusal(self) -> str | None:
+        if not self._stop.alive:
+            return "This client is closed."
+        if not self._thread.is_alive():
+            return "This client belongs to the process that created it. Create one in this process, after the fork."
+        if threading.current_thread() is self._thread:
+            return "A callback of this client cannot call its methods: it runs in the client's own thread."
+        return None
+
+
+async def next_value(source: AsyncGenerator[T]) -> T | None:
+    """The generator's next value; None at its end."""
+    return await anext(source, None)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    with asyncio.Runner(
+        loop_factory=lambda: loop
+    ) as runner:  # its end cancels tasks, and closes generators and the loop
+        runner.get_loop().run_forever()
+
+
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    if thread.is_alive():
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(STOP_SECONDS)

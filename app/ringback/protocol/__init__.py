@@ -1,0 +1,15 @@
+"""What the service's drivers and the durable caller both know of MCP on the wire.
+
+    tasks                      tasks of 2026-07-28 and of 2025-11-25: how a server reports them, how to poll them
+    sessions                   negotiated protocols, legacy sessions and the positions of their streams
+    resumable_requests         requests of a legacy session whose response another connection can read
+    legacy_session_transport   the HTTP transport of a session that outlives its connections
+    request_envelope           the `_meta` and the headers of a modern request
+    http_failures              HTTP failures as JSON-RPC errors, which do not end a session of the SDK
+    transport_errors           those errors, and the size limits of messages
+    errors                     why a request failed, and whether the tool may have run
+
+This package imports no other package of Ringback. `runner.drivers` and `upstreams` use it in the service, and
+`client.durable.direct` in an agent's process. Modules that need the MCP SDK import it themselves, so that importing
+`ringback.client` does not.
+"""

@@ -1,0 +1,77 @@
+"""HTTP failures as JSON-RPC errors of ours (`transport_errors`).
+
+The SDK's client transport (2.3.0) does not catch exceptions of a POST: they end the session with every call in flight. So a
+transport of ours raises nothing for a POST, and returns these responses instead.
+"""
+
+from http import HTTPStatus
+from typing import Final, cast
+
+import httpx2
+from mcp_types import JSONRPCError
+
+from ringback.protocol.sessions import SESSION_HEADER
+from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
+
+MESSAGE: Final = "ringback/message"
+"""The response extension with the decoded JSON-RPC message of the body."""
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+"""For DNS, TCP and TLS together; a host that needs longer counts as down."""
+WRITE_TIMEOUT_SECONDS: Final = 60.0
+"""The request fails if the upstream accepts none of its bytes for this long."""
+UNKNOWN_SESSION_CODE: Final = -32000
+"""The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
+_CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_AUTHORIZATION: Final = "authorization"
+
+
+def send_failure_response(error: Exception) -> httpx2.Response:
+    """The response for an exception that sending a request raised: whether the upstream may have read it."""
+    name = type(error).__name__
+    if isinstance(error, _CONNECT_ERRORS):
+        return error_response(TransportErrorCode.NOT_SENT, f"The upstream could not be connected to ({name}).")
+    return error_response(TransportErrorCode.RESPONSE_LOST, f"The connection was lost before an answer came ({name}).")
+
+
+def read_failure_response(error: Exception) -> httpx2.Response:
+    """The response for an exception that reading a body raised."""
+    return error_response(
+        TransportErrorCode.RESPONSE_LOST,
+        f"The connection was lost in the middle of the answer ({type(error).__name__}).",
+    )
+
+
+def session_not_found_response() -> httpx2.Response:
+    return error_response(
+        TransportErrorCode.SESSION_NOT_FOUND, "The upstream no longer knew the session, so it did not take the request."
+    )
+
+
+def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
+    """The response for a status that rejects the session or the credentials; None for other statuses."""
+    if SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND:
+        return session_not_found_response()
+    if response.status_code != HTTPStatus.UNAUTHORIZED:
+        return None
+    if _AUTHORIZATION in request.headers:
+        return error_response(
+            TransportErrorCode.CREDENTIALS_REJECTED, "The upstream refuses the credentials that are configured for it."
+        )
+    message = "The upstream requires credentials, and none are configured: a header, or client_credentials."
+    return error_response(TransportErrorCode.CREDENTIALS_REQUIRED, message)
+
+
+async def read_bounded(response: httpx2.Response, limit: int) -> bytes | None:
+    """The body; None if it is larger than `limit` bytes."""
+    body = bytearray()
+    async for chunk in cast("httpx2.AsyncByteStream", response.stream):
+        body += chunk
+        if len(body) > limit:
+            return None
+    return bytes(body)
+
+
+def error_response(code: TransportErrorCode, message: str) -> httpx2.Response:
+    error = make_transport_error(code, message)
+    extensions = {MESSAGE: JSONRPCError.model_validate(error)}
+    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json=error, extensions=extensions)

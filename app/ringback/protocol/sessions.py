@@ -1,0 +1,46 @@
+"""The outcome of negotiation: the protocol of a session and, for a legacy session, the ids that let a process rejoin it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+SESSION_HEADER: Final = "mcp-session-id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegotiatedProtocol:
+    """The negotiated protocol of a session. It decides which driver carries a call."""
+
+    protocol_version: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The capabilities of the upstream, in wire form."""
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the protocol is 2026-07-28 or later: each request stands alone. Legacy has a handshake and a session."""
+        return self.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def has_extension(self, extension: str) -> bool:
+        return extension in self.capabilities.get("extensions", {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacySessionId:
+    """Identifies a legacy session, so that any process can rejoin it."""
+
+    session_id: str
+    protocol_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPosition:
+    """The position from which a stream delivers the response to a request: after this event of the request's stream."""
+
+    session: LegacySessionId
+    request_id: str | int
+    event_id: str
+
+
+OnStreamPosition = Callable[[StreamPosition], None]

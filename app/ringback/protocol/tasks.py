@@ -1,0 +1,185 @@
+"""Tasks on the wire: those of 2026-07-28 (the extension SEP-2663) and those of 2025-11-25, which a client requests.
+
+                     2026-07-28                                 2025-11-25
+    is created by    tools/call, if the client declares it      tools/call with `task`, for tools that declare it
+    is named in      `{resultType: "task", taskId}`             `{task: {taskId}}`
+    its result       in tasks/get                               in tasks/result, which blocks until the end
+
+Polling is the same for both: the server's interval within bounds, and a few failures in a row before a task counts as lost.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
+
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+DRAFT_TASK_META_KEY: Final = "modelcontextprotocol.io/task"
+"""The key of `{taskId, status}` in an earlier draft of 2025-11-25 (SEP-1686). The client and the server of FastMCP 2.14 use
+it for the id of a task, in a CallToolResult, after `params.task` of 2025-11-25."""
+TASK_ID_LENGTH_MAX: Final = 1024
+"""A longer task id is not usable."""
+POLL_SECONDS_MIN: Final = 0.1
+POLL_SECONDS_MAX: Final = 60.0
+"""The bounds of a server's own interval: shorter ones would flood it at ten thousand tasks, longer ones delay the result."""
+POLL_SECONDS_DEFAULT: Final = 2.0
+POLL_INTERVAL_RATIO: Final = 0.05
+"""Poll interval divided by the time since polling began, for a server that names no interval: an end is noticed late by at
+most this share. Polling ten thousand tasks every two seconds would be a flood (2 ms of CPU each, measured)."""
+CONSECUTIVE_ERRORS_MAX: Final = 10
+"""Failed polls in a row before the task counts as lost. A proxy whose server restarts returns such errors for a while."""
+TASK_NOT_FOUND_CODES: Final = frozenset({-32602, -32601, -32021})
+"""The errors of tasks/get for an unknown or expired task (INVALID_PARAMS, a MUST) and of a server that no longer has tasks
+(METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY)."""
+TASK_LOST_MESSAGE: Final = "The upstream no longer reports the task that it created. The tool may have done its work."
+_NOT_A_TASK: Final = "The upstream returned a response that is not a task."
+_UNUSABLE_ID: Final = "The upstream created a task without a usable taskId."
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingTask:
+    status_message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAwaitingInput:
+    """Its requests for input by the server's keys. Legacy tasks ask on the stream of tasks/result instead."""
+
+    requests: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTask:
+    result: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    error: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledTask:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class EndedLegacyTask:
+    """Completed or failed. Only tasks/result separates a failed task from an `isError` result."""
+
+
+def parse_task(task: Mapping[str, Any]) -> WorkingTask | TaskAwaitingInput | CompletedTask | FailedTask | CancelledTask:
+    """Parse a DetailedTask of 2026-07-28, from tasks/get or a notification; raises `InvalidUpstreamResponse`."""
+    match task.get("status"):
+        case "working":
+            return WorkingTask(_get_status_message(task))
+        case "input_required":
+            return TaskAwaitingInput(_require_object(task, "inputRequests"))
+        case "completed":
+            return CompletedTask(_require_object(task, "result"))
+        case "failed":
+            return FailedTask(_require_object(task, "error"))
+        case "cancelled":
+            return CancelledTask()
+        case _:
+            raise InvalidUpstreamResponse(_NOT_A_TASK)
+
+
+def parse_legacy_task(task: Mapping[str, Any]) -> WorkingTask | TaskAwaitingInput | EndedLegacyTask | CancelledTask:
+    """Parse a Task of 2025-11-25, from tasks/get or tasks/cancel; raises `InvalidUpstreamResponse`."""
+    match task.get("status"):
+        case "working":
+            return WorkingTask(_get_status_message(task))
+        case "input_required":
+            return TaskAwaitingInput()
+        case "completed" | "failed":
+            return EndedLegacyTask()
+        case "cancelled":
+            return CancelledTask()
+        case _:
+            raise InvalidUpstreamResponse(_NOT_A_TASK)
+
+
+def find_created_task_id(result: Mapping[str, Any]) -> str | None:
+    """The id of the task that a modern tools/call created; None if it created none. Raises `InvalidUpstreamResponse`."""
+    return _check_task_id(result.get("taskId")) if result.get("resultType") == "task" else None
+
+
+def find_created_legacy_task_id(result: Mapping[str, Any]) -> str | None:
+    """The id of the task that a tools/call with `task` created; None if it created none. Raises `InvalidUpstreamResponse`."""
+    for container, key in ((result, "task"), (_get_object(result, "_meta"), DRAFT_TASK_META_KEY)):
+        if key in container:
+            return _check_task_id(_get_object(container, key).get("taskId"))
+    return None
+
+
+def declares_legacy_tasks(capabilities: Mapping[str, Any]) -> bool:
+    """Whether a legacy server runs tool calls as tasks at all."""
+    match capabilities:
+        case {"tasks": {"requests": {"tools": {"call": _}}}}:
+            return True
+        case _:
+            return False
+
+
+def supports_legacy_task(tool: Mapping[str, Any]) -> bool:
+    """Whether calls of this listed tool may run as tasks."""
+    return _get_object(tool, "execution").get("taskSupport") in {"required", "optional"}
+
+
+class TaskPolling:
+    """The state of polling one task: the pause before the next poll, and whether the task counts as lost."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._started_at = monotonic()
+        self._consecutive_errors = 0
+        self.poll_seconds = POLL_SECONDS_DEFAULT
+        """The pause before the next poll, unless a notification arrives first."""
+
+    def set_poll_interval(self, milliseconds: Any) -> None:
+        """Use the server's interval within bounds; `milliseconds` is its unchecked value."""
+        self.poll_seconds = compute_poll_seconds(milliseconds, elapsed_seconds=self._monotonic() - self._started_at)
+
+    def reset_errors(self) -> None:
+        """The server returned the task, so earlier errors no longer count."""
+        self._consecutive_errors = 0
+
+    def counts_as_lost(self, failure: RequestFailed) -> bool:
+        """Count a failed poll. False while another poll may succeed, as always while the server cannot be reached."""
+        if not isinstance(failure, UpstreamError | InvalidUpstreamResponse):
+            return False
+        self._consecutive_errors += 1
+        is_unknown = isinstance(failure, UpstreamError) and failure.error.get("code") in TASK_NOT_FOUND_CODES
+        return is_unknown or self._consecutive_errors > CONSECUTIVE_ERRORS_MAX
+
+
+def compute_poll_seconds(milliseconds: Any, *, elapsed_seconds: float) -> float:
+    """The pause before the next poll: the server's interval, else a share of the elapsed time."""
+    if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool):
+        return min(max(POLL_INTERVAL_RATIO * elapsed_seconds, POLL_SECONDS_DEFAULT), POLL_SECONDS_MAX)
+    return min(max(milliseconds / 1000, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
+
+
+def _get_status_message(task: Mapping[str, Any]) -> str | None:
+    message = task.get("statusMessage")
+    return message if isinstance(message, str) else None
+
+
+def _get_object(container: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = container.get(key)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _check_task_id(task_id: Any) -> str:
+    if not isinstance(task_id, str) or not 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
+        raise InvalidUpstreamResponse(_UNUSABLE_ID)
+    return task_id
+
+
+def _require_object(task: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = task.get(key)
+    if not isinstance(value, dict):
+        raise InvalidUpstreamResponse(f"The upstream returned a task without its {key}.")
+    return cast("dict[str, Any]", value)

@@ -1,0 +1,245 @@
+"""Handling with a durable inbox: the sender is acknowledged once the message is stored, and the handler runs afterwards.
+
+    accept ──▶ inbox.add ──▶ 2xx        a lane for each order key:  read ──▶ handler ──▶ recorded as handled
+                    └────────────────▶                                ▲         │ raises
+    open ────▶ inbox.read_pending ───▶                                ╰─ pause ─╯
+
+A process that is killed between two steps repeats the handler that was running, and loses nothing.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from ringback.receiver.arrived_callbacks import is_waitable
+from ringback.receiver.envelopes import Callback, parse
+from ringback.receiver.handling import Envelope, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.inbox_file import InboxFull, StoredBody
+from ringback.receiver.sqlite_inbox import SQLiteInbox
+from ringback.receiver.turns import HandlerTurns
+
+RETRY_SECONDS_MAX: Final = 300.0
+"""The longest pause before a failed handler runs again."""
+GIVE_UP_SECONDS: Final = 4 * 86_400.0
+"""The age at which a callback is given up whose handler still fails: Ringback's own age limit for deliveries."""
+CLOSE_SECONDS: Final = 10.0
+"""How long running handlers may take at the end. Those that take longer are cancelled, and run again at the next start."""
+FULL_RETRY_SECONDS: Final = 30.0
+"""When the sender of a message that found the inbox full should try again."""
+
+FORGOTTEN_BATCH_MAX: Final = 1_000
+"""Bodies dropped in one transaction."""
+DISK_RETRY_SECONDS: Final = 5.0
+_DOUBLINGS_MAX: Final = 9
+"""2**9 s are more than `RETRY_SECONDS_MAX`."""
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class InboxHandling:
+    def __init__(
+        self,
+        inbox: SQLiteInbox,
+        dispatch: Callable[[Envelope], Awaitable[None]],
+        *,
+        keep_for_waiters: Callable[[Callback, int], None],
+        waitable_max: int,
+        turns: HandlerTurns,
+        order_key: OrderKey,
+        start_cursor: str | None,
+        get_time: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._inbox = inbox
+        self._dispatch = dispatch
+        self._keep_for_waiters = keep_for_waiters
+        self._waitable_max = waitable_max
+        self._turns = turns
+        self._order_key = order_key
+        self._start_cursor = start_cursor
+        self._get_time = get_time
+        self._sleep = sleep
+        self._lanes: dict[str, deque[int]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._running = 0
+        self._none_runs = asyncio.Event()
+        self._none_runs.set()
+        self._forgotten: list[int] = []
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Open the inbox, and handle what an earlier process has stored and not handled. Raises `InboxUnavailable`."""
+        await self._inbox.open(now=self._get_time())
+        self._is_open = True
+        try:
+            await self._read_inbox()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let running handlers end, then close the inbox. What was not handled is handled after the next `open`."""
+        self._is_open = False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._none_runs.wait(), CLOSE_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._lanes.clear()
+        await self._inbox.drop_bodies(self._forgotten)
+        self._forgotten.clear()
+        await self._inbox.close()
+
+    async def accept(self, message: ReceivedMessage) -> None:
+        """Store the message. A sender that disconnects meanwhile does not undo it, so the task is not the sender's."""
+        if not self._is_open:
+            raise NotReady(reason="The receiver is stopping.")
+        await asyncio.shield(self._spawn(self._store(message)))
+
+    def forget_waitable(self, number: int) -> None:
+        """Drop the body, with all others that are dropped until the task runs."""
+        self._forgotten.append(number)
+        if len(self._forgotten) == 1 and self._is_open:
+            self._spawn(self._drop_forgotten())
+
+    async def read_cursor(self) -> str | None:
+        return await self._inbox.read_cursor() or self._start_cursor
+
+    async def save_cursor(self, cursor: str) -> None:
+        await self._inbox.save_cursor(cursor)
+
+    async def _read_inbox(self) -> None:
+        for number in await self._inbox.read_waitable(self._waitable_max):
+            envelope = _parse_stored(await self._inbox.read_body(number))
+            if isinstance(envelope, Callback):
+                self._keep_for_waiters(envelope, number)
+        for message in await self._inbox.read_pending():
+            self._enqueue(message.order_key, message.number)
+
+    async def _store(self, message: ReceivedMessage) -> None:
+        envelope = message.envelope
+        is_callback = isinstance(envelope, Callback)
+        order_key = self._order_key(envelope) if is_callback else f"message {message.message_id}"
+        try:
+            number = await self._inbox.add(
+                message.message_id,
+                message.subscription_id,
+                order_key=order_key,
+                body=message.body,
+                cursor=envelope.cursor if is_callback else None,
+                now=self._get_time(),
+            )
+        except InboxFull:
+            raise NotReady(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
+        if number is not None:
+            self._enqueue(order_key, number)
+
+    def _enqueue(self, order_key: str, number: int) -> None:
+        lane = self._lanes.get(order_key)
+        if lane is not None:
+            lane.append(number)
+            return
+        self._lanes[order_key] = deque([number])
+        self._spawn(self._run_lane(order_key))
+
+    async def _run_lane(self, order_key: str) -> None:
+        lane = self._lanes[order_key]
+        try:
+            while lane and self._is_open:
+                await self._handle_until_ended(order_key, lane[0])
+                lane.popleft()
+        finally:
+            del self._lanes[order_key]
+
+    async def _handle_until_ended(self, order_key: str, number: int) -> None:
+        failures = 0
+        while self._is_open:
+            stored = await self._repeat_until_stored(lambda: self._inbox.read_body(number))
+            pause = await self._try_handler(order_key, number, stored, failures)
+            if pause is None:
+                return
+            if self._get_time() - stored.arrived_at >= GIVE_UP_SECONDS:
+                await self._give_up(number, stored)
+                return
+            failures += 1
+            if self._is_open:
+                await self._sleep(pause)
+
+    async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> float | None:
+        """Run the handler once. Returns None if it has succeeded, else the pause before the next try."""
+        envelope = _parse_stored(stored)
+        # Handling a gap stores callbacks, which may wait for room in the inbox: it must not keep their handlers from running.
+        turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else nullcontext()
+        async with turn:
+            if not self._is_open:
+                return 0.0
+            with self._counted_as_running():
+                try:
+                    await self._dispatch(envelope)
+                except NotReady as error:
+                    return error.retry_after_seconds
+                except Exception:  # the boundary to the owner's code
+                    pause = min(RETRY_SECONDS_MAX, 2.0 ** min(failures, _DOUBLINGS_MAX))
+                    log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
+                    return pause
+                await self._record_handled(number, envelope)
+        return None
+
+    async def _give_up(self, number: int, stored: StoredBody) -> None:
+        log.error("Message %s is given up: its handler has failed for four days", stored.message_id)
+        await self._record_end(number, given_up=True, keep_body=True)
+
+    async def _record_handled(self, number: int, envelope: Envelope) -> None:
+        """Record the end first: a waiter that receives the callback then releases a message that has ended."""
+        keep_body = isinstance(envelope, Callback) and is_waitable(envelope)
+        await self._record_end(number, given_up=False, keep_body=keep_body)
+        if isinstance(envelope, Callback):
+            self._keep_for_waiters(envelope, number)
+
+    async def _record_end(self, number: int, *, given_up: bool, keep_body: bool) -> None:
+        await self._repeat_until_stored(
+            lambda: self._inbox.record_end(number, given_up=given_up, keep_body=keep_body, now=self._get_time())
+        )
+
+    async def _drop_forgotten(self) -> None:
+        while self._forgotten:
+            numbers = self._forgotten[:FORGOTTEN_BATCH_MAX]
+            await self._repeat_until_stored(partial(self._inbox.drop_bodies, numbers))
+            del self._forgotten[: len(numbers)]
+
+    async def _repeat_until_stored(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The inbox's answer. A full disk delays the lane; it must not end it, or run its handler again."""
+        while True:
+            try:
+                return await work()
+            except sqlite3.Error:
+                log.exception("The inbox cannot be read or written; trying again in %g s", DISK_RETRY_SECONDS)
+                await self._sleep(DISK_RETRY_SECONDS)
+
+    @contextmanager
+    def _counted_as_running(self) -> Generator[None]:
+        self._running += 1
+        self._none_runs.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._none_runs.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _parse_stored(stored: StoredBody) -> Envelope:
+    """The message; challenges are never stored."""
+    return cast("Envelope", parse(stored.body, subscription_id=stored.subscription_id))

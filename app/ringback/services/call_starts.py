@@ -1,0 +1,240 @@
+"""Starts calls: the checks before the transaction, and the transaction's part for each call.
+
+    prepare_call   the checks that need an upstream or a name server: the arguments, the callback's URL
+    insert_call    in the transaction of the caller: the call, its callback and its lease
+
+`Calls` starts one call in a transaction, or a batch of them.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from ringback.attended_calls import AttendedCalls
+from ringback.domain.call import Call, CallPhase, RerunPolicy
+from ringback.domain.clock import seconds
+from ringback.domain.errors import (
+    CallExpired,
+    Conflict,
+    Gone,
+    IdempotencyConflict,
+    InvalidRequest,
+    NotFound,
+    QuotaExceeded,
+)
+from ringback.domain.ids import IdGenerator
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.webhook import Webhook
+from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.post_commit import CallLeases
+from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
+from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
+from ringback.services.quotas import QuotaEnforcer
+from ringback.services.registrations import WebhookRegistrations
+
+START_DELAY_MAX: Final = timedelta(days=30)
+"""How far ahead a call may start: as long as the longest time-out, and as an idempotency key is remembered."""
+BATCH_SIZE_MAX: Final = 100
+"""Calls in one batch: as many as one request can wait for."""
+CALLS_BETWEEN_PAUSES: Final = 16
+"""Calls of a batch inserted between two turns of the event loop: some 5 ms, at 300 µs each with its callback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartCallRequest(CallRequest):
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    idempotency_key: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """`_meta` for the upstream. The request hash leaves it out, because traces differ between two sendings of one request."""
+    wait_seconds: float = 0.0
+    """How long the client keeps its request open for the plain result."""
+    not_before: datetime | None = None
+    """When the call is queued, at the earliest. The request hash leaves it out, as it does the deadline."""
+    accepts_input: bool = False
+    webhook_id: str | None = None
+    """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
+    rerun_policy: RerunPolicy | None = None
+    """None selects the configured policy of the tool."""
+    is_cancelled: bool = False
+    """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
+    wants_receipt: bool = True
+    """Whether the client is shown a resume token and the webhooks of the call. Without, `StartedCall` has neither."""
+
+    def compute_hash(self) -> str:
+        return self.hash_with_arguments(self.arguments)
+
+    def require_valid_start(self, now: datetime) -> None:
+        if self.not_before is not None and self.not_before - now > START_DELAY_MAX:
+            raise InvalidRequest(
+                f"not_before: a call may start at most {START_DELAY_MAX.days} days from now, by the clock of the service "
+                f"({now:%Y-%m-%dT%H:%M:%SZ})."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCall:
+    """A request whose checks outside the transaction have passed."""
+
+    request: StartCallRequest
+    callback: Webhook | None = None
+    callback_secret: str | None = field(default=None, repr=False)
+    """The callback's signing secret, if the service has generated it."""
+
+
+class CallStarter:
+    def __init__(
+        self,
+        *,
+        ids: IdGenerator,
+        catalog: ToolCatalog,
+        tokens: CallResumeTokens,
+        registrations: WebhookRegistrations,
+        quotas: QuotaEnforcer,
+        attended_calls: AttendedCalls,
+        wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
+    ) -> None:
+        self._catalog = catalog
+        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
+        self._registrations = registrations
+        self._quotas = quotas
+        self._attended_calls = attended_calls
+        self._wait_seconds_max = wait_seconds_max
+
+    def require_allowed(self, caller: Caller, request: StartCallRequest) -> None:
+        """Raise `Forbidden` without the scope. A webhook that the call names needs the scope `webhooks`, too."""
+        request.require_allowed(caller, Scope.CALLS)
+        if request.webhook_id is not None:
+            caller.require_scope(Scope.WEBHOOKS)
+
+    async def prepare_call(self, caller: Caller, request: StartCallRequest, *, now: datetime) -> PreparedCall:
+        """Check everything that must not be checked inside a transaction, because it can take seconds."""
+        request.require_valid_timeout()
+        request.require_valid_start(now)
+        await self._catalog.check_call(
+            request.upstream,
+            request.tool,
+            request.arguments,
+            visible_upstreams=caller.upstreams,
+            accepts_input=request.accepts_input,
+        )
+        secret, callback = await self._registrations.prepare_callback(caller, request.callback)
+        return PreparedCall(request=request, callback=callback, callback_secret=secret)
+
+    async def find_started_call(
+        self, tx: Transaction, principal: Principal, request: StartCallRequest
+    ) -> StartedCall | None:
+        """Return the call of the idempotency key; None for a new key. Raises as `find_known_call`."""
+        call = await self.find_known_call(tx, principal, request)
+        return None if call is None else await self._new_calls.build_started_call(tx, call, created=False)
+
+    async def find_known_call(self, tx: Transaction, principal: Principal, request: StartCallRequest) -> Call | None:
+        """Return the call of the idempotency key. Raise for another request or for an expired call; None for a new key."""
+        key = request.idempotency_key
+        if key is None:
+            return None
+        call = await tx.calls.find_by_idempotency_key(principal, key)
+        existing = call or await tx.tombstones.get(principal, call_id=None, key=key)
+        if existing is None:
+            return None
+        if existing.request_hash != request.compute_hash():
+            raise IdempotencyConflict(
+                "This Idempotency-Key was used for another request. Send the same request, or a new key."
+            )
+        if call is None:
+            raise CallExpired("The call of this Idempotency-Key has expired. Nothing was started; use a new key.")
+        return call
+
+    async def insert_batch(
+        self, tx: Transaction, principal: Principal, batch: Sequence[PreparedCall], *, new_count: int
+    ) -> Sequence[StartedCall]:
+        """Insert all of these calls, or find them by their keys. `new_count` of them are expected to be new.
+
+        The runner leases them after the commit, in turns with the calls of other principals.
+        """
+        await self._quotas.require_call_quota(tx, principal, count=new_count)
+        started: list[StartedCall] = []
+        for index, prepared in enumerate(batch):
+            if index and not index % CALLS_BETWEEN_PAUSES:
+                await tx.pause()
+            with naming_call(index):
+                started.append(await self.insert_call(tx, principal, prepared, leases=None))
+        return started
+
+    async def insert_call(
+        self, tx: Transaction, principal: Principal, prepared: PreparedCall, *, leases: CallLeases | None
+    ) -> StartedCall:
+        request, secret = prepared.request, prepared.callback_secret
+        if existing := await self.find_started_call(tx, principal, request):
+            return existing
+        call = self._build_call(principal, request, now=tx.now())
+        is_callback_new = await self._new_calls.insert_callback(
+            tx, call, prepared.callback, secret_generated=secret is not None, webhook_id=request.webhook_id
+        )
+        await self._insert_leased_or_queued(tx, call, request, leases)
+        if not request.wants_receipt:
+            return StartedCall(call=call, resume_token="", webhooks=(), is_new=True)
+        return await self._new_calls.build_started_call(
+            tx, call, created=True, secret=secret if is_callback_new else None
+        )
+
+    async def _insert_leased_or_queued(
+        self, tx: Transaction, call: Call, request: StartCallRequest, leases: CallLeases | None
+    ) -> None:
+        if call.phase is CallPhase.SCHEDULED:
+            leases = None  # the notification tells the runner when to queue the call
+        # Until the wait is over, no response has named the call, so no client expects it to be queued again after a crash.
+        may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
+        leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
+        await tx.calls.insert(leased or call)
+        if leased is not None and request.wait_seconds > 0:
+            tx.on_commit(partial(self._attended_calls.expect_end, call))
+        if leased is None and not (
+            leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
+        ):
+            tx.notify(CALL_QUEUED_TOPIC)
+
+    def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
+        wait_seconds = min(request.wait_seconds, self._wait_seconds_max)
+        configured_policy = self._catalog.get_tool_config(request.upstream, request.tool).rerun_policy
+        rerun_policy = configured_policy if request.rerun_policy is None else request.rerun_policy
+        return self._new_calls.build_call(
+            principal,
+            request,
+            now=now,
+            not_before=request.not_before,
+            arguments=request.arguments,
+            meta=request.meta,
+            idempotency_key=request.idempotency_key,
+            request_hash=request.compute_hash(),
+            accepts_input=request.accepts_input,
+            rerun_policy=rerun_policy,
+            rerun_allowed=self._is_rerun_allowed(request, rerun_policy),
+            attended_until=now + seconds(wait_seconds) if wait_seconds > 0 else None,
+        )
+
+    def _is_rerun_allowed(self, request: StartCallRequest, policy: RerunPolicy) -> bool:
+        """Decide once, at the start: later annotations of the tool do not apply to this call."""
+        match policy:
+            case RerunPolicy.NEVER:
+                return False
+            case RerunPolicy.IF_SAFE:
+                return self._catalog.is_repeatable(request.upstream, request.tool)
+            case RerunPolicy.ALWAYS:
+                return True
+
+
+@contextmanager
+def naming_call(index: int) -> Generator[None]:
+    """An error of one call of a batch names this call, and says that the whole batch was refused."""
+    try:
+        yield
+    except (Conflict, Gone, InvalidRequest, NotFound, QuotaExceeded) as error:
+        error.detail = f"calls[{index}]: {error.detail} No call of the batch was started."
+        error.extra["index"] = index
+        raise

@@ -1,0 +1,139 @@
+"""RingbackClient and SyncRingbackClient have a method for every operation of the OpenAPI document."""
+
+import inspect
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import httpx
+import pytest
+
+from ringback.client import ClientError, EventStream, RingbackClient, SyncRingbackClient
+from scripts import sync_client_methods
+
+PATHS: Final[dict[str, dict[str, dict[str, Any]]]] = json.loads(
+    (Path(__file__).parents[2] / "openapi" / "ringback.json").read_text(encoding="utf-8")
+)["paths"]
+PAGING: Final = frozenset({"cursor", "limit"})
+"""Parameters that the methods which iterate over pages send themselves."""
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str
+    query: frozenset[str]
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    operation["operationId"]: Operation(
+        method.upper(),
+        path,
+        frozenset(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"),
+    )
+    for path, methods in PATHS.items()
+    for method, operation in methods.items()
+}
+
+Sent = Awaitable[Any] | AsyncGenerator[Any] | EventStream
+
+METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
+    "adopt_task": lambda client: client.adopt("git", "task-1"),
+    "answer_call": lambda client: client.answer("id", {}),
+    "cancel_call": lambda client: client.cancel("id"),
+    "change_webhook": lambda client: client.change_webhook("id", state="active"),
+    "check_health": lambda client: client.healthy(),
+    "check_readiness": lambda client: client.readiness(),
+    "issue_resume_token": lambda client: client.fresh_resume_token("id"),
+    "join_calls": lambda client: client.wait_all(["id"]),
+    "list_calls": lambda client: client.calls(),
+    "list_deliveries": lambda client: client.deliveries(),
+    "list_tools": lambda client: client.tools("id"),
+    "list_upstreams": lambda client: client.upstreams(),
+    "list_webhooks": lambda client: client.webhooks(),
+    "look_at_result": lambda client: client.result_info("id"),
+    "poll_events": lambda client: client.poll_events(),
+    "read_call": lambda client: client.call("id"),
+    "read_delivery": lambda client: client.delivery("id"),
+    "read_metrics": lambda client: client.metrics(),
+    "read_problem_type": lambda client: client.problem_type("id"),
+    "read_result": lambda client: client.result("id"),
+    "read_signing_keys": lambda client: client.public_keys(),
+    "read_webhook": lambda client: client.webhook("id"),
+    "redeliver": lambda client: client.redeliver("id"),
+    "register_webhook": lambda client: client.register_webhook("https://agent.example/"),
+    "reload_upstreams": lambda client: client.reload_upstreams(),
+    "remove_webhook": lambda client: client.delete_webhook("id"),
+    "replay_webhook": lambda client: client.replay_webhook("id", since=datetime(2026, 11, 20, tzinfo=UTC)),
+    "report_call": lambda client: client.report("key", "git", "git_log"),
+    "resume_call": lambda client: client.resume("token"),
+    "rotate_secret": lambda client: client.rotate_secret("id"),
+    "start_call": lambda client: client.start_call("git", "git_log"),
+    "start_calls": lambda client: client.start_calls([{"upstream": "git", "tool": "git_log"}]),
+    "stream_events": lambda client: client.stream_events(),
+    "test_webhook": lambda client: client.test_webhook("id"),
+    "verify_webhook": lambda client: client.verify_webhook("id"),
+}
+
+
+async def send(operation_id: str) -> httpx.Request:
+    """The request that the operation's method sends. The service rejects it."""
+    requests: list[httpx.Request] = []
+
+    def reject(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(404, json={}, headers={"content-type": "application/problem+json"})
+
+    async with RingbackClient("http://ringback.example", transport=httpx.MockTransport(reject)) as client:
+        sent = METHODS[operation_id](client)
+        with suppress(ClientError):
+            await (sent if isinstance(sent, Awaitable) else anext(sent))
+    return requests[0]
+
+
+def find_method(operation_id: str) -> str:
+    """The name of the method that the table calls."""
+    return METHODS[operation_id].__code__.co_names[0]
+
+
+def public_methods(client_type: type) -> Mapping[str, inspect.Signature]:
+    methods = inspect.getmembers(client_type, inspect.isfunction)
+    return {name: inspect.signature(method) for name, method in methods if not name.startswith("_")}
+
+
+def test_every_operation_has_a_method() -> None:
+    assert METHODS.keys() == OPERATIONS.keys()
+
+
+@pytest.mark.parametrize("operation_id", METHODS)
+async def test_the_method_of_an_operation_sends_its_request(operation_id: str) -> None:
+    operation = OPERATIONS[operation_id]
+
+    request = await send(operation_id)
+
+    assert request.method == operation.method
+    assert re.fullmatch(re.sub(r"\{\w+\}", "id", operation.path), request.url.path)
+
+
+@pytest.mark.parametrize("operation_id", METHODS)
+def test_the_method_of_an_operation_takes_its_query_parameters(operation_id: str) -> None:
+    taken = public_methods(RingbackClient)[find_method(operation_id)].parameters
+
+    assert OPERATIONS[operation_id].query - PAGING - taken.keys() == set()
+
+
+def test_the_synchronous_client_has_the_same_methods_with_the_same_parameters() -> None:
+    asynchronous, synchronous = public_methods(RingbackClient), public_methods(SyncRingbackClient)
+    closing = {"aclose", "close"}
+
+    assert asynchronous.keys() - closing == synchronous.keys() - closing
+    assert {name: signature.parameters for name, signature in asynchronous.items() if name not in closing} == {
+        name: signature.parameters for name, signature in synchronous.items() if name not in closing
+    }
+
+
+def test_the_generated_methods_are_up_to_date() -> None:
+    assert sync_client_methods.list_outdated_modules() == [], "Run scripts/sync_client and commit the change."

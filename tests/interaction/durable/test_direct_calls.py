@@ -1,0 +1,394 @@
+"""Durable calls on MCP servers without a service in between: tasks, legacy tasks, resumable streams, and plain calls."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ringback.client.durable import (
+    CallCancelled,
+    CallFailed,
+    CallNotStarted,
+    DurableCaller,
+    InputRequired,
+    NotRejoinable,
+    SQLiteRequestState,
+    UnknownHandle,
+)
+from ringback.client.models import Progress
+from tests.support.legacy_upstream import LegacyUpstream
+from tests.support.limits import WAIT_SECONDS
+from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream, text_result
+from tests.support.upstreams import App, ControlledUpstream, HttpServer, free_port, make_legacy_app, serving
+
+DONE = {"type": "text", "text": "done"}
+
+
+@asynccontextmanager
+async def calling(app: App, path: Path) -> AsyncGenerator[tuple[HttpServer, Callable[[], DurableCaller]]]:
+    """A server, and callers on it that share a state, as processes would."""
+    async with serving(app) as server, asyncio.timeout(WAIT_SECONDS):
+        callers: list[DurableCaller] = []
+
+        def make_caller() -> DurableCaller:
+            callers.append(DurableCaller(server.url, state=SQLiteRequestState(path / "calls.db")))
+            return callers[-1]
+
+        try:
+            yield server, make_caller
+        finally:
+            for caller in callers:
+                await caller.aclose()
+
+
+@pytest.mark.requirement("R01")
+@pytest.mark.requirement("R09")
+async def test_a_task_is_requested_by_one_caller_and_joined_by_another(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        requester = make_caller()
+        handle = await requester.request_call_tool("work", {"n": 1}, correlation_id="c1")
+        await requester.aclose()
+        assert (handle.kind, handle.rejoinable, handle.correlation_id) == ("task", True, "c1")
+
+        other = make_caller()
+        assert await other.join_call_tool(handle, timeout_seconds=0.3) is None
+        upstream.tasks["task-1"].complete_task("done")
+        result = await make_caller().join_call_tool(handle)
+
+    assert result == text_result("done")
+    assert upstream.side_effects == ["work"]
+
+
+@pytest.mark.requirement("R03")
+async def test_a_join_gets_the_last_stored_progress_first_and_then_live_progress(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        requester = make_caller()
+        handle = await requester.request_call_tool("work")
+        task = upstream.tasks["task-1"]
+        task.set_state(status="working", statusMessage="fetching")
+        first = asyncio.Queue[Progress]()
+        assert await requester.join_call_tool(handle, timeout_seconds=1, on_progress=first.put_nowait) is None
+        assert [(await first.get()).message] == ["fetching"]
+        await requester.aclose()
+
+        seen: asyncio.Queue[Progress] = asyncio.Queue()
+        joining = asyncio.create_task(make_caller().join_call_tool(handle, on_progress=seen.put))
+        assert (await seen.get()).message == "fetching"
+        task.set_state(status="working", statusMessage="writing")
+        assert (await seen.get()).message == "writing"
+        task.complete_task("done")
+        assert await joining == text_result("done")
+
+
+@pytest.mark.requirement("R09")
+async def test_a_legacy_task_is_joined_in_the_session_that_started_it(tmp_path: Path) -> None:
+    upstream = LegacyUpstream(bound=True)
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        requester = make_caller()
+        handle = await requester.request_call_tool("long")
+        await requester.aclose()
+        assert (handle.kind, handle.rejoinable) == ("legacy_task", True)
+
+        other = make_caller()
+        assert await other.join_call_tool(handle, timeout_seconds=0.3) is None
+        task = await upstream.wait_for_task()
+        task.end_task()
+        result = await make_caller().join_call_tool(handle)
+
+    assert result is not None
+    assert result["content"] == [DONE]
+    assert upstream.effects == ["long"]
+
+
+@pytest.mark.requirement("R08")
+@pytest.mark.requirement("R09")
+async def test_a_stream_is_resumed_by_another_caller(tmp_path: Path) -> None:
+    upstream = LegacyUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        requester = make_caller()
+        handle = await requester.request_call_tool("work", {"n": 1})
+        await requester.aclose()
+        assert (handle.kind, handle.rejoinable) == ("stream", True)
+
+        seen: list[Progress] = []
+        assert await make_caller().join_call_tool(handle, timeout_seconds=0.5, on_progress=seen.append) is None
+        assert [each.message for each in seen] == ["begun"]
+        upstream.release.set()
+        result = await make_caller().join_call_tool(handle, on_progress=seen.append)
+
+    assert result is not None
+    assert json.loads(result["content"][0]["text"]) == {"n": 1}
+    assert [each.message for each in seen[1:]] == ["begun", "nearly done"]
+    assert (upstream.effects, upstream.cancelled.is_set()) == (["work"], False)
+
+
+async def test_a_stream_whose_connection_broke_is_resumed_by_the_same_caller(tmp_path: Path) -> None:
+    upstream = LegacyUpstream()
+    async with calling(upstream.app(), tmp_path) as (server, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("work", {"n": 1})
+        server.drop_connections()
+        upstream.release.set()
+        result = await caller.join_call_tool(handle)
+
+    assert result is not None
+    assert upstream.effects == ["work"]
+
+
+async def test_a_call_without_tasks_or_sessions_says_that_it_cannot_be_rejoined(tmp_path: Path) -> None:
+    upstream = ControlledUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("hold")
+        assert (handle.kind, handle.rejoinable) == ("plain", False)
+        await upstream.wait_until_held(1)
+
+        with pytest.raises(NotRejoinable, match="The tool may have run"):
+            await make_caller().join_call_tool(handle)
+        assert await caller.join_call_tool(handle, timeout_seconds=0.1) is None
+        upstream.release.set()
+        assert await caller.join_call_tool(handle) == await make_caller().join_call_tool(handle)
+
+
+async def test_a_call_that_must_be_rejoinable_is_not_sent_to_a_server_that_cannot_keep_it(tmp_path: Path) -> None:
+    upstream = ControlledUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        with pytest.raises(NotRejoinable, match="was not called"):
+            await caller.request_call_tool("echo", cancel_if_not_resumable=True)
+        assert await caller.list_calls() == []
+
+    assert upstream.calls == []
+
+
+@pytest.mark.requirement("R01")
+async def test_a_call_that_proves_not_rejoinable_within_the_start_timeout_is_cancelled(tmp_path: Path) -> None:
+    upstream = LegacyUpstream()
+    async with calling(upstream.app(keeps_events=False), tmp_path) as (_, make_caller):
+        with pytest.raises(NotRejoinable, match="was cancelled"):
+            await make_caller().request_call_tool("work", start_timeout_seconds=1, cancel_if_not_resumable=True)
+        await upstream.cancelled.wait()
+
+
+@pytest.mark.requirement("R01")
+async def test_a_server_that_does_not_answer_in_time_gives_a_handle_that_becomes_rejoinable(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    upstream.tools_may_respond.clear()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("work", start_timeout_seconds=0.2)
+        assert (handle.kind, handle.rejoinable) == ("plain", False)
+        upstream.tools_may_respond.set()
+        task = await upstream.wait_for_task(1)
+        task.complete_task("done")
+        assert await caller.join_call_tool(handle) == text_result("done")
+        (found,) = await caller.list_calls()
+
+    assert (found.handle.kind, found.handle.rejoinable, found.status) == ("task", True, "completed")
+
+
+@pytest.mark.requirement("R06")
+async def test_a_task_is_cancelled_once_and_the_second_cancel_says_the_same(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await make_caller().request_call_tool("work")
+        assert await make_caller().cancel_call_tool(handle)
+        assert await make_caller().cancel_call_tool(handle)
+        with pytest.raises(CallCancelled, match="cancelled"):
+            await make_caller().join_call_tool(handle)
+
+
+@pytest.mark.requirement("R06")
+async def test_a_cancel_after_the_end_says_that_it_was_too_late(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await make_caller().request_call_tool("work")
+        upstream.tasks["task-1"].complete_task("done")
+        assert not await make_caller().cancel_call_tool(handle)
+        assert await make_caller().join_call_tool(handle) == text_result("done")
+
+
+@pytest.mark.requirement("R06")
+@pytest.mark.parametrize("tool", ["work", "long"])
+async def test_a_legacy_call_is_cancelled_by_another_caller(tmp_path: Path, tool: str) -> None:
+    upstream = LegacyUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        requester = make_caller()
+        handle = await requester.request_call_tool(tool)
+        await requester.aclose()
+        assert await make_caller().cancel_call_tool(handle)
+        assert await make_caller().cancel_call_tool(handle)
+        if tool == "work":
+            await upstream.cancelled.wait()
+        else:
+            assert upstream.tasks["task-1"].status == "cancelled"
+        with pytest.raises(CallCancelled):
+            await make_caller().join_call_tool(handle)
+
+
+async def test_a_plain_call_is_cancelled_by_the_caller_that_waits_for_it(tmp_path: Path) -> None:
+    upstream = ControlledUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("hold")
+        await upstream.wait_until_held(1)
+        assert await caller.cancel_call_tool(handle)
+        await upstream.cancelled.wait()
+        with pytest.raises(CallCancelled):
+            await caller.join_call_tool(handle)
+
+
+async def test_questions_of_a_task_reach_the_join_and_are_answered_by_another_caller(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await make_caller().request_call_tool("work", accepts_input=True)
+        task = upstream.tasks["task-1"]
+        task.request_input("sure")
+        with pytest.raises(InputRequired, match="sure") as asked:
+            await make_caller().join_call_tool(handle)
+        assert asked.value.input_requests["sure"].params["message"] == "Really?"
+        (found,) = await make_caller().list_calls()
+        assert found.status == "input_required"
+
+        await make_caller().answer_call_tool(handle, {"sure": ACCEPTED_ANSWER})
+        assert task.answers == {"sure": ACCEPTED_ANSWER}
+        task.complete_task("done")
+        assert await make_caller().join_call_tool(handle) == text_result("done")
+
+
+async def test_questions_before_the_result_are_answered_in_rounds(tmp_path: Path) -> None:
+    upstream = TaskUpstream(rounds=2)
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        requester = make_caller()
+        handle = await requester.request_call_tool("confirm", accepts_input=True)
+        assert (handle.kind, handle.rejoinable) == ("mrtr", True)
+        await requester.aclose()
+
+        for _ in range(2):
+            with pytest.raises(InputRequired):
+                await make_caller().join_call_tool(handle)
+            await make_caller().answer_call_tool(handle, {"sure": ACCEPTED_ANSWER})
+        result = await make_caller().join_call_tool(handle, timeout_seconds=WAIT_SECONDS)
+
+    assert result is not None
+    assert json.loads(result["content"][0]["text"]) == {"sure": ACCEPTED_ANSWER}
+    assert upstream.side_effects == ["confirm"]
+
+
+async def test_a_tool_that_asks_a_caller_that_cannot_answer_fails_with_advice(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await make_caller().request_call_tool("confirm")
+        with pytest.raises(CallFailed, match="accepts_input=True"):
+            await make_caller().join_call_tool(handle)
+
+
+async def test_a_task_that_the_server_no_longer_knows_ends_as_unknown(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await make_caller().request_call_tool("work")
+        upstream.tasks.clear()
+        with pytest.raises(CallFailed, match="may have done its work") as failed:
+            await make_caller().join_call_tool(handle)
+
+    assert failed.value.outcome == "unknown"
+
+
+async def test_an_error_of_the_server_is_the_outcome_of_the_call(tmp_path: Path) -> None:
+    async with calling(ControlledUpstream().app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("refuse")
+        with pytest.raises(CallFailed, match="not today") as failed:
+            await caller.join_call_tool(handle)
+
+    assert (failed.value.outcome, failed.value.error and failed.value.error["code"]) == ("upstream_error", -32042)
+
+
+async def test_an_error_of_the_tool_is_a_result(tmp_path: Path) -> None:
+    async with calling(ControlledUpstream().app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        result = await caller.join_call_tool(await caller.request_call_tool("fail"))
+
+    assert result is not None
+    assert result["isError"] is True
+
+
+async def test_a_server_that_is_not_there_starts_nothing_and_leaves_no_state() -> None:
+    async with DurableCaller(f"http://127.0.0.1:{free_port()}/mcp") as caller:
+        with pytest.raises(CallNotStarted, match="The tool was not called"):
+            await caller.request_call_tool("work", start_timeout_seconds=WAIT_SECONDS)
+        assert await caller.list_calls() == []
+
+
+async def test_a_server_that_is_restarted_is_tried_again_until_it_answers(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    app = upstream.app()
+    async with calling(app, tmp_path) as (server, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("work")
+        joining = asyncio.create_task(caller.join_call_tool(handle))
+        await upstream.wait_until(lambda: upstream.count_requests("tasks/get") > 0)
+        await server.kill_server()
+        upstream.tasks["task-1"].complete_task("done")
+        async with serving(upstream.app(), port=server.port):
+            assert await joining == text_result("done")
+
+
+@pytest.mark.requirement("R11")
+async def test_several_calls_are_joined_with_any_and_all(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handles = [await caller.request_call_tool("work") for _ in range(3)]
+        upstream.tasks["task-2"].complete_task("second")
+        any_done = await caller.join_any(handles)
+        assert [joined.done for joined in any_done] == [False, True, False]
+        assert not all(joined.done for joined in await caller.join_all(handles, timeout_seconds=0.3))
+        upstream.tasks["task-1"].set_state(status="cancelled")
+        upstream.tasks["task-3"].complete_task("third")
+        all_done = await caller.join_all(handles)
+
+    assert [joined.result for joined in all_done] == [None, text_result("second"), text_result("third")]
+    assert isinstance(all_done[0].error, CallCancelled)
+
+
+async def test_a_server_of_the_old_protocol_without_events_waits_for_its_result_on_the_connection(
+    tmp_path: Path,
+) -> None:
+    upstream = ControlledUpstream()
+    async with calling(make_legacy_app(upstream.app(stateless_http=True)), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await caller.request_call_tool("echo", {"text": "hello"})
+        assert not handle.rejoinable or handle.kind == "plain"
+        result = await caller.join_call_tool(handle)
+
+    assert result is not None
+    assert json.loads(result["content"][0]["text"]) == {"text": "hello"}
+
+
+async def test_the_same_idempotency_key_returns_the_same_call(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        first = await make_caller().request_call_tool("work", {"n": 1}, idempotency_key="k1")
+        second = await make_caller().request_call_tool("work", {"n": 1}, idempotency_key="k1")
+
+    assert first.id == second.id
+    assert upstream.side_effects == ["work"]
+
+
+@pytest.mark.requirement("R04")
+async def test_without_a_state_only_the_same_caller_joins(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (server, _), DurableCaller(server.url) as caller:
+        handle = await caller.request_call_tool("work")
+        assert not handle.state_is_shared
+        upstream.tasks["task-1"].complete_task("done")
+        async with DurableCaller(server.url) as other:
+            with pytest.raises(UnknownHandle, match="another process cannot join"):
+                await other.join_call_tool(handle)
+        assert await caller.join_call_tool(handle) == text_result("done")

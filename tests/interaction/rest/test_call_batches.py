@@ -1,0 +1,139 @@
+"""A batch of calls: all of them are started, or none."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.domain.clock import format_iso
+from ringback.domain.principal import Scope
+from ringback.services.quotas import Quotas
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
+
+pytestmark = pytest.mark.requirement("R11")
+
+OTHER_CALL = CALL_BODY | {"tool": "git_status"}
+
+
+async def start_batch(client: httpx.AsyncClient, *calls: dict[str, Any]) -> httpx.Response:
+    return await client.post("/v1/calls/batch", json={"calls": calls})
+
+
+async def test_a_batch_returns_its_calls_in_their_order(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    answer = await start_batch(alice, *([CALL_BODY, OTHER_CALL] * 20))
+
+    started = answer.json()["calls"]
+    assert answer.status_code == 202
+    assert [each["call"]["tool"] for each in started] == ["git_log", "git_status"] * 20
+    assert {(each["call"]["status"], each["replayed"], each["resume_token"] != "") for each in started} == {
+        ("working", False, True)
+    }
+    assert [each["call_id"] for each in started] == [each["call"]["id"] for each in started]
+    assert service.count_rows()["calls"] == 40
+
+
+@pytest.mark.requirement("R13")
+async def test_a_repeated_batch_returns_the_same_calls(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    batch = [CALL_BODY | {"idempotency_key": "a"}, OTHER_CALL | {"idempotency_key": "b"}]
+    first = (await start_batch(alice, *batch)).json()["calls"]
+    again = (await start_batch(alice, *batch, CALL_BODY | {"idempotency_key": "c"})).json()["calls"]
+    single = await alice.post("/v1/calls", json=CALL_BODY, headers={"Idempotency-Key": "a"})
+
+    assert [each["call_id"] for each in again[:2]] == [each["call_id"] for each in first]
+    assert [each["replayed"] for each in again] == [True, True, False]
+    assert single.json()["call_id"] == first[0]["call_id"]
+    assert service.count_rows()["calls"] == 3
+
+
+async def test_a_key_that_repeats_within_a_batch_is_one_call(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    twice = [CALL_BODY | {"idempotency_key": "a"}] * 2
+
+    started = (await start_batch(alice, *twice)).json()["calls"]
+
+    assert started[0]["call_id"] == started[1]["call_id"]
+    assert service.count_rows()["calls"] == 1
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "slug"),
+    [
+        ({"tool": "git_lgo"}, 422, "unknown-tool"),
+        ({"upstream": "none"}, 422, "unknown-upstream"),
+        ({"arguments": {}}, 422, "invalid-arguments"),
+        ({"callback": {"url": "https://10.0.0.1/"}}, 422, "invalid-callback-url"),
+        ({"not_before": "2100-01-01T00:00:00Z"}, 422, "invalid-request"),
+        ({"idempotency_key": "used"}, 409, "idempotency-conflict"),
+        ({"idempotency_key": "first", "tool": "git_status"}, 409, "idempotency-conflict"),
+    ],
+)
+async def test_one_refused_call_refuses_the_batch_and_is_named(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, refused: dict[str, Any], status: int, slug: str
+) -> None:
+    await alice.post("/v1/calls", json=OTHER_CALL, headers={"Idempotency-Key": "used"})
+    before = service.count_rows()
+
+    first = CALL_BODY | {"callback": {"url": CALLBACK_URL}, "idempotency_key": "first"}
+    answer = await start_batch(alice, first, CALL_BODY, CALL_BODY | refused)
+
+    problem = answer.json()
+    assert (answer.status_code, problem["type"], problem["index"]) == (status, f"/problems/{slug}", 2)
+    assert problem["detail"].startswith("calls[2]: ")
+    assert problem["detail"].endswith("No call of the batch was started.")
+    assert service.count_rows() == before
+
+
+async def test_a_batch_needs_the_scopes_of_its_calls(service: ServiceUnderTest) -> None:
+    caller = await service.create_client("alice", scopes=frozenset({Scope.CALLS}))
+
+    answer = await start_batch(caller, CALL_BODY, CALL_BODY | {"callback": {"url": CALLBACK_URL}})
+
+    assert (answer.status_code, answer.json()["scope"]) == (403, "webhooks")
+    assert service.count_rows()["calls"] == 0
+
+
+@pytest.mark.parametrize("count", [0, 101])
+async def test_a_batch_has_one_to_a_hundred_calls(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, count: int
+) -> None:
+    assert (await start_batch(alice, *([CALL_BODY] * count))).status_code == 422
+    assert service.count_rows()["calls"] == 0
+
+
+async def test_the_quotas_of_a_batch_are_counted_before_anything_is_stored(tmp_path: Path) -> None:
+    async with running_service(tmp_path, quotas=Quotas(open_calls=3, starts_per_minute=8)) as service:
+        alice = await service.create_client("alice")
+        too_many_open = await start_batch(alice, *([CALL_BODY] * 4))
+        fitting = await start_batch(alice, *([CALL_BODY | {"idempotency_key": "a"}] * 3))
+        too_many_starts = await start_batch(alice, *([CALL_BODY] * 2))
+
+        assert (too_many_open.status_code, too_many_open.json()["quota"]) == (429, "open_calls")
+        assert fitting.status_code == 202
+        assert (too_many_starts.status_code, too_many_starts.json()["quota"]) == (429, "starts_per_minute")
+        assert (await start_batch(alice, CALL_BODY | {"idempotency_key": "a"})).status_code == 202
+        assert service.count_rows()["calls"] == 1
+
+
+async def test_each_call_of_a_batch_has_its_own_callback(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    own = [
+        CALL_BODY | {"client_session_id": None, "callback": {"url": f"{CALLBACK_URL}/{number}"}} for number in (1, 2)
+    ]
+
+    started = (await start_batch(alice, *own)).json()["calls"]
+    await service.finish_call(started[1]["call_id"])
+
+    (delivery,) = await service.read_deliveries("alice")
+    assert [len(each["webhooks"]) for each in started] == [1, 1]
+    assert all(each["callback_secret"].startswith("whsec_") for each in started)
+    assert delivery.webhook_id == started[1]["webhooks"][0]["id"]
+
+
+async def test_the_calls_of_a_batch_may_start_later(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    not_before = format_iso(service.clock.now() + timedelta(hours=1))
+
+    (started,) = (await start_batch(alice, CALL_BODY | {"not_before": not_before})).json()["calls"]
+
+    assert started["call"]["not_before"] == not_before

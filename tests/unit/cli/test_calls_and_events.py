@@ -1,0 +1,256 @@
+"""`ringback calls`, `ringback events` and `ringback trigger` with a mocked service: requests, output and exit codes."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback.schemas import examples
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
+
+Run = Callable[..., Result]
+
+CALL = examples.FINISHED_CALL
+CALL_ID = str(CALL["id"])
+EVENTS = "/v1/events"
+
+
+def page(*ids: str, cursor: str | None = None, **changes: Any) -> httpx.Response:
+    return httpx.Response(200, json={"calls": [{**CALL, "id": each, **changes} for each in ids], "next_cursor": cursor})
+
+
+def test_calls_are_listed_with_their_filters(run: Run, service: respx.MockRouter) -> None:
+    route = service.get("/v1/calls").mock(return_value=page(CALL_ID))
+
+    ran = run(
+        *("calls", "--session", "s1", "--correlation", "c1", "--status", "completed"),
+        *("--upstream", "git", "--tool", "git_log"),
+    )
+
+    assert ran.exit_code == 0
+    assert CALL_ID in ran.stdout
+    assert parse_query(get_last_request(route)) == {
+        "client_session_id": "s1",
+        "correlation_id": "c1",
+        "status": "completed",
+        "upstream": "git",
+        "tool": "git_log",
+    }
+
+
+def test_calls_are_found_by_outcome_over_all_pages_up_to_the_limit(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls").side_effect = [
+        page("call_1", cursor="b"),
+        page("call_2", "call_3", cursor="c", outcome="tool_error"),
+        page("call_4", "call_5", cursor="d", outcome="tool_error"),
+    ]
+
+    ran = run("calls", "--outcome", "tool_error", "--limit", "3", "--json")
+
+    assert [each["id"] for each in json.loads(ran.stdout)] == ["call_2", "call_3", "call_4"]
+
+
+def test_a_misspelt_status_lists_the_possible_ones(run: Run) -> None:
+    ran = run("calls", "--status", "done")
+
+    assert ran.exit_code == 2
+    assert "completed" in ran.stderr
+
+
+def test_no_calls_say_how_to_start_one(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls").mock(return_value=page())
+
+    assert "ringback call UPSTREAM TOOL" in run("calls").stderr
+
+
+def test_a_call_is_shown_and_cancelled(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls/call_1").respond(json=CALL)
+    cancel = service.post("/v1/calls/call_1/cancel")
+    cancel.side_effect = [
+        httpx.Response(200, json={**CALL, "status": "cancelled", "outcome": "cancelled"}),
+        httpx.Response(200, json={**examples.WORKING_CALL, "cancel_requested": True}),
+        httpx.Response(200, json=CALL),
+        httpx.Response(200, json=CALL),
+    ]
+
+    assert json.loads(run("calls", "show", "call_1").stdout)["id"] == CALL_ID
+    assert json.loads(run("calls", "show", "call_1", "--json").stdout)["id"] == CALL_ID
+    assert run("calls", "cancel", "call_1").stdout == "status: cancelled\n"
+    assert "asked to stop" in run("calls", "cancel", "call_1").stderr
+    assert "already ended (result)" in run("calls", "cancel", "call_1").stderr
+    assert json.loads(run("calls", "cancel", "call_1", "--json").stdout)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("options", "response"),
+    [
+        (("--accept", '{"branch": "main"}'), {"action": "accept", "content": {"branch": "main"}}),
+        (("--decline",), {"action": "decline"}),
+    ],
+)
+def test_the_only_question_of_a_tool_is_answered_without_its_key(
+    run: Run, service: respx.MockRouter, options: tuple[str, ...], response: dict[str, Any]
+) -> None:
+    service.get("/v1/calls/call_1").respond(json=examples.INPUT_REQUIRED_CALL)
+    route = service.post("/v1/calls/call_1/input").respond(json=examples.ANSWERED)
+
+    ran = run("calls", "answer", "call_1", *options)
+
+    assert (ran.exit_code, ran.stdout) == (0, "status: working\n")
+    assert parse_body(get_last_request(route)) == {"responses": {"r1.1": response}}
+
+
+def test_an_answer_without_an_open_question_says_so(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls/call_1").respond(json=CALL)
+    service.post("/v1/calls/call_1/input").respond(json={**examples.ANSWERED, "accepted": [], "ignored": ["r9"]})
+
+    assert "has no open request." in run("calls", "answer", "call_1", "--decline").stderr
+    assert "has no open request 'r9'" in run("calls", "answer", "call_1", "--decline", "--key", "r9").stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [((), "either"), (("--accept", "{}", "--decline"), "either"), (("--accept", "["), "JSON object")],
+)
+def test_an_invalid_answer_is_refused_before_any_request(run: Run, options: tuple[str, ...], words: str) -> None:
+    ran = run("calls", "answer", "call_1", *options)
+
+    assert ran.exit_code == 2
+    assert words in ran.stderr
+
+
+# -- events --
+
+
+def events(*cursors: str, **changes: Any) -> httpx.Response:
+    found = [{**examples.EVENT, "eventId": f"evt_{cursor}", "cursor": cursor} for cursor in cursors]
+    page = {"events": found, "cursor": cursors[-1] if cursors else "z", "truncated": False, "has_more": False}
+    return httpx.Response(200, json={**page, **changes})
+
+
+def test_events_are_printed_with_the_cursor_to_continue_from(run: Run, service: respx.MockRouter) -> None:
+    route = service.get(EVENTS).mock(return_value=events("b", "c"))
+
+    ran = run("events", "--cursor", "a", "--name", "call.finished", "--call", "call_1", "--session", "s1")
+
+    assert ran.exit_code == 0
+    assert [line.split()[2] for line in ran.stdout.splitlines()] == ["call.finished"] * 2
+    assert examples.EVENT["data"]["call_id"] in ran.stdout
+    assert "--cursor c" in ran.stderr
+    assert parse_query(get_last_request(route)) == {
+        "cursor": "a",
+        "name": "call.finished",
+        "call_id": "call_1",
+        "client_session_id": "s1",
+    }
+
+
+def test_events_are_json_lines_in_the_form_of_the_rest_api(run: Run, service: respx.MockRouter) -> None:
+    service.get(EVENTS).mock(return_value=events("a", "b"))
+
+    lines = [json.loads(line) for line in run("events", "--json").stdout.splitlines()]
+
+    assert [line["eventId"] for line in lines] == ["evt_a", "evt_b"]
+    assert lines[0] == {
+        **examples.EVENT,
+        "eventId": "evt_a",
+        "cursor": "a",
+        "timestamp": "2026-11-20T17:00:06Z",
+    }
+
+
+def test_missing_events_are_told(run: Run, service: respx.MockRouter) -> None:
+    service.get(EVENTS).mock(return_value=events("b", truncated=True))
+
+    assert "are missing" in run("events", "--cursor", "a").stderr
+
+
+def test_followed_events_are_printed_as_they_come_until_the_service_refuses(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.server_sent_events.RECONNECT_SECONDS_LIMIT", 0)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"retry: 0\n\n"
+        event = {**examples.EVENT, "cursor": "a"}
+        yield f"id: a\nevent: call.finished\ndata: {json.dumps(event)}\n\n".encode()
+
+    route = service.get(f"{EVENTS}/stream")
+    route.side_effect = [
+        httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body()),
+        httpx.Response(401, json={"detail": "revoked"}, headers={"content-type": "application/problem+json"}),
+    ]
+
+    ran = run("events", "--follow")
+
+    assert ran.exit_code == 2
+    assert "call.finished" in ran.stdout
+    assert ran.stderr.splitlines() == ["Continue: ringback events --cursor a", "Error: revoked"]
+    assert list_requests(route)[1].headers["last-event-id"] == "a"
+
+
+# -- trigger --
+
+DELIVERY = {**examples.DELIVERY, "call_id": None, "state": "pending"}
+OK_ATTEMPT = {**examples.ATTEMPT, "category": "success", "status_code": 204, "duration_ms": 12}
+DELIVERED = {**DELIVERY, "state": "delivered", "attempts": [OK_ATTEMPT]}
+DELIVERY_PATH = f"/v1/deliveries/{examples.DELIVERY_ID}"
+
+
+def test_a_test_event_is_sent_and_its_outcome_shown(run: Run, service: respx.MockRouter) -> None:
+    service.post("/v1/webhooks/wh_1/test").respond(202, json=DELIVERY)
+    looks = service.get(DELIVERY_PATH)
+    looks.side_effect = [httpx.Response(200, json={**DELIVERY, "attempts": []}), httpx.Response(200, json=DELIVERED)]
+
+    ran = run("trigger", "wh_1")
+
+    assert (ran.exit_code, ran.stdout) == (0, f"{examples.DELIVERY_ID} success (HTTP 204) in 12 ms\n")
+
+
+def test_the_only_webhook_needs_no_name(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/webhooks").respond(json={"webhooks": [examples.WEBHOOK], "next_cursor": None})
+    service.post(f"/v1/webhooks/{examples.WEBHOOK_ID}/test").respond(202, json=DELIVERY)
+    service.get(DELIVERY_PATH).respond(json=DELIVERED)
+
+    assert json.loads(run("trigger", "--json").stdout)["attempts"][0]["status_code"] == 204
+
+
+@pytest.mark.parametrize(
+    ("webhooks", "words"),
+    [([], "ringback webhooks add"), ([examples.WEBHOOK] * 2, "Name one: ringback trigger WEBHOOK")],
+    ids=["none", "two"],
+)
+def test_none_or_several_webhooks_are_an_error_that_says_what_to_do(
+    run: Run, service: respx.MockRouter, webhooks: list[dict[str, Any]], words: str
+) -> None:
+    service.get("/v1/webhooks").respond(json={"webhooks": webhooks, "next_cursor": None})
+
+    ran = run("trigger")
+
+    assert ran.exit_code == 2
+    assert words in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"attempts": [examples.ATTEMPT]}, 1, "The receiver did not accept it."),
+        ({"state": "held", "attempts": []}, 1, "ringback webhooks show"),
+        ({"attempts": []}, 75, "No attempt was made yet."),
+    ],
+    ids=["refused", "held", "slow"],
+)
+def test_a_test_event_that_does_not_arrive_says_why(
+    run: Run, service: respx.MockRouter, changes: dict[str, Any], code: int, words: str
+) -> None:
+    service.post("/v1/webhooks/wh_1/test").respond(202, json=DELIVERY)
+    service.get(DELIVERY_PATH).respond(json={**DELIVERY, **changes})
+
+    ran = run("trigger", "wh_1", "--wait-seconds", "0")
+
+    assert ran.exit_code == code
+    assert words in ran.stderr

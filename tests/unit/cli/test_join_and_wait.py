@@ -1,0 +1,159 @@
+"""`ringback join` and `ringback wait` with a mocked service: their requests, output and exit codes."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback.schemas import examples
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body
+
+Run = Callable[..., Result]
+
+WORKING = examples.WORKING_CALL
+CALL_ID = str(WORKING["id"])
+FINISHED = {**examples.FINISHED_CALL, "id": CALL_ID}
+PATH = f"/v1/calls/{CALL_ID}"
+RESULT = {"content": [{"type": "text", "text": "done"}]}
+PROBLEM_JSON = {"content-type": "application/problem+json"}
+
+
+def call(document: dict[str, Any], **changes: Any) -> httpx.Response:
+    return httpx.Response(200, json={**document, **changes})
+
+
+def test_a_joined_call_shows_its_stored_progress_then_the_live_one_then_its_result(
+    run: Run, service: respx.MockRouter
+) -> None:
+    service.get(PATH).side_effect = [
+        call(WORKING, progress={"progress": 3, "total": 10, "message": "reading"}),
+        call(WORKING, progress={"progress": 3, "total": 10, "message": "reading"}),
+        call(WORKING, progress={"progress": 7.5, "total": None, "message": "\x1b[2J"}),
+        call(FINISHED),
+    ]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    ran = run("join", CALL_ID)
+
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
+    assert ran.stderr.splitlines()[1:] == ["3/10 reading", "7.5 �[2J"]
+
+
+def test_a_resume_token_joins_its_call(run: Run, service: respx.MockRouter) -> None:
+    resumed: dict[str, Any] = {"call": FINISHED, "result": RESULT, "events": [], "resume_token": "new"}
+    route = service.post("/v1/resume").respond(json=resumed)
+
+    ran = run("join", "the.token")
+
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
+    assert parse_body(get_last_request(route)) == {"resume_token": "the.token"}
+
+
+def test_a_join_that_ends_too_early_leaves_the_call_and_says_how_to_join_again(
+    run: Run, service: respx.MockRouter
+) -> None:
+    service.get(PATH).respond(json=WORKING)
+
+    ran = run("join", CALL_ID, "--wait-seconds", "0")
+
+    assert (ran.exit_code, ran.stdout) == (75, "")
+    assert f"{CALL_ID} is working, and continues. Join it: ringback join {CALL_ID}\n" in ran.stderr
+
+
+def test_a_join_prints_the_call_and_its_result_as_json(run: Run, service: respx.MockRouter) -> None:
+    lost = {"status": "failed", "outcome": "unknown", "error": {"code": -32603, "message": "lost"}}
+    service.get(PATH).side_effect = [call(FINISHED), call(FINISHED, **lost)]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    done, failed = run("join", CALL_ID, "--json"), run("join", CALL_ID, "--json")
+
+    assert (done.exit_code, json.loads(done.stdout)["result"]) == (0, RESULT)
+    assert (failed.exit_code, json.loads(failed.stdout)["result"]) == (1, None)
+    assert json.loads(failed.stdout)["call"]["error"]["message"] == "lost"
+    assert "failed (unknown): lost" in failed.stderr
+
+
+def test_a_join_outlives_a_restart_of_the_service(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.get(PATH).side_effect = [
+        call(WORKING),
+        httpx.ConnectError("refused"),
+        httpx.Response(503, json={"detail": "Stopping."}, headers=PROBLEM_JSON),
+        call(FINISHED),
+    ]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    ran = run("join", CALL_ID)
+
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
+    assert "The next attempt follows." in ran.stderr
+
+
+def test_an_unknown_call_is_one_line(run: Run, service: respx.MockRouter) -> None:
+    service.get(PATH).respond(404, json={"detail": "There is no such call."}, headers=PROBLEM_JSON)
+
+    ran = run("join", CALL_ID)
+
+    assert (ran.exit_code, ran.stderr) == (2, "Error: There is no such call.\n")
+
+
+def test_a_question_of_the_tool_is_shown_once_with_the_command_that_answers_it(
+    run: Run, service: respx.MockRouter
+) -> None:
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": CALL_ID}
+    service.get(PATH).side_effect = [call(asking), call(asking), call(FINISHED)]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    ran = run("join", CALL_ID)
+
+    assert ran.stderr.count("The tool asks: Which branch?") == 1
+    assert f"ringback calls answer {CALL_ID} --key r1.1 --accept" in ran.stderr
+
+
+# -- several calls --
+
+
+@pytest.mark.parametrize(("option", "mode"), [((), "all"), (("--all",), "all"), (("--any",), "any")])
+def test_several_calls_are_waited_for(run: Run, service: respx.MockRouter, option: tuple[str, ...], mode: str) -> None:
+    route = service.post("/v1/calls/wait").respond(
+        json={"calls": [FINISHED, {**FINISHED, "id": "call_2"}], "done": True}
+    )
+
+    ran = run("wait", CALL_ID, "call_2", *option)
+
+    assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\ncall_2 completed (result)\n")
+    assert parse_body(list_requests(route)[0])["mode"] == mode
+
+
+def test_a_wait_that_ends_too_early_counts_what_continues(run: Run, service: respx.MockRouter) -> None:
+    working = {**WORKING, "id": "call_2"}
+    service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, working], "done": False})
+
+    ran = run("wait", CALL_ID, "call_2", "--wait-seconds", "0")
+
+    assert (ran.exit_code, ran.stdout) == (75, f"{CALL_ID} completed (result)\ncall_2 working\n")
+    assert "1 of 2 calls continue." in ran.stderr
+
+
+def test_a_wait_for_any_is_over_when_one_has_ended(run: Run, service: respx.MockRouter) -> None:
+    working = {**WORKING, "id": "call_2"}
+    service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, working], "done": True})
+
+    assert run("wait", CALL_ID, "call_2", "--any").exit_code == 0
+
+
+def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRouter) -> None:
+    lost = {**FINISHED, "id": "call_2", "status": "failed", "outcome": "unknown", "error": {"message": "lost"}}
+    service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, lost], "done": True})
+
+    ran = run("wait", CALL_ID, "call_2", "--json")
+
+    assert ran.exit_code == 1
+    assert ran.stderr == "call_2 ended as failed (unknown): lost\n"
+    assert [each["id"] for each in json.loads(ran.stdout)] == [CALL_ID, "call_2"]

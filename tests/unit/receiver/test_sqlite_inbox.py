@@ -1,0 +1,458 @@
+"""With an inbox, a callback is acknowledged once it is on disk, and handled from there, also by the next process."""
+
+import asyncio
+import logging
+import sqlite3
+import stat
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.receiver import Callback, InboxUnavailable, NotReady, ReceiverApp, SQLiteInbox, inbox_file
+from ringback.receiver.inbox_handling import RETRY_SECONDS_MAX
+from tests.support.limits import WAIT_SECONDS
+from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
+
+
+class Handler:
+    """Fails as often as the test says, and lets the test wait for what it has handled."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.tried: list[str] = []
+        self.handled: list[str] = []
+        self._changed = asyncio.Condition()
+
+    async def handle(self, callback: Callback) -> None:
+        self.tried.append(callback.event_id)
+        if self.failures:
+            raise self.failures.pop(0)
+        async with self._changed:
+            self.handled.append(callback.event_id)
+            self._changed.notify_all()
+
+    async def wait_until_handled(self, count: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS), self._changed:
+            await self._changed.wait_for(lambda: len(self.handled) >= count)
+
+
+class FakeTime:
+    """A clock that only pauses move."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.pauses: list[float] = []
+
+    def read(self) -> datetime:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += timedelta(seconds=seconds)
+        await asyncio.sleep(0)
+
+
+def make_app(folder: Path, handle: Callable[[Callback], Awaitable[None]], **options: Any) -> ReceiverApp:
+    defaults: dict[str, Any] = {"clock": lambda: NOW, "inbox": SQLiteInbox(folder / "inbox.db")}
+    return ReceiverApp(SECRET, on_callback=handle, **(defaults | options))
+
+
+def read_rows(folder: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / "inbox.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+async def never(_: Callback) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_callback_is_acknowledged_before_its_handler_and_handled_once(tmp_path: Path) -> None:
+    handler = Handler()
+    async with make_app(tmp_path, handler.handle) as app:
+        answers = [(await post_signed(app, make_event_body("evt_1"))).status_code for _ in range(3)]
+        await handler.wait_until_handled(1)
+
+    assert answers == [204, 204, 204]
+    assert handler.tried == ["evt_1"]
+    assert read_rows(tmp_path, "SELECT count(*), count(ended_at) FROM messages") == [(1, 1)]
+
+
+async def test_a_callback_that_was_stored_and_not_handled_is_handled_by_the_next_process(tmp_path: Path) -> None:
+    app = make_app(tmp_path, never)
+    await app.open()
+    assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+    await abandon(app)
+
+    handler = Handler()
+    async with make_app(tmp_path, handler.handle) as app:
+        await handler.wait_until_handled(1)
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+
+    assert handler.handled == ["evt_1"]
+
+
+async def abandon(app: ReceiverApp) -> None:
+    """Close without waiting for the handlers that run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ringback.receiver.inbox_handling.CLOSE_SECONDS", 0)
+        await app.aclose()
+
+
+async def test_a_failing_handler_is_tried_again_with_growing_pauses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, time = Handler(*(RuntimeError("full") for _ in range(12))), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await handler.wait_until_handled(1)
+
+    assert time.pauses == [*(2.0**doublings for doublings in range(9)), *[RETRY_SECONDS_MAX] * 3]
+    assert "evt_1" in caplog.text
+    assert "the.token" not in caplog.text
+
+
+async def test_a_handler_that_is_not_ready_is_tried_again_when_it_says_and_logs_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, time = Handler(NotReady(7.5), NotReady(2.5)), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        await post_signed(app, make_event_body("evt_1"))
+        await handler.wait_until_handled(1)
+
+    assert time.pauses == [7.5, 2.5]
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+async def test_a_handler_that_fails_for_four_days_is_given_up_and_the_next_callback_has_its_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, time = Handler(*(NotReady(86_400) for _ in range(5))), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        await post_signed(app, make_event_body("evt_1"))
+        await post_signed(app, make_event_body("evt_2"))
+        await handler.wait_until_handled(1)
+
+    assert handler.tried == ["evt_1"] * 5 + ["evt_2"]
+    assert "given up" in caplog.text
+    assert read_rows(tmp_path, "SELECT message_id, given_up, body IS NULL FROM messages") == [
+        ("evt_1", 1, 0),
+        ("evt_2", 0, 0),
+    ]
+
+
+async def test_the_callbacks_of_a_session_keep_their_order_across_failures_and_restarts(tmp_path: Path) -> None:
+    app = make_app(tmp_path, never)
+    await app.open()
+    for number in range(5):
+        await post_signed(app, make_event_body(f"evt_{number}", client_session_id="s1"))
+    await abandon(app)
+
+    handler, time = Handler(RuntimeError("full")), FakeTime()
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        for number in range(5, 8):
+            await post_signed(app, make_event_body(f"evt_{number}", client_session_id="s1"))
+        await handler.wait_until_handled(8)
+
+    assert handler.handled == [f"evt_{number}" for number in range(8)]
+
+
+async def test_a_session_whose_handler_fails_holds_up_no_other(tmp_path: Path) -> None:
+    handler = Handler()
+
+    async def fail_for_one_session(callback: Callback) -> None:
+        if callback.client_session_id == "broken":
+            raise RuntimeError
+        await handler.handle(callback)
+
+    app = make_app(tmp_path, fail_for_one_session, handlers_max=1)
+    async with app:
+        await post_signed(app, make_event_body("evt_1", client_session_id="broken"))
+        await post_signed(app, make_event_body("evt_2", client_session_id="s2"))
+        await handler.wait_until_handled(1)
+
+    assert handler.handled == ["evt_2"]
+
+
+async def test_a_full_inbox_refuses_until_there_is_room(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    handler = Handler()
+
+    async def wait_for_gate(callback: Callback) -> None:
+        await gate.wait()
+        await handler.handle(callback)
+
+    async with make_app(tmp_path, wait_for_gate, inbox=SQLiteInbox(tmp_path / "inbox.db", pending_max=2)) as app:
+        answers = [await post_signed(app, make_event_body(f"evt_{number}")) for number in range(3)]
+        repeated = await post_signed(app, make_event_body("evt_1"))
+        gate.set()
+        await handler.wait_until_handled(2)
+        await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)  # recorded as handled
+        again = await post_signed(app, make_event_body("evt_2"))
+
+    assert [answer.status_code for answer in answers] == [204, 204, 503]
+    assert answers[2].headers["retry-after"] == "30"
+    assert (repeated.status_code, again.status_code) == (204, 204)
+
+
+async def test_large_callbacks_fill_the_inbox_by_their_bytes(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db", pending_bytes_max=1_000)
+    app = make_app(tmp_path, never, inbox=inbox)
+    await app.open()
+
+    fits = await post_signed(app, make_event_body("evt_1", result="x" * 500))
+    too_much = await post_signed(app, make_event_body("evt_2", result="x" * 500))
+    await abandon(app)
+
+    assert (fits.status_code, too_much.status_code) == (204, 503)
+
+
+async def test_old_messages_are_forgotten_and_so_are_the_oldest_of_too_many(tmp_path: Path) -> None:
+    async def receive(now: datetime, *event_ids: str, remembered_max: int = 100) -> list[str]:
+        """Receive these, and return those that were handled; the last one is new."""
+        handler = Handler()
+        inbox = SQLiteInbox(tmp_path / "inbox.db", remembered_max=remembered_max, remembered_seconds=86_400)
+        async with make_app(tmp_path, handler.handle, inbox=inbox, clock=lambda: now) as app:
+            for event_id in event_ids:
+                await post_signed(app, make_event_body(event_id, correlation_id=event_id), at=now)
+            if event_ids:
+                await app.wait_for(correlation_id=event_ids[-1], timeout_seconds=WAIT_SECONDS)
+        return handler.tried
+
+    await receive(NOW, "evt_1", "evt_2")
+    assert await receive(NOW + timedelta(hours=23), "evt_1", "evt_3") == ["evt_3"]
+    assert await receive(NOW + timedelta(hours=25), "evt_3", "evt_1") == ["evt_1"]
+    await receive(NOW + timedelta(hours=26), "evt_4")
+    assert len(read_rows(tmp_path, "SELECT * FROM messages")) == 3
+    await receive(NOW + timedelta(hours=27), remembered_max=2)
+    assert read_rows(tmp_path, "SELECT message_id FROM messages ORDER BY number") == [("evt_1",), ("evt_4",)]
+
+
+async def test_a_waiter_in_the_next_process_gets_a_callback_that_nobody_waited_for(tmp_path: Path) -> None:
+    handler = Handler()
+    async with make_app(tmp_path, handler.handle) as app:
+        for number in (1, 2):
+            await post_signed(app, make_event_body(f"evt_{number}", correlation_id=f"c{number}"))
+        assert (await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)).event_id == "evt_1"
+        await handler.wait_until_handled(2)
+
+    async with make_app(tmp_path, never) as app:
+        assert (await app.wait_for(correlation_id="c2", timeout_seconds=WAIT_SECONDS)).event_id == "evt_2"
+        with pytest.raises(TimeoutError):
+            await app.wait_for(correlation_id="c1", timeout_seconds=0)
+
+    assert read_rows(tmp_path, "SELECT count(body) FROM messages") == [(0,)]
+
+
+def list_files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_the_file_is_its_owner_s_alone(tmp_path: Path) -> None:
+    async with make_app(tmp_path, never):
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in list_files(tmp_path)}
+
+    assert set(modes.values()) == {0o600}
+
+
+async def test_a_second_process_with_the_same_inbox_is_refused_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox_file, "LOCK_WAIT_SECONDS", 0)
+    async with make_app(tmp_path, never):
+        with pytest.raises(InboxUnavailable, match="run one worker"):
+            await make_app(tmp_path, never).open()
+
+
+async def test_a_file_that_is_no_inbox_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inbox.db").write_text("notes of mine, certainly longer than a hundred bytes" * 10, encoding="utf-8")
+    with pytest.raises(InboxUnavailable, match="not an inbox"):
+        await make_app(tmp_path, never).open()
+    with pytest.raises(InboxUnavailable, match="cannot be opened"):
+        await make_app(tmp_path / "missing", never).open()
+
+
+async def test_the_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
+        connection.execute("CREATE TABLE messages (text)")
+        with pytest.raises(InboxUnavailable, match="another program's database"):
+            await make_app(tmp_path, never).open()
+        connection.execute("INSERT INTO messages VALUES ('mine')")
+        connection.commit()
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+async def test_the_inbox_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    async with make_app(tmp_path, never):
+        pass
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(InboxUnavailable, match="later version"):
+        await make_app(tmp_path, never).open()
+
+
+async def test_a_receiver_whose_inbox_cannot_be_opened_asks_the_sender_to_come_again(tmp_path: Path) -> None:
+    answer = await post_signed(make_app(tmp_path / "missing", never), make_event_body())
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
+    assert str(tmp_path) not in answer.text
+
+
+async def test_a_receiver_whose_inbox_could_not_be_read_opens_it_at_the_next_try(tmp_path: Path) -> None:
+    handler = Handler()
+    app = make_app(tmp_path, handler.handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*_: Any) -> list[Any]:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        patch.setattr(inbox_file.InboxFile, "read_pending", refuse)
+        with pytest.raises(sqlite3.OperationalError):
+            await app.open()
+    async with app:
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await handler.wait_until_handled(1)
+
+
+async def test_a_full_disk_is_no_acknowledgement(tmp_path: Path) -> None:
+    async with make_app(tmp_path, never) as app:
+        with pytest.MonkeyPatch.context() as patch:
+
+            def refuse(*_: Any, **__: Any) -> int:
+                raise sqlite3.OperationalError("database or disk is full")
+
+            patch.setattr(inbox_file.InboxFile, "add", refuse)
+            assert (await post_signed(app, make_event_body("evt_1"))).status_code == 500
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await abandon(app)
+
+
+async def test_after_its_end_a_receiver_asks_senders_to_come_again(tmp_path: Path) -> None:
+    handler = Handler()
+    app = make_app(tmp_path, handler.handle)
+    async with app:
+        pass
+    assert (await post_signed(app, make_event_body("evt_1"))).status_code == 503
+
+    async with app:
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await handler.wait_until_handled(1)
+
+
+async def test_the_end_lets_a_running_handler_end(tmp_path: Path) -> None:
+    entered, gate = asyncio.Event(), asyncio.Event()
+    handled: list[str] = []
+
+    async def wait_for_gate(callback: Callback) -> None:
+        entered.set()
+        await gate.wait()
+        handled.append(callback.event_id)
+
+    app = make_app(tmp_path, wait_for_gate)
+    async with asyncio.timeout(WAIT_SECONDS):
+        await post_signed(app, make_event_body("evt_1"))
+        await post_signed(app, make_event_body("evt_2"))
+        await entered.wait()
+        closing_app = asyncio.create_task(app.aclose())
+        await asyncio.wait([closing_app], timeout=0)
+        gate.set()
+        await closing_app
+
+    assert handled == ["evt_1"]
+    assert read_rows(tmp_path, "SELECT message_id FROM messages WHERE ended_at IS NULL") == [("evt_2",)]
+
+
+# -- one commit for many writes --
+
+
+async def add_together(inbox: SQLiteInbox, count: int) -> list[int | BaseException | None]:
+    return await asyncio.gather(
+        *(
+            inbox.add(f"evt_{number}", "wh_1", order_key="s1", body=b"{}", cursor=None, now=0)
+            for number in range(count)
+        ),
+        return_exceptions=True,
+    )
+
+
+async def test_messages_that_arrive_together_are_committed_together_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    commit_together = inbox_file.InboxFile.commit_together
+
+    def record_size(self: inbox_file.InboxFile, works: Any) -> list[Any]:
+        sizes.append(len(works))
+        return commit_together(self, works)
+
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+    monkeypatch.setattr(inbox_file.InboxFile, "commit_together", record_size)
+
+    assert await add_together(inbox, 100) == list(range(1, 101))
+    assert sizes == [64, 36]
+    await inbox.close()
+
+
+async def test_a_refused_message_does_not_undo_those_that_are_committed_with_it(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db", pending_max=2)
+    await inbox.open(now=0)
+
+    added = await add_together(inbox, 4)
+    await inbox.close()
+
+    assert added[:2] == [1, 2]
+    assert all(isinstance(each, inbox_file.InboxFull) for each in added[2:])
+    assert read_rows(tmp_path, "SELECT message_id FROM messages") == [("evt_0",), ("evt_1",)]
+
+
+async def test_messages_whose_commit_fails_are_not_acknowledged_and_take_no_room(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db", pending_max=2)
+    await inbox.open(now=0)
+
+    run = inbox_file.InboxFile._run_in_savepoint  # pyright: ignore[reportPrivateUsage] - a seam
+
+    def fail_afterwards(self: inbox_file.InboxFile, work: Any) -> Any:
+        run(self, work)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inbox_file.InboxFile, "_run_in_savepoint", fail_afterwards)
+        failed = await add_together(inbox, 2)
+    added = await add_together(inbox, 2)
+    await inbox.close()
+
+    assert all(isinstance(each, sqlite3.OperationalError) for each in failed)
+    assert added == [1, 2]
+
+
+async def test_a_cancelled_sender_does_not_keep_others_from_being_answered(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+
+    cancelled = asyncio.create_task(inbox.add("evt_x", None, order_key="s1", body=b"{}", cursor=None, now=0))
+    added = asyncio.create_task(add_together(inbox, 1))
+    await asyncio.wait([cancelled], timeout=0)
+    cancelled.cancel()
+
+    assert await asyncio.wait_for(added, WAIT_SECONDS) == [2]
+    await inbox.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await inbox.save_cursor("place-1")
+
+
+async def test_an_inbox_is_opened_once(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+
+    with pytest.raises(RuntimeError, match="open already"):
+        await inbox.open(now=0)
+    await inbox.close()
+    await inbox.close()
