@@ -49,7 +49,7 @@ from ringback.mcp_server.tool_call_responder import ToolCallResponder
 from ringback.mcp_server.tool_export import export_tool
 from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
 from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows
-from ringback.services.calls import StartCallRequest
+from ringback.services.call_starts import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000
 """How long a client may cache a list; a subscribed client is notified of changes at once."""

@@ -16,7 +16,7 @@ from ringback.domain.call_outcome import (
 )
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstreams import ToolConfig
-from ringback.services.calls import StartCallRequest
+from ringback.services.call_starts import StartCallRequest
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ServiceUnderTest
 from tests.support.stores import FOREVER
@@ -300,8 +300,10 @@ async def test_the_start_of_a_call_decides_whether_it_may_run_twice(
 async def test_a_call_without_a_rerun_policy_has_the_configured_one_of_its_tool(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configured = ToolConfig(rerun_policy=RerunPolicy.ALWAYS)
-    monkeypatch.setattr(FakeUpstreamConnection, "get_tool_config", lambda _connection, _tool: configured)
+    def get_tool_config(_connection: FakeUpstreamConnection, _tool: str) -> ToolConfig:
+        return ToolConfig(rerun_policy=RerunPolicy.ALWAYS)
+
+    monkeypatch.setattr(FakeUpstreamConnection, "get_tool_config", get_tool_config)
     unset, never = await start(alice), await start(alice, rerun_policy="never")
     caller = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
     request = StartCallRequest(upstream="git", tool="git_status")  # as an MCP client's

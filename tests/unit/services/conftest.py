@@ -8,7 +8,7 @@ import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.domain.webhook import Webhook
-from ringback.services.calls import StartCallRequest
+from ringback.services.call_starts import StartCallRequest
 from ringback.services.new_calls import StartedCall
 from ringback.services.registrations import WebhookRegistration
 from ringback.signing.secrets import generate_secret
