@@ -77,9 +77,12 @@ def _public_methods(tree: ast.Module, class_name: str) -> Iterator[Function]:
 
 
 def _to_sync(method: Function) -> ast.FunctionDef:
-    """`def f(self, a, *, b): return self._loop_thread.run(self._client.f(a, b=b))`."""
+    """`def f(self, a, *, b): return self._loop_thread.run(self._client.f(a, b=b))`. The only decorator is `property`."""
     call = f"self._client.{method.name}({_pass_arguments(method.args)})"
     match method.returns:
+        case _ if method.decorator_list:
+            returns = method.returns
+            body = f"return self._client.{method.name}"
         case ast.Subscript(value=ast.Name(id=name), slice=item) if name in ASYNC_ITERATORS:
             returns = ast.parse(f"{SYNC_ITERATOR}[{ast.unparse(item)}]", mode="eval").body
             body = f"return self._loop_thread.iterate({call})"
@@ -93,7 +96,9 @@ def _to_sync(method: Function) -> ast.FunctionDef:
             returns = method.returns
             body = f"return self._loop_thread.run({call})"
     docstring = [method.body[0]] if ast.get_docstring(method) is not None else []
-    return ast.FunctionDef(method.name, method.args, [*docstring, *ast.parse(body).body], [], returns)
+    return ast.FunctionDef(
+        method.name, method.args, [*docstring, *ast.parse(body).body], method.decorator_list, returns
+    )
 
 
 def _pass_arguments(arguments: ast.arguments) -> str:

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -50,6 +50,9 @@ attempt (10 s), the last responses (5 s), and the termination of an upstream's c
 EXIT_LOG_SECONDS: Final = 1.0
 """For the last log line: the log itself may be blocked."""
 EXIT_CODE: Final = 1
+
+OnListening = Callable[[str], Coroutine[Any, Any, None]]
+"""Called with the service's URL when it accepts requests."""
 
 
 class ExitDeadline:
@@ -110,6 +113,7 @@ def serve(
     read_configs: ReadConfigs | None = None,
     environment: Environment | None = None,
     exit_seconds: float = EXIT_SECONDS,
+    on_listening: OnListening | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Ends the process when it has not stopped `exit_seconds` after its drain time.
 
@@ -122,7 +126,7 @@ def serve(
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(settings, upstreams, read_configs, environment, limits, deadline))
+        runner.run(_serve(settings, upstreams, read_configs, environment, limits, deadline, on_listening))
 
 
 async def _serve(
@@ -132,12 +136,13 @@ async def _serve(
     environment: Environment | None,
     limits: HttpLimits,
     deadline: ExitDeadline,
+    on_listening: OnListening | None,
 ) -> None:
     with _bind_listener(settings) as listener:
         # The system has replaced port 0 with a free one, and callbacks name that one.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         async with open_application(settings, upstreams, read_configs=read_configs, environment=environment) as app:
-            await _run_application(app, settings, listener, upstreams, limits, deadline)
+            await _run_application(app, settings, listener, upstreams, limits, deadline, on_listening)
 
 
 async def _run_application(
@@ -147,6 +152,7 @@ async def _run_application(
     upstreams: Sequence[UpstreamConfig],
     limits: HttpLimits,
     deadline: ExitDeadline,
+    on_listening: OnListening | None,
 ) -> None:
     server = build_http_server(app.api, limits=limits)
     stop = asyncio.Event()
@@ -168,9 +174,12 @@ async def _run_application(
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listener]))
-        reloading = group.create_task(_reload_on_signal(reload_requested, app))
+        background = [group.create_task(_reload_on_signal(reload_requested, app))]
+        if on_listening is not None:
+            background.append(group.create_task(on_listening(settings.base_url)))
         await app.run(stop)
-        reloading.cancel()
+        for task in background:
+            task.cancel()
         server.should_exit = True
         await serving
     log.info("service.stopped")

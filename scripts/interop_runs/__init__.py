@@ -1,6 +1,7 @@
 """Runs real MCP clients and servers with Ringback: `scripts/interop`.
 
     __main__ ─┬─ catalog         the clients and servers, what each can set and how
+              ├─ adapters        the adapters of ringback.agents
               ├─ pins            their versions (pypi.json, npm.json), and the newest ones
               ├─ environments    a virtual environment or a node_modules for each, kept in a cache folder
               ├─ scenarios ──┬── driver_process ─▶ drivers/drive_….py | .mjs   one process: the client
@@ -8,6 +9,8 @@
               │                         ├─ upstream     counts the runs of its tools
               │                         └─ receiver     keeps the callbacks
               ├─ server_scenarios        Ringback in front of servers that others wrote
+              ├─ adapter_scenarios       agents that park, are killed, and wake in another process (agent_session), and
+              │                          checks without a Ringback (adapter_checks)
               ├─ judge           pure: from what was observed to a judgement
               └─ report          results.json, and the README's table
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.clock import SystemClock
+from scripts.interop_runs.adapters import Adapter
 from scripts.interop_runs.catalog import Client
 from scripts.interop_runs.environments import CACHE_VARIABLE, default_cache
 from scripts.interop_runs.judge import Row
 from scripts.interop_runs.pins import Ecosystem, LookUpFailed, update_pins
 from scripts.interop_runs.report import read_results, render_table, store_results, write_readme
-from scripts.interop_runs.rows import RunOptions, find_entries, read_versions, run_row
+from scripts.interop_runs.rows import Entry, RunOptions, find_entries, read_versions, run_row
 from scripts.interop_runs.scenarios import SLOW_SECONDS
+from scripts.interop_runs.servers import Server
 
 FAILED: Final = 1
 """The exit code if a client or a server failed."""
@@ -43,7 +45,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/interop")
-    parser.add_argument("name", nargs="*", help="clients and servers; default: all")
+    parser.add_argument("name", nargs="*", help="clients, servers and adapters; default: all")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--list", action="store_true", help="print the names, the versions, and what each can set")
     parser.add_argument("--update", action="store_true", help="pin the newest versions, and run nothing")
@@ -62,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         entries = find_entries(options.name)
     except KeyError as unknown:
-        print(f"interop: no client or server is called {unknown}; see --list", file=sys.stderr)
+        print(f"interop: no client, server or adapter is called {unknown}; see --list", file=sys.stderr)
         return INCOMPLETE
     note = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     run_options = RunOptions(
@@ -81,9 +83,18 @@ def _run(options: argparse.Namespace) -> int:
 def _print_list() -> int:
     for entry in find_entries([]):
         versions = ", ".join(f"{package} {version}" for package, version in read_versions(entry).items())
-        ways = [f"{way}: {how}" for way, how in entry.ways.items()] if isinstance(entry, Client) else ["a server"]
-        print(f"{entry.name:<26} {versions:<60} {'; '.join(ways)}")
+        print(f"{entry.name:<26} {versions:<60} {_describe(entry)}")
     return 0
+
+
+def _describe(entry: Entry) -> str:
+    match entry:
+        case Client():
+            return "; ".join(f"{way}: {how}" for way, how in entry.ways.items())
+        case Server():
+            return "a server"
+        case Adapter():
+            return f"the adapter ringback.agents.{entry.module}"
 
 
 def _update() -> int:

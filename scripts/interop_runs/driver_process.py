@@ -16,10 +16,13 @@ LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class DriverProcess:
-    def __init__(self, environment: Environment, driver: str, log: Path) -> None:
+    def __init__(
+        self, environment: Environment, driver: str, log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._environment = environment
         self._driver = driver
         self._log = log
+        self._variables = environment.variables() | dict(variables or {})
         self._process: asyncio.subprocess.Process | None = None
 
     async def open(self, *, url: str, headers: Mapping[str, str] | None = None, command: Sequence[str] = ()) -> Answer:
@@ -46,12 +49,15 @@ class DriverProcess:
         """The driver's answer. A driver that ends or hangs has raised."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        return _read_answer(await self.exchange(command), loop.time() - began)
+
+    async def exchange(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The members of the driver's answer."""
         try:
-            said = await self._exchange(command)
+            return await self._exchange(command)
         except TimeoutError:
             await self.kill()
-            said = {"raised": f"no answer within {ANSWER_SECONDS:g} s"}
-        return _read_answer(said, loop.time() - began)
+            return {"raised": f"no answer within {ANSWER_SECONDS:g} s"}
 
     async def kill(self) -> None:
         """End the client as a crash does, without a word to the server."""
@@ -80,7 +86,7 @@ class DriverProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                env=self._environment.variables(),
+                env=self._variables,
                 cwd=self._log.parent,
                 limit=LINE_BYTES_MAX,
             )

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ INSTALL_SECONDS: Final = 1800.0
 """The largest of these frameworks installs two hundred packages."""
 NODE: Final = "node@22.23.3"
 """As in scripts/conformance: several of the npm clients need Node 22."""
+ROOT: Final = Path(__file__).resolve().parents[2]
 DRIVERS: Final = Path(__file__).parent / "drivers"
 ERROR_CHARACTERS: Final = 400
 STAMP: Final = ".interop-stamp"
@@ -56,29 +58,44 @@ def default_cache() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "ringback-interop")
 
 
-def install_environment(name: str, ecosystem: Ecosystem, pins: Mapping[str, Pin], cache: Path) -> Environment:
-    """The environment with these versions; installed if the cache does not have it. An older one of that name is removed."""
+def install_environment(
+    name: str, ecosystem: Ecosystem, pins: Mapping[str, Pin], cache: Path, *, extra: str | None = None
+) -> Environment:
+    """The environment with these versions; installed if the cache does not have it. An older one of that name is removed.
+
+    With `extra`, it has Ringback with that extra too.
+    """
     folder = cache / ecosystem / name
-    wanted = _fingerprint(pins)
+    wanted = _fingerprint(pins, [] if extra is None else _read_requirements(extra))
     stamp = folder / STAMP
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        (_install_from_pypi if ecosystem is Ecosystem.PYPI else _install_from_npm)(folder, pins)
+        if ecosystem is Ecosystem.PYPI:
+            _install_from_pypi(folder, pins, [] if extra is None else [f"{ROOT}[{extra}]"])
+        else:
+            _install_from_npm(folder, pins)
         stamp.write_text(wanted, encoding="utf-8")
     return Environment(ecosystem, folder)
 
 
-def _fingerprint(pins: Mapping[str, Pin]) -> str:
-    text = json.dumps([sys.version_info[:2], NODE, {package: pin.version for package, pin in pins.items()}])
+def _fingerprint(pins: Mapping[str, Pin], requirements: Sequence[str]) -> str:
+    members = [sys.version_info[:2], NODE, {package: pin.version for package, pin in pins.items()}]
+    text = json.dumps([*members, requirements] if requirements else members)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _install_from_pypi(folder: Path, pins: Mapping[str, Pin]) -> None:
+def _read_requirements(extra: str) -> list[str]:
+    """What Ringback with this extra requires: a change of it makes a new environment."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"], *project["optional-dependencies"][extra]]
+
+
+def _install_from_pypi(folder: Path, pins: Mapping[str, Pin], also: Sequence[str]) -> None:
     # Without a pip of its own, and without compiling what is never imported: half the time.
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder)
     wanted = [f"{package}=={pin.version}" for package, pin in pins.items()]
-    _run([*pip_for(folder / "bin" / "python"), "install", "--quiet", "--no-compile", *wanted], folder)
+    _run([*pip_for(folder / "bin" / "python"), "install", "--quiet", "--no-compile", *wanted, *also], folder)
 
 
 def pip_for(python: Path) -> Sequence[str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.interop_runs.adapters import ADAPTERS, Adapter
 from scripts.interop_runs.catalog import CLIENTS, Client
 from scripts.interop_runs.judge import Row, Verdict
 from scripts.interop_runs.servers import SERVERS, Server
@@ -16,7 +17,28 @@ END: Final = "<!-- scripts/interop --table: end -->"
 COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill", "beside")
 """The scenarios of the table. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`. `beside` is
 `pip install ringback` in the client's environment."""
-PARTS: Final[Mapping[str, Sequence[str]]] = {"slow": ("slow", "typed", "slow-40"), "cancel": ("cancel", "give up")}
+PARTS: Final[Mapping[str, Sequence[str]]] = {
+    "slow": ("slow", "typed", "slow-40"),
+    "cancel": ("cancel", "give up"),
+    "several": ("several", "tool node", "own nodes"),
+}
+ADAPTER_COLUMNS: Final = (
+    "wake",
+    "typed",
+    "named",
+    "duplicate",
+    "several",
+    "at once",
+    "processes",
+    "died",
+    "failed",
+    "tool error",
+    "cancelled",
+    "question",
+    "early",
+    "edges",
+    "types",
+)
 SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
 WAYS: Final = "session and callback by"
 MARKS: Final = {
@@ -28,6 +50,7 @@ MARKS: Final = {
 }
 
 Stored = dict[str, Any]
+Entry = Client | Server | Adapter
 
 
 def read_results() -> dict[str, Stored]:
@@ -45,17 +68,18 @@ def store_results(rows: Sequence[Row], date: str) -> None:
 
 
 def render_table(results: Mapping[str, Stored]) -> str:
-    """Markdown: the clients, the servers, and one line for each failure."""
-    notes = [note for entry in (*CLIENTS, *SERVERS) for note in _render_notes(entry, results.get(entry.name))]
-    clients = _render_rows([*COLUMNS, WAYS], CLIENTS, results)
-    servers = _render_rows(SERVER_COLUMNS, SERVERS, results)
-    return "\n".join([*clients, "", *servers, *(["", *notes] if notes else [])])
+    """Markdown: the clients, the servers, the adapters, and one line for each failure."""
+    entries = (*CLIENTS, *SERVERS, *ADAPTERS)
+    notes = [note for entry in entries for note in _render_notes(entry, results.get(entry.name))]
+    clients = _render_rows("client", [*COLUMNS, WAYS], CLIENTS, results)
+    servers = _render_rows("server", SERVER_COLUMNS, SERVERS, results)
+    adapters = _render_rows("adapter", ADAPTER_COLUMNS, ADAPTERS, results)
+    return "\n".join([*clients, "", *servers, "", *adapters, *(["", *notes] if notes else [])])
 
 
 def _render_rows(
-    columns: Sequence[str], entries: Sequence[Client | Server], results: Mapping[str, Stored]
+    first: str, columns: Sequence[str], entries: Sequence[Entry], results: Mapping[str, Stored]
 ) -> list[str]:
-    first = "client" if WAYS in columns else "server"
     lines = [[first, *columns, "tested"], ["---"] * (len(columns) + 2)]
     lines += [_render_row(entry, columns, results.get(entry.name)) for entry in entries]
     return [f"| {' | '.join(line)} |" for line in lines]
@@ -71,14 +95,14 @@ def write_readme(table: str) -> None:
     README.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
-def _render_row(entry: Client | Server, columns: Sequence[str], stored: Stored | None) -> list[str]:
+def _render_row(entry: Entry, columns: Sequence[str], stored: Stored | None) -> list[str]:
     scenarios: Mapping[str, Mapping[str, str]] = {} if stored is None else stored["scenarios"]
     versions = "" if stored is None else " ".join(stored["versions"].values())
     cells = [_render_ways(entry) if column == WAYS else _render_cell(scenarios, column) for column in columns]
     return [f"{entry.title} {versions}".strip(), *cells, "" if stored is None else stored["date"]]
 
 
-def _render_ways(entry: Client | Server) -> str:
+def _render_ways(entry: Entry) -> str:
     return "; ".join(f"{way}: {how}" for way, how in entry.ways.items()) if isinstance(entry, Client) else ""
 
 
@@ -92,7 +116,7 @@ def _render_cell(scenarios: Mapping[str, Mapping[str, str]], column: str) -> str
     return MARKS[verdicts[0] if verdicts else missing]
 
 
-def _render_notes(entry: Client | Server, stored: Stored | None) -> list[str]:
+def _render_notes(entry: Entry, stored: Stored | None) -> list[str]:
     """One line for each failure, and the reason why a client was not run."""
     if stored is None:
         return []

@@ -1,4 +1,4 @@
-"""One row of the matrix: installs a client or a server, runs its scenarios, and says why it was not run."""
+"""One row of the matrix: installs a client, a server or an adapter, runs its scenarios, and says why it was not run."""
 
 import asyncio
 import shutil
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from scripts.interop_runs.adapter_scenarios import ADAPTER_SERVER, AdapterRun
+from scripts.interop_runs.adapters import ADAPTERS, Adapter
 from scripts.interop_runs.beside import install_beside
 from scripts.interop_runs.catalog import CLIENTS, Client
 from scripts.interop_runs.environments import Environment, InstallFailed, install_environment
@@ -22,6 +24,8 @@ SERVER_SCRIPTS: Final = Path(__file__).parent / "servers"
 BESIDE: Final = "beside"
 """The scenario of `pip install ringback` in the client's environment."""
 
+Entry = Client | Server | Adapter
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -32,26 +36,53 @@ class RunOptions:
     note: Callable[[str], None]
 
 
-def run_row(entry: Client | Server, options: RunOptions) -> Row:
-    """Run a client or a server; a row that could not be installed says why."""
+def run_row(entry: Entry, options: RunOptions) -> Row:
+    """Run a client, a server or an adapter; a row that could not be installed says why."""
     versions = read_versions(entry)
     try:
-        judgements = _run_client(entry, options) if isinstance(entry, Client) else _run_server(entry, options)
+        judgements = _run_entry(entry, options)
     except InstallFailed as problem:
         options.note(f"{entry.name:<26} not run: {problem}")
         return Row(name=entry.name, versions=versions, not_run=str(problem))
     return Row(name=entry.name, versions=versions, judgements=apply_known_limits(entry.name, judgements))
 
 
-def read_versions(entry: Client | Server) -> dict[str, str]:
+def read_versions(entry: Entry) -> dict[str, str]:
     pins = read_pins(entry.ecosystem)[entry.environment_name]
     return {package: pin.version for package, pin in pins.items()}
 
 
-def find_entries(names: list[str]) -> list[Client | Server]:
-    """The named clients and servers, or all; raises `KeyError` with an unknown name."""
-    by_name: Mapping[str, Client | Server] = {entry.name: entry for entry in (*CLIENTS, *SERVERS)}
+def find_entries(names: list[str]) -> list[Entry]:
+    """The named clients, servers and adapters, or all; raises `KeyError` with an unknown name."""
+    by_name: Mapping[str, Entry] = {entry.name: entry for entry in (*CLIENTS, *SERVERS, *ADAPTERS)}
     return [by_name[name] for name in names] if names else list(by_name.values())
+
+
+def _run_entry(entry: Entry, options: RunOptions) -> dict[str, Judgement]:
+    match entry:
+        case Client():
+            return _run_client(entry, options)
+        case Server():
+            return _run_server(entry, options)
+        case Adapter():
+            return _run_adapter(entry, options)
+
+
+def _run_adapter(adapter: Adapter, options: RunOptions) -> dict[str, Judgement]:
+    environment = _install(adapter, options)
+
+    async def run(folder: Path) -> dict[str, Judgement]:
+        async with open_stage(folder, server=ADAPTER_SERVER) as stage:
+            return await AdapterRun(
+                adapter=adapter,
+                environment=environment,
+                stage=stage,
+                folder=folder,
+                only=options.only,
+                note=options.note,
+            ).run()
+
+    return _run_in_folder(adapter.name, options, run)
 
 
 def _run_client(client: Client, options: RunOptions) -> dict[str, Judgement]:
@@ -113,9 +144,10 @@ def _run_server(server: Server, options: RunOptions) -> dict[str, Judgement]:
     return _run_in_folder(server.name, options, run)
 
 
-def _install(entry: Client | Server, options: RunOptions) -> Environment:
+def _install(entry: Entry, options: RunOptions) -> Environment:
     pins = read_pins(entry.ecosystem)[entry.environment_name]
-    return install_environment(entry.environment_name, entry.ecosystem, pins, options.cache)
+    extra = entry.extra if isinstance(entry, Adapter) else None
+    return install_environment(entry.environment_name, entry.ecosystem, pins, options.cache, extra=extra)
 
 
 def _run_in_folder(

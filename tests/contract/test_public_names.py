@@ -4,11 +4,13 @@ from types import ModuleType
 
 import pytest
 
+import ringback.agents
 import ringback.client
 import ringback.client.durable
+import ringback.extension
 import ringback.receiver
 
-PUBLIC = [ringback.client, ringback.client.durable, ringback.receiver]
+PUBLIC = [ringback.agents, ringback.client, ringback.client.durable, ringback.extension, ringback.receiver]
 
 
 @pytest.mark.parametrize("library", PUBLIC, ids=lambda library: library.__name__)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +96,19 @@ async def ringback_stage(folder: Path) -> AsyncGenerator[Stage]:
         )
 
 
+@asynccontextmanager
+async def gateway_stage(folder: Path) -> AsyncGenerator[Stage]:
+    """A Ringback as an MCP server, whose tool calls are tasks."""
+    async with ringback_stage(folder) as stage:
+        yield replace(stage, url=f"{stage.url}/mcp/stage", upstream=None, kind="task")
+
+
 STAGES: dict[str, Any] = {
     "task": task_stage,
     "legacy_task": legacy_task_stage,
     "stream": stream_stage,
     "ringback": ringback_stage,
+    "gateway": gateway_stage,
 }
 
 

@@ -115,7 +115,11 @@ def _request(spec: AgentSpec, writer: Connection) -> None:
 async def _request_and_stay(spec: AgentSpec, writer: Connection) -> None:
     caller = DurableCaller(spec.target, state=make_state(spec.state))
     handle = await caller.request_call_tool(
-        spec.tool, spec.arguments, upstream=spec.upstream, correlation_id=spec.correlation_id
+        spec.tool,
+        spec.arguments,
+        upstream=spec.upstream,
+        correlation_id=spec.correlation_id,
+        start_timeout_seconds=WAIT_SECONDS,
     )
     writer.send(handle.model_dump_json())
     await asyncio.Event().wait()

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -115,3 +116,12 @@ async def post_unless_killed(url: str, path: str, body: dict[str, Any], **header
         return None
     assert response.is_success, response.text
     return dict(response.json())
+
+
+def is_running(process_id: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -77,7 +77,7 @@ async def open_components(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
         result_retention_seconds=retention.result_seconds,
     )
-    payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url)
+    payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     sender = (
         HttpxSender(environment.egress, clock=environment.clock)

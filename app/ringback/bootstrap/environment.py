@@ -32,3 +32,5 @@ class Environment:
     """Sends callbacks, instead of Ringback's guarded HTTP sender."""
     wrap_store: Callable[[Store], Store] = lambda store: store
     """Wraps the store, for tests that observe it or make it fail."""
+    announces_api: bool = True
+    """Whether callbacks contain the API's URLs. A Ringback within another server may not serve its API."""

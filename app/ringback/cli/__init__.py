@@ -6,14 +6,18 @@
     stdio_bridge      … standard input and output to streamable HTTP
     keys              API keys and encryption keys, in the service's database
     call              starts a call through the REST API and waits for it
-    arguments         … parses `--arg name=value`
+    arguments         … parses `--arg name=value`, and times
     join              waits for a call that was started earlier
     following         … progress and result, for `call --wait` and `join`
     wait              waits for any or all of several calls
     calls             lists, shows, cancels and answers calls
     events            prints and follows the event log
-    listen            a receiver that verifies and prints callbacks
+    listen            receives callbacks by the event stream or by webhook
+    durable_listener  … from the event stream, with an inbox on disk
+    callback_receiver … by webhook: verifies and prints callbacks
     callback_server   … its HTTP server
+    callback_text     … the printed text of a callback
+    dev               wraps an MCP server for a first try
     webhooks          manages webhooks through the REST API
     deliveries        lists deliveries through the REST API
     trigger           sends a signed test event, and shows what its receiver answered

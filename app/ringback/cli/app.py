@@ -15,11 +15,20 @@ class _CommandEntry(NamedTuple):
     name: str
     help: str
     needs_server: bool = False
+    runs_command: bool = False
+    """Whether everything after the first argument belongs to another command."""
 
 
 COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "serve": _CommandEntry(
         "ringback.cli.serve", "serve", "Run the service. Every setting is a RINGBACK_* variable.", needs_server=True
+    ),
+    "dev": _CommandEntry(
+        "ringback.cli.dev",
+        "dev",
+        "Wrap one MCP server, print its URLs, and serve until interrupted.",
+        needs_server=True,
+        runs_command=True,
     ),
     "mcp": _CommandEntry(
         "ringback.cli.mcp",
@@ -29,18 +38,20 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
-    "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier"),
+    "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier."),
     "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),
     "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel and answer calls."),
     "events": _CommandEntry("ringback.cli.events", "events", "Print the events of your calls, oldest first."),
     "listen": _CommandEntry(
-        "ringback.cli.listen", "listen", "Receive callbacks, verify them and print them, until interrupted."
+        "ringback.cli.listen",
+        "listen",
+        "Receive callbacks, and print them, forward them or run a command for each, until interrupted.",
     ),
     "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Manage webhooks."),
     "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "List and repeat deliveries."),
-    "trigger": _CommandEntry("ringback.cli.trigger", "trigger", "Send a signed test event"),
+    "trigger": _CommandEntry("ringback.cli.trigger", "trigger", "Send a signed test event to a webhook."),
     "verify": _CommandEntry(
-        "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file"
+        "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
     ),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
@@ -95,7 +106,7 @@ def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGrou
         group.name = name
         return group
     single = typer.Typer(add_completion=False)
-    single.command(name)(command)
+    single.command(name, context_settings={"allow_interspersed_args": not entry.runs_command})(command)
     return cast("TyperCommand", typer.main.get_command(single))
 
 

@@ -1,4 +1,4 @@
-"""Parses `--arg name=value` into a tool's arguments.
+"""Parses `--arg name=value` into a tool's arguments, and times.
 
 A valid JSON value is parsed, any other value is a string: `--arg count=3` is a number, `--arg path=.` a string. If the tool's
 inputSchema requires a string, the value stays one: `--arg message=3` is then "3".
@@ -6,9 +6,18 @@ inputSchema requires a string, the value stays one: `--arg message=3` is then "3
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from datetime import datetime
+from typing import Any, Final, NoReturn, cast
 
 import typer
+
+TIME_FORMATS: Final = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"]
+"""ISO 8601. A day is its first moment."""
+
+
+def with_offset(time: datetime | None) -> datetime | None:
+    """The time with a UTC offset: without one it is a time of this machine."""
+    return time.astimezone() if time is not None and time.tzinfo is None else time
 
 
 def parse_arguments(

@@ -1,11 +1,12 @@
 """`ringback call`: starts a call; with --wait it shows the progress and prints the result."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
 
-from ringback.cli.arguments import parse_arguments
+from ringback.cli.arguments import TIME_FORMATS, parse_arguments, with_offset
 from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
 from ringback.cli.following import join_advice, show_outcome
 from ringback.cli.output import AsJson, exit_on_errors, model_to_json, print_json, print_message, print_output
@@ -37,6 +38,12 @@ def call(
         str | None,
         typer.Option("--idempotency-key", help="Your name for this start: repeating it returns the same call."),
     ] = None,
+    not_before: Annotated[
+        datetime | None,
+        typer.Option(
+            "--not-before", formats=TIME_FORMATS, help="Start at this time. Without an offset: of this machine."
+        ),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout-seconds", min=0, help="End the call if it takes longer.")
     ] = None,
@@ -60,6 +67,7 @@ def call(
             idempotency_key=key,
             callback=CallbackOptions(url=callback) if callback else None,
             wait_seconds=INITIAL_WAIT_SECONDS if wait else None,
+            not_before=with_offset(not_before),
             timeout_seconds=timeout,
             accepts_input=accepts_input or None,
         )

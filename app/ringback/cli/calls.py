@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Outcome, Url, run_with_client
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -29,7 +29,6 @@ _COLUMNS: Final = (
 )
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
-Outcome = Literal["result", "tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled"]
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
 import typer
@@ -12,6 +13,19 @@ from ringback.client import RingbackClient
 T = TypeVar("T")
 
 URL_DEFAULT: Final = "http://127.0.0.1:8090"
+
+
+class Outcome(StrEnum):
+    """How a call ends, for the options that filter by it. Typer has no lists of literals."""
+
+    RESULT = "result"
+    TOOL_ERROR = "tool_error"
+    UPSTREAM_ERROR = "upstream_error"
+    REJECTED = "rejected"
+    TIMED_OUT = "timed_out"
+    UNKNOWN = "unknown"
+    CANCELLED = "cancelled"
+
 
 Url = Annotated[str, typer.Option("--url", envvar="RINGBACK_URL", help="The URL of the service.")]
 ApiKey = Annotated[

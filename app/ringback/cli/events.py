@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.following import format_progress
 from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
 from ringback.client import Event, RingbackClient
 
@@ -75,7 +76,7 @@ def describe_data(data: Mapping[str, Any]) -> str:
 
 def _describe_progress(data: Mapping[str, Any]) -> str:
     match data.get("progress"):
-        case {"progress": progress, "total": total, "message": message}:
-            return f"{progress}{'' if total is None else f'/{total}'} {message or ''}".rstrip()
+        case {"progress": int() | float() as progress, "total": int() | float() | None as total, "message": message}:
+            return " ".join(str(part) for part in (format_progress(progress, total), message) if part)
         case _:
             return ""

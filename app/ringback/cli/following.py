@@ -127,8 +127,11 @@ def describe_progress(call: Call) -> str:
     """The call's progress as one line: `3/10 reading`; empty without progress."""
     if call.progress is None:
         return ""
-    total = "" if call.progress.total is None else f"/{call.progress.total:g}"
-    return f"{call.progress.progress:g}{total} {call.progress.message or ''}".rstrip()
+    return f"{format_progress(call.progress.progress, call.progress.total)} {call.progress.message or ''}".rstrip()
+
+
+def format_progress(progress: float, total: float | None) -> str:
+    return f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
 
 
 def describe_input_request(call: Call, key: str) -> str:

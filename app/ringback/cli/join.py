@@ -25,7 +25,7 @@ def join(
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Wait for a call that was started earlier: show its progress, and print its result. Ctrl-C leaves it running."""
+    """Wait for a call that was started earlier. Shows its progress and prints its result. Ctrl-C leaves the call running."""
 
     async def run(client: RingbackClient) -> int:
         found, result = await _find_call(client, call)

@@ -72,12 +72,12 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
     }
-    settings = _load_development_settings(options) if dev else load_settings(**options)
+    settings = load_development_settings(options) if dev else load_settings(**options)
     reread = partial(load_configured_upstreams, settings, upstream or [], dev=dev)
     server.serve(settings, reread(), read_configs=reread)
 
 
-def _load_development_settings(options: dict[str, Any]) -> Settings:
+def load_development_settings(options: dict[str, Any]) -> Settings:
     """The settings without authentication and with callbacks to this machine."""
     ranges = load_settings(**options, auth="off").callback_private_cidrs
     return load_settings(

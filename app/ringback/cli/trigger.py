@@ -41,7 +41,7 @@ def trigger(
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Send a signed test event (`webhook.test`) to a webhook, and show what its receiver answered."""
+    """Send a signed test event to a webhook. Shows what its receiver answered, and exits with 1 unless it accepted."""
 
     async def send(client: RingbackClient) -> DeliveryDetail:
         webhook_id = webhook or await _only_webhook(client)

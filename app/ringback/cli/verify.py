@@ -68,7 +68,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify the signature of a callback that was saved to a file, and say why it is invalid. Exits with 1 if it is."""
+    """Verify the signature of a callback that was saved to a file. If it is invalid, says why and exits with 1."""
     request = _read_request(file, body, header or [])
     secrets = _parse_secrets(secret or []) + (_read_public_keys(jwks) if jwks else [])
     if not secrets:

@@ -5,7 +5,8 @@ from typing import Annotated, Final, Literal, cast
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.arguments import TIME_FORMATS, with_offset
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Outcome, Url, run_with_client
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -17,13 +18,13 @@ from ringback.cli.output import (
     print_output,
     print_table,
 )
-from ringback.client import RingbackClient, Webhook, WebhookOptions
+from ringback.client import NamedWebhookOptions, RingbackClient, Webhook
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
 
-_COLUMNS: Final = ("id", "state", "url", "events", "last_error", "description")
+_COLUMNS: Final = ("id", "name", "state", "url", "events", "last_error", "description")
 
 
 @app.command("list")
@@ -52,6 +53,14 @@ def add(
         list[str] | None,
         typer.Option("--event", help="An event. May be repeated. Default: the ends of calls and requests for input."),
     ] = None,
+    outcome: Annotated[
+        list[Outcome] | None,
+        typer.Option("--outcome", help="Only calls that end like this. May be repeated. Default: all."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Your name for it. The same name again changes the webhook instead of adding one."),
+    ] = None,
     upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
     resource: Annotated[
         str | None, typer.Option("--resource", help="With --event upstream.changed: only changes of this resource URI.")
@@ -78,8 +87,9 @@ def add(
     api_key: ApiKey = None,
 ) -> None:
     """Register a callback URL and print its signing secret, which cannot be printed again."""
-    given_options = {
+    given = {
         "events": event,
+        "outcomes": outcome,
         "upstream": upstream,
         "resource_uri": resource,
         "tool": tool,
@@ -92,8 +102,16 @@ def add(
         "rate_per_second": rate,
         "description": description,
     }
-    options = cast("WebhookOptions", {name: value for name, value in given_options.items() if value is not None})
-    webhook = run_with_client(url, api_key, lambda client: client.register_webhook(callback_url, **options))
+    options = cast("NamedWebhookOptions", {member: value for member, value in given.items() if value is not None})
+    webhook = run_with_client(
+        url,
+        api_key,
+        lambda client: (
+            client.register_webhook(callback_url, **options)
+            if name is None
+            else client.put_webhook(name, callback_url, **options)
+        ),
+    )
     if as_json:
         print_json(model_to_json(webhook))
         return
@@ -184,7 +202,7 @@ def replay(
     *,
     since: Annotated[
         datetime | None,
-        typer.Option("--since", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"], help="Events from this time on."),
+        typer.Option("--since", formats=TIME_FORMATS, help="Events from this time on."),
     ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this cursor.")] = None,
     dead: Annotated[bool, typer.Option("--dead", help="All deliveries that were given up.")] = False,
@@ -193,10 +211,10 @@ def replay(
     api_key: ApiKey = None,
 ) -> None:
     """Send a webhook's earlier callbacks again."""
-    if since is not None and since.tzinfo is None:
-        since = since.astimezone()
     replay = run_with_client(
-        url, api_key, lambda client: client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead)
+        url,
+        api_key,
+        lambda client: client.replay_webhook(webhook_id, since=with_offset(since), cursor=cursor, dead=dead),
     )
     if as_json:
         print_json(model_to_json(replay))

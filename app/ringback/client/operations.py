@@ -1,4 +1,4 @@
-"""The client's methods about the service itself: health, metrics, public keys, problem types. They need no API key."""
+"""The client's methods about the service itself: health, metrics, public keys, problem types."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ class OperationMethods(ResourceClient):
         return await self._transport.fetch_model(Readiness, "GET", "/readyz", repeatable=False)
 
     async def metrics(self) -> str:
-        """The service's metrics, in the text format of Prometheus."""
+        """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
         return (await self._transport.send_request("GET", "/metrics", headers={"accept": "text/plain"})).text
 
     async def public_keys(self) -> Sequence[PublicKey]:

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from mcp import MCPError
-from mcp.server.context import HandlerResult
+from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams, InputRequiredResult
 from pydantic import BaseModel
 
@@ -17,6 +18,13 @@ from ringback.extension.report_outbox import ReportChannel, ReportJson
 from ringback.services.reports import REPORTED_RESULT_BYTES_MAX
 
 R = TypeVar("R")
+SdkContext = ServerRequestContext[Any, Any]
+
+_END_UNKNOWN_HERE: Final = {
+    "code": INTERNAL_ERROR,
+    "message": "The server continues this call as a task, whose end it does not report here. Read the task.",
+}
+"""Another extension made a task of the call. An end without a report would only ring as `unknown`, after a day."""
 
 _RESULT_TOO_LARGE: Final = {
     "code": INTERNAL_ERROR,
@@ -63,13 +71,13 @@ class CallReporter:
         self._channel.close()
 
     async def report_result(self, result: HandlerResult) -> HandlerResult:
-        """The tool's result with our ids, after the end is reported. A question or a task is no end."""
+        """The tool's result with our ids, after the end is reported. A question is no end."""
         if isinstance(result, InputRequiredResult):
             self.close()
             return self._with_call_meta(with_report_key(result, self._report["key"]))
         serialized = _serialize_result(result)
         if serialized.get("resultType", "complete") != "complete" or not is_call_tool_result(serialized):
-            self.close()
+            await self.report_end({"error": _END_UNKNOWN_HERE})
             return result
         await self.report_end({"result": serialized} if is_storable(serialized) else {"error": _RESULT_TOO_LARGE})
         return self._with_call_meta(result)
@@ -109,13 +117,16 @@ def is_storable(value: Any) -> bool:
 _REQUEST_STATE_PREFIX: Final = "ringback:"
 
 
-def pop_report_key(params: CallToolRequestParams) -> str | None:
-    """The report key of the call that this request continues. Restores the tool's own requestState in the params."""
+def pop_report_key(params: CallToolRequestParams, ctx: SdkContext) -> tuple[str | None, SdkContext]:
+    """The report key of the call that this request continues, and the request with the tool's own requestState.
+
+    The SDK's tools read the state from `params`, FastMCP's from the context.
+    """
     state = params.request_state
     if state is None or not state.startswith(_REQUEST_STATE_PREFIX):
-        return None
+        return None, ctx
     key, params.request_state = json.loads(state.removeprefix(_REQUEST_STATE_PREFIX))
-    return str(key)
+    return str(key), replace(ctx, params={**(ctx.params or {}), "requestState": params.request_state})
 
 
 def with_report_key(result: InputRequiredResult, key: str) -> InputRequiredResult:

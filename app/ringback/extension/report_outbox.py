@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ringback.domain.backoff import JITTER_FRACTION, Backoff
@@ -19,8 +20,19 @@ RETRY_WINDOW_SECONDS: Final = 3600.0
 
 ReportJson = Mapping[str, Any]
 """The body of `POST /v1/calls/report`. It may contain a secret."""
-SendReport = Callable[[ReportJson], Awaitable[str]]
-"""Sends a report and returns the call's id. Raises `ReportFailed` or `ReportRejected`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedReport:
+    """The answer to a report."""
+
+    call_id: str
+    has_listeners: bool
+    """Whether a webhook or the call's own callback hears the end of the call."""
+
+
+SendReport = Callable[[ReportJson], Awaitable[RecordedReport]]
+"""Sends a report. Raises `ReportFailed` or `ReportRejected`."""
 
 
 class ReportFailed(Exception):
@@ -48,7 +60,8 @@ class ReportChannel:
         self._changed = asyncio.Event()
         self._attempted = asyncio.Event()
         self.call_id: str | None = None
-        """Known once a report has arrived; from then on the call sends a callback at its end, even if only as `unknown`."""
+        """The call's id once a report has arrived and while somebody hears the call: from then on the call sends a callback at
+        its end, even if only as `unknown`."""
         self.rejection: ReportRejected | None = None
 
     @property
@@ -90,7 +103,8 @@ class ReportChannel:
         while waited_seconds < RETRY_WINDOW_SECONDS:
             report, attempts = self._newest_report, attempts + 1
             try:
-                self.call_id = await self._send(report)
+                recorded = await self._send(report)
+                self.call_id = recorded.call_id if recorded.has_listeners else None
             except ReportFailed as problem:
                 log.info("report.failed", extra={"tool": report["tool"], "reason": str(problem)})
             except ReportRejected as problem:

@@ -14,9 +14,10 @@ from ringback.client import (
     Unavailable,
     UnexpectedAnswer,
 )
-from ringback.extension.report_outbox import ReportFailed, ReportJson, ReportRejected, SendReport
+from ringback.extension.report_outbox import RecordedReport, ReportFailed, ReportJson, ReportRejected, SendReport
 
 _SERVER_ERROR_STATUS: Final = 500
+_NO_API: Final = "These callbacks report to a Ringback service, which serves the API itself. There is nothing to mount."
 
 
 class ServiceBackend:
@@ -28,13 +29,20 @@ class ServiceBackend:
         self._api_key = api_key
         self._transport = transport
 
+    def announce_api(self) -> None:
+        raise ValueError(_NO_API)
+
+    def mount_path(self) -> str:
+        raise ValueError(_NO_API)
+
     @asynccontextmanager
     async def open_sender(self) -> AsyncGenerator[SendReport]:
         async with RingbackClient(self._url, api_key=self._api_key, transport=self._transport) as client:
 
-            async def send_report(report: ReportJson) -> str:
+            async def send_report(report: ReportJson) -> RecordedReport:
                 try:
-                    return (await client.report(**report)).call.id
+                    started = await client.report(**report)
+                    return RecordedReport(call_id=started.call.id, has_listeners=bool(started.webhooks))
                 except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded) as problem:
                     raise ReportFailed(str(problem)) from problem
                 except Problem as problem:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallStatus, Progress
+from ringback.domain.call import Call, CallPhase, CallStatus, Progress
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso, seconds
 from ringback.mcp_server.call_text import progress_text, serialize_input_requests
@@ -124,6 +124,8 @@ def status_message(call: Call) -> str | None:
 def _working_message(call: Call) -> str:
     if call.progress is not None:
         return progress_text(call.progress)
+    if call.phase is CallPhase.SCHEDULED and call.not_before is not None:
+        return f"Starts at {format_iso(call.not_before)}."
     return "Waiting for the upstream." if call.dispatched_at is None else "The tool is running."
 
 

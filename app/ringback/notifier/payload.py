@@ -66,9 +66,11 @@ def new_delivery(
 
 
 class PayloadBuilder:
-    def __init__(self, *, tokens: CallResumeTokens, public_url: str) -> None:
+    """`public_url` is None if clients cannot reach the API: callbacks then contain no URLs."""
+
+    def __init__(self, *, tokens: CallResumeTokens, public_url: str | None) -> None:
         self._tokens = tokens
-        self._public_url = public_url.rstrip("/")
+        self._public_url = None if public_url is None else public_url.rstrip("/")
         self._last_token: tuple[Call, LogPosition, str] | None = None
         """The last token with its call and position: all webhooks that match one event get the same token."""
 
@@ -85,6 +87,7 @@ class PayloadBuilder:
             data["webhook_correlation_id"] = webhook.correlation_id
         if call is not None:
             data["resume_token"] = self._resume_token(call, event.position)
+        if call is not None and self._public_url is not None:
             data["resume_url"] = f"{self._public_url}/v1/resume"
             data["resource_uri"] = call_resource_uri(call)
             data["mcp_url"] = f"{self._public_url}/mcp"

@@ -73,7 +73,7 @@ class CallCallbackBody(RequestBody):
         return WebhookRegistration(**self.to_arguments(secret=secret, events=self._chosen_events()))
 
     def _chosen_events(self) -> frozenset[EventName]:
-        """Who names outcomes and no events asks for ends of calls, and not for their questions."""
+        """The events; only `call.finished` for a body with outcomes and without events."""
         if self.outcomes is not None and "events" not in self.model_fields_set:
             return frozenset({EventName.CALL_FINISHED})
         return self.events

@@ -122,8 +122,8 @@ class Calls:
         for index, request in enumerate(requests):
             with naming_call(index):
                 found.append(await self._starter.find_known_call(tx, principal, request) is not None)
-                key, request_hash = request.idempotency_key, request.compute_hash()
-                if key is not None and hashes.setdefault(key, request_hash) != request_hash:
+                key = request.idempotency_key
+                if key is not None and hashes.setdefault(key, request.compute_hash()) != request.compute_hash():
                     raise IdempotencyConflict("Another call of the batch has this idempotency_key.")
         return found
 

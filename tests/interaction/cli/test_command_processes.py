@@ -1,6 +1,7 @@
 """The command line as real processes: a service, a listener, and calls, as in three terminals."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import STDIO_SERVER
+from tests.support.upstreams import STDIO_SERVER, free_port
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -40,6 +41,9 @@ class Terminal:
                 if found := re.search(pattern, said[-1]):
                     return found
         raise AssertionError(f"no {pattern!r} in {''.join(said)}")
+
+    def send_interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
 
     def close_terminal(self) -> None:
         self._process.send_signal(signal.SIGHUP)
@@ -102,12 +106,85 @@ async def test_a_listener_gets_a_callback_and_its_token_resumes_the_call(url: st
     assert left == []
 
 
+async def test_a_receiver_that_was_killed_leaves_one_webhook_for_its_next_start(url: str, tmp_path: Path) -> None:
+    listen = ("listen", "--port", str(free_port()), "--url", url)
+    named: list[str] = []
+    async with RingbackClient(url) as client:
+        for _ in range(2):
+            async with ringback(*listen, folder=tmp_path) as listener:
+                registered = await listener.wait_for_output(
+                    listener.err, r"Registered the webhook (wh_\w+), named (\S+)\."
+                )
+                named.append(registered[1])
+                await listener.wait_for_output(listener.err, "Listening on")
+        left = [webhook.id async for webhook in client.webhooks()]
+        await client.delete_webhook(named[0])
+
+    assert named[0] == named[1]
+    assert left == [named[0]]
+
+
+@pytest.mark.requirement("R23")
+async def test_a_receiver_names_another_webhook_of_its_address_and_registers_none_beside_a_secret(
+    url: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    async with RingbackClient(url) as client:
+        own = await client.register_webhook(f"http://127.0.0.1:{port}/callbacks", secret=SECRET)
+        async with ringback("listen", "--port", str(port), "--url", url, folder=tmp_path) as listener:
+            await listener.wait_for_output(listener.err, rf"Your webhook {own.id} sends to .*rejected here")
+            assert await listener.interrupt() == 0
+        listen = ("listen", "--port", str(port), "--secret", SECRET, "--json")
+        async with ringback(*listen, folder=tmp_path, RINGBACK_URL=url) as listener:
+            await listener.wait_for_output(listener.err, "Listening on")
+            listed = [webhook.id async for webhook in client.webhooks()]
+            await client.test_webhook(own.id)
+            line = await listener.wait_for_output(listener.out, r"^(\{.*\})$")
+            assert await listener.interrupt() == 0
+        await client.delete_webhook(own.id)
+
+    assert listed == [own.id]
+    assert json.loads(line[1])["data"]["webhook_id"] == own.id
+
+
 async def test_a_result_is_waited_for_and_printed(url: str, tmp_path: Path) -> None:
     arguments = ("call", "demo", "count_primes", "--arg", "below=100", "--wait", "--url", url)
     async with ringback(*arguments, folder=tmp_path) as caller:
         code, said, _ = await caller.end_process()
 
     assert (code, said) == (0, "25\n")
+
+
+async def test_an_interrupted_join_leaves_the_call_running_and_says_how_to_join_it_again(
+    url: str, tmp_path: Path
+) -> None:
+    async with RingbackClient(url) as client:
+        started = await client.start_call("odd", "hold")
+        arguments = ("join", started.resume_token, "--url", url)
+        async with ringback(*arguments, folder=tmp_path) as joiner:
+            await joiner.wait_for_output(joiner.err, f"{started.call.id} is running")
+            await joiner.wait_for_output(joiner.err, "1/2 inside")
+            code = await joiner.interrupt()
+            told = await joiner.wait_for_output(joiner.err, "continues")
+        call = await client.call(started.call.id)
+        await client.cancel(started.call.id)
+
+    assert code == 130
+    assert f"Join it: ringback join {started.call.id}" in told.string
+    assert (call.status, call.cancel_requested) == ("working", False)
+
+
+async def test_followed_events_end_with_ctrl_c_and_the_cursor_to_continue_from(url: str, tmp_path: Path) -> None:
+    follow = ("events", "--follow", "--json", "--name", "call.finished", "--url", url)
+    async with RingbackClient(url) as client, ringback(*follow, folder=tmp_path) as log:
+        call = (await client.start_call("demo", "count_primes", {"below": 10})).call
+        await log.wait_for_output(log.out, call.id)
+        code = await log.interrupt()
+        cursor = (await log.wait_for_output(log.err, r"--cursor (\S+)"))[1]
+        later = [event async for event in client.events(cursor=cursor, call_id=call.id, name="call.finished")]
+
+    assert code == 130
+    assert later == []
 
 
 @pytest.mark.requirement("R33")
@@ -141,6 +218,67 @@ async def test_a_listener_rejects_callbacks_signed_with_another_secret(tmp_path:
         assert response.status_code == 400
         assert refused[1] == response.text
         assert await listener.interrupt() == 0
+
+
+@pytest.mark.requirement("R16")
+async def test_a_listener_without_a_port_prints_what_ended_while_it_was_away(url: str, tmp_path: Path) -> None:
+    listen = ("listen", "--json", "--session", "laptop", "--state", "state.db")
+    call = ("call", "demo", "count_primes", "--arg", "below=100", "--session", "laptop", "--wait", "--correlation")
+    async with ringback(*listen, folder=tmp_path, RINGBACK_URL=url) as listener:
+        await listener.wait_for_output(listener.err, "Only events from now on")
+        async with ringback(*listen, folder=tmp_path, RINGBACK_URL=url) as second:
+            refused = await second.end_process()
+        assert await listener.interrupt() == 0
+    async with ringback(*call, "asleep", folder=tmp_path, RINGBACK_URL=url) as caller:
+        assert (await caller.end_process())[0] == 0
+    async with ringback(*listen, folder=tmp_path, RINGBACK_URL=url) as listener:
+        line = await listener.wait_for_output(listener.out, r"^(\{.*\})$")
+        assert await listener.interrupt() == 0
+
+    body = json.loads(line[1])
+    assert (body["name"], body["data"]["correlation_id"], body["data"]["outcome"]) == (
+        "call.finished",
+        "asleep",
+        "result",
+    )
+    assert body["data"]["resume_url"] == f"{url}/v1/resume"
+    assert (refused[0], refused[1]) == (2, "")
+    assert re.search(r"Another listener \(process \d+\) uses state\.db.*--state PATH", refused[2])
+
+
+async def test_a_second_interrupt_ends_the_commands_that_a_listener_waits_for(url: str, tmp_path: Path) -> None:
+    listen = ("listen", "--session", "hang", "--state", "state.db", "--exec", "echo begun; sleep 3600", "--url", url)
+    call = ("call", "demo", "count_primes", "--arg", "below=100", "--session", "hang", "--wait", "--url", url)
+    async with ringback(*listen, folder=tmp_path) as listener:
+        await listener.wait_for_output(listener.err, "Only events from now on")
+        async with ringback(*call, folder=tmp_path) as caller:
+            assert (await caller.end_process())[0] == 0
+        await listener.wait_for_output(listener.out, "begun")
+        listener.send_interrupt()
+        await listener.wait_for_output(listener.err, "Interrupt again")
+        assert await listener.interrupt() == 0
+
+
+async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -> None:
+    command = ("dev", "--port", "0", "--", sys.executable, "-m", "ringback.cli.demo_upstream")
+    async with ringback(*command, folder=tmp_path) as dev:
+        mcp_url = (await dev.wait_for_output(dev.out, r"^MCP URL +(\S+)/mcp/demo-upstream$"))[1]
+        listen = await dev.wait_for_output(dev.out, r"^Listen +ringback listen --url (\S+)$")
+        tools = await dev.wait_for_output(dev.out, r"^Tools +(.+)$")
+        call = ("call", "demo-upstream", "count_primes", "--arg", "below=100", "--wait", "--url", listen[1])
+        async with ringback(*call, folder=tmp_path) as caller:
+            ended = await caller.end_process()
+        assert await dev.interrupt() == 0
+
+    assert (mcp_url, tools[1]) == (listen[1], "count_primes")
+    assert ended[:2] == (0, "25\n")
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - nothing blocks
+
+
+async def test_a_wrapped_server_that_does_not_start_is_reported(tmp_path: Path) -> None:
+    async with ringback("dev", "--port", "0", "--", "no-such-server-7", folder=tmp_path) as dev:
+        assert await dev.wait_for_output(dev.err, "tools cannot be listed: .*no-such-server-7")
+        assert await dev.interrupt() == 0
 
 
 async def test_a_key_made_beside_a_running_service_opens_it(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """RingbackClient with the real API, services and store in this process, to confirm the mocks of tests/unit/client."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,14 @@ import pytest
 
 from ringback.client import (
     CallbackOptions,
+    CallOptions,
     Conflict,
+    Forbidden,
     InvalidRequest,
     NotFound,
     RingbackClient,
     Started,
+    SyncRingbackClient,
     Unauthenticated,
     Unavailable,
 )
@@ -154,6 +159,32 @@ async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: S
     assert (call.status, call.outcome) == ("failed", "unknown")
     assert call.error is not None
     assert call.error["message"] == "The upstream was lost."
+
+
+async def test_calls_are_started_together_and_later(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    not_before = service.clock.now() + timedelta(hours=1)
+    one: CallOptions = {"upstream": "git", "tool": "git_log", "arguments": ARGUMENTS}
+
+    first, second = await alice.start_calls([one, {**one, "not_before": not_before.isoformat()}])
+    later = await start_call(alice, not_before=not_before)
+
+    assert (first.call_id, first.replayed) == (first.call.id, False)
+    assert [each.call.not_before for each in (first, second, later)] == [None, not_before, not_before]
+
+
+async def test_a_refused_call_of_a_batch_is_named(alice: RingbackClient) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await alice.start_calls([{"upstream": "git", "tool": "git_status"}, {"upstream": "git", "tool": "git_lgo"}])
+
+    assert (caught.value.slug, caught.value.extra["index"]) == ("unknown-tool", 1)
+
+
+async def test_a_webhook_that_is_registered_twice_is_one_webhook(alice: RingbackClient) -> None:
+    by_key = [await alice.register_webhook(CALLBACK_URL, idempotency_key="boot") for _ in range(2)]
+    by_name = [await alice.put_webhook("agent", CALLBACK_URL) for _ in range(2)]
+
+    assert by_key[0] == by_key[1]
+    assert (by_name[0].id, by_name[1].secret) == (by_name[1].id, None)
 
 
 async def test_progress_is_seen(alice: RingbackClient, service: ServiceUnderTest) -> None:
@@ -340,4 +371,48 @@ async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service
                 call_id = (await start_call(alice)).call.id
                 await service.finish_call(call_id)
                 assert (await anext(stream)).data["call_id"] == call_id
+        service.services.lifecycle.begin_shutdown()
+
+
+async def test_a_result_is_read_in_parts_that_make_up_its_hash(
+    alice: RingbackClient, service: ServiceUnderTest
+) -> None:
+    call_id = (await start_call(alice)).call.id
+    await service.finish_call(call_id)
+
+    info = await alice.result_info(call_id)
+    whole = await alice.result_part(call_id, 0, 7) + await alice.result_part(call_id, 7)
+
+    assert (len(whole), hashlib.sha256(whole).hexdigest()) == (info.bytes, info.sha256)
+    assert json.loads(whole) == await alice.result(call_id)
+
+
+async def test_the_service_describes_itself(alice: RingbackClient) -> None:
+    with pytest.raises(NotFound) as caught:
+        await alice.call("call_unknown")
+
+    assert (await alice.problem_type(caught.value.slug)).status == 404
+    assert (await alice.readiness()).degraded == ()
+    assert await alice.public_keys() == ()
+    with pytest.raises(Forbidden, match="admin"):
+        await alice.metrics()
+
+
+async def test_the_synchronous_client_speaks_to_the_same_service(service: ServiceUnderTest) -> None:
+    key = await service.create_api_key("alice")
+    async with asyncio.timeout(WAIT_SECONDS), serving_api(service.app) as url:
+
+        def start() -> str:
+            with SyncRingbackClient(url, api_key=key) as ringback:
+                return ringback.start_call("git", "git_log", ARGUMENTS, client_session_id="s1").call.id
+
+        def join(call_id: str) -> tuple[str | None, list[str]]:
+            with SyncRingbackClient(url, api_key=key) as ringback:
+                return ringback.wait(call_id).outcome, [call.id for call in ringback.calls(client_session_id="s1")]
+
+        call_id = await asyncio.to_thread(start)
+        joining = asyncio.create_task(asyncio.to_thread(join, call_id))
+        await service.finish_call(call_id)
+
+        assert await joining == ("result", [call_id])
         service.services.lifecycle.begin_shutdown()

@@ -57,7 +57,8 @@ async def caller(service: RunningApplication, state: RequestStateManager) -> Asy
 
 
 async def request_call(caller: DurableCaller, tool: str, **options: Any) -> Any:
-    return await caller.request_call_tool(tool, {"text": "hello"}, upstream="stage", **CORRELATED, **options)
+    options = {"start_timeout_seconds": WAIT_SECONDS, **CORRELATED, **options}
+    return await caller.request_call_tool(tool, {"text": "hello"}, upstream="stage", **options)
 
 
 @pytest.mark.requirement("R01")
@@ -116,7 +117,7 @@ async def test_a_call_is_cancelled_and_a_later_cancel_is_too_late_only_after_a_r
 
 async def test_calls_are_listed_by_your_own_ids_newest_first(caller: DurableCaller) -> None:
     first = await request_call(caller, "echo")
-    second = await caller.request_call_tool("echo", upstream="stage", correlation_id="c2")
+    second = await request_call(caller, "echo", correlation_id="c2")
     await caller.join_all([first, second])
 
     assert [each.handle.id for each in await caller.list_calls()] == [second.id, first.id]
@@ -179,6 +180,22 @@ async def test_a_start_whose_response_is_lost_is_joined_and_runs_once(
     assert len(upstream.calls) == 1
 
 
+class StalledTransport(httpx.AsyncBaseTransport):
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError(request)
+
+
+@pytest.mark.requirement("R01")
+async def test_a_service_that_is_silent_holds_nobody_longer_than_the_start_timeout(state: RequestStateManager) -> None:
+    async with (
+        RingbackClient(PUBLIC_URL, transport=StalledTransport()) as client,
+        DurableCaller(client, state=state) as caller,
+    ):
+        with pytest.raises(StartUnknown, match="did not confirm"):
+            await request_call(caller, "echo", start_timeout_seconds=0.1)
+
+
 async def test_questions_reach_the_join_and_are_answered(tmp_path: Path, state: RequestStateManager) -> None:
     upstream = LegacyUpstream()
     async with (
@@ -187,7 +204,7 @@ async def test_questions_reach_the_join_and_are_answered(tmp_path: Path, state: 
         running_application(tmp_path, make_http_config(server.url)) as service,
         DurableCaller(await service.create_agent_client("alice"), state=state) as caller,
     ):
-        handle = await caller.request_call_tool("ask", upstream="stage", accepts_input=True)
+        handle = await request_call(caller, "ask", accepts_input=True)
         with pytest.raises(InputRequired) as asked:
             await caller.join_call_tool(handle)
         (key,) = asked.value.input_requests

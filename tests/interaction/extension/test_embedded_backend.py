@@ -288,3 +288,57 @@ def test_an_embedded_ringback_needs_a_file() -> None:
 async def test_the_extension_is_advertised(tmp_path: Path) -> None:
     async with http_client(running_embedded_server(tmp_path)) as client:
         assert "ringback/callbacks" in json.dumps(client.server_capabilities.model_dump(mode="json"))
+
+
+# -- the API -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_callbacks_have_no_urls_while_the_api_is_not_mounted(tmp_path: Path, receiver: Receiver) -> None:
+    async with http_client(running_embedded_server(tmp_path)) as client:
+        await client.call_tool("build_report", {"about": "rain"}, meta=callback_meta(receiver))
+        data = verify_callback((await receiver.wait_for_requests(1))[0])
+
+    assert {"resume_url", "mcp_url", "resource_uri"} & set(data) == set()
+    assert data["outcome"] == "result"
+
+
+async def test_mount_serves_the_api_at_the_path_of_the_public_url(tmp_path: Path, receiver: Receiver) -> None:
+    callbacks = running_embedded_server(tmp_path)
+    app = Starlette()
+    callbacks.mount(app)
+    async with (
+        http_client(callbacks) as client,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://reports.example") as web,
+    ):
+        await client.call_tool("build_report", {"about": "rain"}, meta=callback_meta(receiver))
+        data = verify_callback((await receiver.wait_for_requests(1))[0])
+        assert (await web.get("/ringback/healthz")).status_code == 200
+        with pytest.raises(RuntimeError, match="before the server starts"):
+            callbacks.mount(app)
+
+    assert data["resume_url"] == f"{PUBLIC_URL}/v1/resume"
+
+
+def test_an_api_without_a_url_of_its_own_is_not_mounted(tmp_path: Path) -> None:
+    database_url = f"sqlite:///{tmp_path / 'calls.db'}"
+    without_url = Callbacks.embedded(upstream=UPSTREAM_NAME, database_url=database_url)
+    without_path = Callbacks.embedded(
+        upstream=UPSTREAM_NAME, database_url=database_url, public_url="https://reports.example"
+    )
+    service = Callbacks.reporting("https://ringback.example", upstream=UPSTREAM_NAME)
+
+    for callbacks, says in ((without_url, "public_url"), (without_path, "/ringback'"), (service, "nothing to mount")):
+        with pytest.raises(ValueError, match=says):
+            callbacks.mount(Starlette())
+
+
+def test_an_embedded_ringback_without_a_file_is_only_for_a_first_try() -> None:
+    with pytest.raises(ValueError, match="dev=True"):
+        Callbacks.embedded(upstream=UPSTREAM_NAME)
+
+
+async def test_a_call_that_nobody_hears_is_not_named_in_the_response(tmp_path: Path) -> None:
+    async with http_client(running_embedded_server(tmp_path)) as client:
+        result = await client.call_tool("build_report", {"about": "rain"})
+
+    assert "ringback/callId" not in (result.meta or {})

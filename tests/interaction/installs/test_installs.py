@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 INSTALL_SECONDS = 600.0
 """An installation from a package registry takes half a minute; this only bounds one that hangs."""
 CLIENT_COMMANDS = ("call", "listen", "webhooks", "deliveries")
-SERVER_COMMANDS = ("serve", "mcp", "keys", "doctor")
+SERVER_COMMANDS = ("serve", "dev", "mcp", "keys", "doctor")
 SERVER_PACKAGES = {"mcp", "mcp-types", "fastapi", "uvicorn", "starlette", "pydantic-settings", "jsonschema", "uvloop"}
 
 
@@ -22,8 +22,12 @@ def install(folder: Path, requirement: str) -> Path:
     return folder / "bin"
 
 
+def run(*command: str, seconds: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+
+
 def check(*command: str, seconds: float = WAIT_SECONDS) -> str:
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    ended = run(*command, seconds=seconds)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -38,7 +42,18 @@ def test_the_base_install_is_what_an_agent_s_process_needs_and_names_the_extra_f
     bin_folder = install(tmp_path, str(ROOT))
     program = "import ringback.client, ringback.receiver; print(ringback.client.RingbackClient('http://127.0.0.1:1'))"
 
+    durable = "from ringback.client import DurableCaller; DurableCaller('http://127.0.0.1:1{path}'{options})"
+
     assert packages(bin_folder) & SERVER_PACKAGES == set()
+    check(str(bin_folder / "python"), "-W", "error", "-c", durable.format(path="", options=""))
+    for path, options, extra in (
+        ("/mcp", "", "mcp"),
+        ("", ", state=ringback.client.RedisRequestState('redis://')", "redis"),
+    ):
+        lacking = run(
+            str(bin_folder / "python"), "-c", f"import ringback.client; {durable.format(path=path, options=options)}"
+        )
+        assert f'pip install "ringback[{extra}]"' in lacking.stderr
     assert "RingbackClient" in check(str(bin_folder / "python"), "-W", "error", "-c", program)
     shown = check(str(bin_folder / "ringback"), "--help")
     assert all(command in shown for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Generator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -191,6 +192,17 @@ def test_a_start_and_its_result_are_printed_as_json(run: Run, service: respx.Moc
     )
     assert detached["call"]["created_at"] == "2026-11-20T17:00:00Z"
     assert (waited["call"]["status"], waited["result"]) == ("completed", result)
+
+
+@pytest.mark.parametrize("time", ["2030-11-23T09:00:00+01:00", "2030-11-23T09:00", "2030-11-23"])
+def test_a_call_may_start_later(run: Run, service: respx.MockRouter, time: str) -> None:
+    route = service.post("/v1/calls").respond(202, json=started())
+
+    run("call", "git", "git_log", "--not-before", time)
+
+    sent = parse_body(get_last_request(route))["not_before"]
+    assert sent.startswith("2030-11-23T0")
+    assert datetime.fromisoformat(sent).tzinfo is not None
 
 
 def test_a_start_may_have_a_key_a_timeout_and_a_person_who_answers(run: Run, service: respx.MockRouter) -> None:

@@ -9,10 +9,11 @@ from ringback import __version__
 
 Run = Callable[..., Result]
 
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 COMMANDS: dict[tuple[str, ...], set[str]] = {
     (): {
         *("--version", "--install-completion", "--show-completion"),
-        *("serve", "keys", "call", "join", "wait", "calls", "events", "listen", "webhooks", "deliveries"),
+        *("serve", "dev", "keys", "call", "join", "wait", "calls", "events", "listen", "webhooks", "deliveries"),
         *("trigger", "verify", "doctor"),
     },
     ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
@@ -29,6 +30,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--correlation",
         "--callback",
         "--idempotency-key",
+        "--not-before",
         "--timeout-seconds",
         "--accepts-input",
         "--json",
@@ -49,10 +51,24 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     },
     ("trigger",): {"--wait-seconds", "--json", "--url", "--api-key"},
     ("verify",): {"--secret", "--jwks", "--body", "--header", "--max-age", "--json"},
-    ("listen",): {"--port", "--secret", "--url", "--api-key"},
+    ("dev",): {"--name", "--port", "--keep", "--log-level"},
+    ("listen",): {
+        *("--forward-to", "--exec", "--session", "--correlation", "--event", "--state", "--from-start"),
+        *(
+            "--retry-given-up",
+            "--attempts",
+            "--parallel",
+            "--exec-timeout",
+            "--json",
+            "--secret",
+            "--port",
+            "--url",
+            "--api-key",
+        ),
+    },
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {
-        *("--event", "--upstream", "--resource", "--tool", "--session", "--correlation"),
+        *("--event", "--outcome", "--name", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *(
             "--secret",
             "--include-result",
@@ -107,6 +123,14 @@ def test_version_is_the_package_s(run: Run) -> None:
         (("call", "demo", "count_primes", "--api-key", "two words\n"), "API key"),
         (("call", "demo", "count_primes", "--url", "http://127.0.0.1:1", "--json-args", "["), "--json-args"),
         (("listen", "--port", "0"), "--secret"),
+        (("listen", "--port", "0", "--secret", SECRET, "--exec", "true"), "--exec does not go with --port"),
+        (("listen", "--port", "0", "--secret", SECRET, "--session", "s1"), "--session does not go with --port"),
+        (("listen", "--exec", "true", "--forward-to", "http://127.0.0.1:1/"), "not both"),
+        (("listen", "--exec", "true", "--json"), "--json"),
+        (("listen", "--secret", SECRET), "--forward-to"),
+        (("listen", "--forward-to", "127.0.0.1:9000"), "http://HOST:PORT/PATH"),
+        (("listen", "--url", "http://127.0.0.1:1", "--state", "s.db"), "No server responds"),
+        (("dev", "--name", "No Name", "npx", "-y", "server"), "a-z"),
         (("listen", "--port", "0", "--secret", "whsec_short"), "--secret"),
         (("listen", "--port", "70000", "--secret", "whsec_short"), "--port"),
         (("dial",), "dial"),

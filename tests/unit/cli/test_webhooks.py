@@ -78,6 +78,21 @@ def test_a_webhook_is_added_with_its_options_and_its_secret_is_printed(run: Run,
     }
 
 
+def test_a_webhook_with_a_name_is_put_under_it(run: Run, service: respx.MockRouter) -> None:
+    route = service.put("/v1/webhooks/by-name/my%20inbox").respond(json={**examples.WEBHOOK, "hears": "Receives all."})
+
+    ran = run(
+        *("webhooks", "add", "https://agent.example/", "--name", "my inbox"),
+        *("--outcome", "tool_error", "--outcome", "unknown"),
+    )
+
+    assert (ran.exit_code, ran.stdout) == (0, f"id: {examples.WEBHOOK_ID}\nstate: active\n")
+    assert parse_body(get_last_request(route)) == {
+        "url": "https://agent.example/",
+        "outcomes": ["tool_error", "unknown"],
+    }
+
+
 def test_a_webhook_with_its_own_secret_does_not_print_it(run: Run, service: respx.MockRouter) -> None:
     answer = {name: value for name, value in examples.REGISTERED_WEBHOOK.items() if name != "secret"}
     service.post("/v1/webhooks").respond(201, json=answer)

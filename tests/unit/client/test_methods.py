@@ -35,6 +35,19 @@ async def test_registering_sends_only_the_given_options(client: RingbackClient, 
     assert webhook.hears == examples.REGISTERED_WEBHOOK["hears"]
 
 
+async def test_a_webhook_is_put_read_and_removed_by_its_name(client: RingbackClient, service: respx.MockRouter) -> None:
+    put = service.put("/v1/webhooks/by-name/reports-agent").respond(201, json=examples.REGISTERED_WEBHOOK)
+    service.get("/v1/webhooks/by-name/reports-agent").respond(json={**examples.WEBHOOK, "name": "reports-agent"})
+    service.delete("/v1/webhooks/by-name/reports-agent").respond(204)
+
+    await client.put_webhook("reports-agent", "https://agent.example/callback", outcomes=["unknown"])
+    named = await client.named_webhook("reports-agent")
+    await client.delete_named_webhook("reports-agent")
+
+    assert parse_body(get_last_request(put)) == {"url": "https://agent.example/callback", "outcomes": ["unknown"]}
+    assert named.name == "reports-agent"
+
+
 async def test_lists_go_on_from_page_to_page(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.get("/v1/webhooks")
     route.side_effect = [

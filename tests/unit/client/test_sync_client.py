@@ -1,5 +1,6 @@
 """SyncRingbackClient with a mocked service: the same requests without `await`, from any thread."""
 
+import asyncio
 import gc
 import json
 import subprocess
@@ -157,23 +158,25 @@ def test_a_callback_that_would_wait_for_itself_gets_an_error() -> None:
 
 
 INTERRUPTED = """
-import os, signal, httpx
+import asyncio, os, signal, httpx
 from ringback.client import SyncRingbackClient
+
+forever = asyncio.Event()
 
 async def respond(request):
     os.kill(os.getpid(), signal.SIGINT)
     try:
-        await __import__("asyncio").Event().wait()
+        await forever.wait()
     finally:
-        print("cancelled", flush=True)
+        os.write(1, b"cancelled\\n")
 
 ringback = SyncRingbackClient("http://ringback.example", transport=httpx.MockTransport(respond))
 try:
     ringback.call("call_1")
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    os.write(1, b"interrupted\\n")
 ringback.close()
-print("closed")
+os.write(1, b"closed\\n")
 """
 
 
@@ -188,6 +191,67 @@ def test_an_interrupt_ends_the_request_and_leaves_the_client_usable() -> None:
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert sorted(ended.stdout.split()) == ["cancelled", "closed", "interrupted"]
+
+
+INTERRUPTED_STREAM = """
+import asyncio, os, signal, httpx
+from ringback.client import SyncRingbackClient
+
+forever = asyncio.Event()
+
+class Silent(httpx.AsyncByteStream):
+    async def __aiter__(self):
+        yield b": hello\\n\\n"
+        os.kill(os.getpid(), signal.SIGINT)
+        await forever.wait()
+
+    async def aclose(self):
+        for _ in range(100):
+            await asyncio.sleep(0)
+        os.write(1, b"released\\n")
+
+def respond(request):
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Silent())
+
+try:
+    with (
+        SyncRingbackClient("http://ringback.example", transport=httpx.MockTransport(respond)) as ringback,
+        ringback.stream_events() as stream,
+    ):
+        next(stream)
+except KeyboardInterrupt:
+    os.write(1, b"interrupted\\n")
+"""
+
+
+def test_an_interrupt_while_events_are_awaited_releases_the_stream_first() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", INTERRUPTED_STREAM],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "released\ninterrupted\n")
+
+
+def test_a_request_of_another_thread_ends_when_the_client_is_closed() -> None:
+    is_inside = threading.Event()
+
+    async def hold(_: httpx.Request) -> httpx.Response:
+        is_inside.set()
+        await asyncio.Event().wait()
+        raise NotImplementedError
+
+    ringback = SyncRingbackClient(BASE_URL, transport=httpx.MockTransport(hold))
+    with ThreadPoolExecutor(1) as threads:
+        request = threads.submit(ringback.call, "call_1")
+        assert is_inside.wait(WAIT_SECONDS)
+        ringback.close()
+
+        with pytest.raises(RuntimeError, match="closed during the request"):
+            request.result(WAIT_SECONDS)
 
 
 def test_a_script_that_does_not_close_its_client_ends() -> None:

@@ -22,6 +22,17 @@ def test_a_full_bucket_allows_a_burst_and_refills_evenly() -> None:
     assert [bucket.available_permits(START + after) for after in (0, 0.249, 0.25, 0.5, 1, 1000)] == [0, 0, 1, 2, 4, 4]
 
 
+def test_several_permits_are_acquired_together_or_not_at_all() -> None:
+    bucket = TokenBucket(FOUR_PER_SECOND)
+
+    assert bucket.try_acquire(START, 3)
+    assert not bucket.try_acquire(START, 2)
+    assert bucket.wait_seconds(START, 2) == pytest.approx(0.25)
+    assert bucket.available_permits(START) == 1
+    assert bucket.try_acquire(START + 0.25, 2)
+    assert bucket.try_acquire(START + 0.25, 0)
+
+
 @given(
     per_second=st.floats(0.1, 1000),
     burst=st.integers(1, 1000),

@@ -10,6 +10,7 @@ import pytest
 from ringback.extension.report_outbox import (
     CHANNELS_MAX,
     RETRY_WINDOW_SECONDS,
+    RecordedReport,
     ReportChannel,
     ReportFailed,
     ReportOutbox,
@@ -31,14 +32,15 @@ class FakeService:
         self.sent: list[Any] = []
         self.hold = asyncio.Event()
         self.hold.set()
+        self.has_listeners = True
 
-    async def __call__(self, report: Any) -> str:
+    async def __call__(self, report: Any) -> RecordedReport:
         self.sent.append(report)
         self.times.append(self.clock.monotonic())
         await self.hold.wait()
         if self.failures:
             raise self.failures.pop(0)
-        return "call_1"
+        return RecordedReport(call_id="call_1", has_listeners=self.has_listeners)
 
 
 @asynccontextmanager
@@ -130,3 +132,12 @@ async def test_the_number_of_channels_is_limited() -> None:
     await outbox.drain(0)
     assert outbox.open_channel() is not None
     await outbox.drain(0)
+
+
+async def test_a_call_that_nobody_hears_has_no_id_to_promise() -> None:
+    ringback = FakeService()
+    ringback.has_listeners = False
+    async with running(ringback) as (line, _):
+        line.submit_report(START)
+        await line.wait_for_attempt()
+        assert line.call_id is None

@@ -5,9 +5,18 @@ from pathlib import Path
 import pytest
 
 from scripts.interop_runs import report
+from scripts.interop_runs.adapters import ADAPTERS
 from scripts.interop_runs.catalog import CLIENTS
 from scripts.interop_runs.judge import Judgement, Row, Verdict
-from scripts.interop_runs.report import BEGIN, END, read_results, render_table, store_results, write_readme
+from scripts.interop_runs.report import (
+    ADAPTER_COLUMNS,
+    BEGIN,
+    END,
+    read_results,
+    render_table,
+    store_results,
+    write_readme,
+)
 from scripts.interop_runs.servers import SERVERS
 
 CLIENT, ANOTHER = CLIENTS[0], CLIENTS[1]
@@ -43,6 +52,18 @@ def test_a_cell_fails_if_one_of_its_scenarios_fails_and_every_failure_has_a_line
     assert cells[-1] == "2026-11-22"
     assert f"- {CLIENT.title}, typed: raised ValueError: null" in table
     assert f"- {CLIENT.title}, kill: its SDK closes the client" in table
+
+
+def test_the_cell_of_an_adapter_stands_for_its_further_graphs() -> None:
+    adapter = next(adapter for adapter in ADAPTERS if adapter.graphs)
+    judgements = {"wake": PASSED, "several": PASSED, adapter.graphs[0]: Judgement(Verdict.FAILED, "said nothing")}
+    store_results([Row(name=adapter.name, versions={"framework": "1.2"}, judgements=judgements)], "2026-11-22")
+
+    cells = line_of(f"{adapter.title} 1.2")
+
+    assert cells[1] == "✓"
+    assert cells[1 + ADAPTER_COLUMNS.index("several")] == "✗"
+    assert f"- {adapter.title}, {adapter.graphs[0]}: said nothing" in render_table(read_results())
 
 
 def test_a_client_that_was_not_run_is_never_green() -> None:

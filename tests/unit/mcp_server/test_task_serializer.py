@@ -13,6 +13,7 @@ from ringback.domain.call import (
     FINAL_CALL_STATUSES,
     STATUS_TRANSITIONS,
     Call,
+    CallPhase,
     CallStatus,
     InputRequest,
     Progress,
@@ -36,6 +37,7 @@ from ringback.mcp_server.task_serializer import (
     status_message,
 )
 from tests.support.builders import make_call
+from tests.support.clock import START
 
 TASK_JSON_BY_STATUS = TaskSerializer(result_retention_seconds=60.0)
 RESULT = b'{"content":[{"type":"text","text":"done"}]}'
@@ -146,6 +148,8 @@ def test_progress_is_described_by_the_tools_text_or_in_numbers(progress: Progres
 
 def test_a_call_that_waits_for_its_upstream_says_so() -> None:
     assert status_message(make_call()) == "Waiting for the upstream."
+    scheduled = make_call(phase=CallPhase.SCHEDULED, not_before=START)
+    assert status_message(scheduled) == "Starts at 2026-11-20T17:00:00.000Z."
     assert status_message(make_working_call()) == "The tool is running."
 
 

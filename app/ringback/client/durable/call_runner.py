@@ -6,12 +6,11 @@ the connection that sent the request, is followed until it ends.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
 
+from ringback.client.durable.errors import DurableCallError
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.target import CallTarget
-
-_KINDS_ON_A_CONNECTION: Final = frozenset({"plain", "stream", "mrtr"})
 
 
 class CallRunner:
@@ -39,10 +38,12 @@ class CallRunner:
 
     @property
     def holds_connection(self) -> bool:
-        """Whether the response to the request comes on a connection of this task."""
+        """Whether the response to the request comes on a connection of this task, or the next round is about to be sent."""
         position = self.call.record.position
-        on_connection = position is None or position.kind in _KINDS_ON_A_CONNECTION
-        return self.is_running and self._has_begun_here and on_connection
+        is_streamed_here = self._has_begun_here and position is not None and position.kind == "stream"
+        return self.is_running and (
+            self.call.is_held_here or is_streamed_here or bool(self.call.record.input_responses)
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -56,25 +57,45 @@ class CallRunner:
         record = self.call.record
         if self.is_running or record.completion is not None or record.input_requests:
             return
-        self._has_begun_here = self._has_begun_here or record.position is None or bool(record.input_responses)
+        self._has_begun_here = self._has_begun_here or record.position is None
         self.failure = None
         self._task = asyncio.create_task(self._run(), name=f"ringback call {record.handle.id}")
         self._tasks.add(self._task)
         self._task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        saving = asyncio.create_task(self.call.save_periodically())
+        # If the state cannot be written, the call is not followed any more: the joins raise why.
+        tasks = [
+            asyncio.create_task(self._target.run_call(self.call)),
+            asyncio.create_task(self.call.save_periodically()),
+            asyncio.create_task(self.call.renew_hold()),
+        ]
         try:
-            await self._target.run_call(self.call)
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         except Exception as error:  # noqa: BLE001 - the joins and the request raise it
             self.failure = error
+        except asyncio.CancelledError:
+            self.failure = DurableCallError(
+                "This caller stopped waiting for the call: it was closed, or forgot the call."
+            )
+            raise
         finally:
-            saving.cancel()
-            await asyncio.gather(saving, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._release_hold()
             self._task = None
             self.call.started.set()
             self.call.notify_joins()
             self.release_if_idle()
+
+    async def _release_hold(self) -> None:
+        """Let other processes know at once that nothing here waits for the response any more."""
+        if self.call.is_held_here:
+            with suppress(Exception):  # a state that cannot be written; the hold ends by itself
+                await self.call.save(held_until=0.0)
 
     def release_if_idle(self) -> None:
         """Stop following a call that nothing here needs."""

@@ -15,14 +15,14 @@ from ringback.client.durable.call_runner import CallRunner
 from ringback.client.durable.clock import DurableClock, SystemDurableClock
 from ringback.client.durable.errors import (
     CallNotStarted,
-    DurableCallError,
     IdempotencyConflict,
     NotRejoinable,
+    StartUnknown,
     UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import Join, LocalCall
+from ringback.client.durable.local_call import HOLD_SECONDS, Join, LocalCall
 from ringback.client.durable.mcp_target import McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion
@@ -31,6 +31,7 @@ from ringback.client.durable.state import MemoryRequestState, RequestStateManage
 from ringback.client.durable.target import CallTarget
 from ringback.client.models import Progress
 from ringback.client.options import CallbackOptions
+from ringback.client.problems import ClientError
 
 START_TIMEOUT_SECONDS: Final = 5.0
 """How long a request waits for what finds the call again. Servers that can send it do so at once."""
@@ -71,6 +72,7 @@ class DurableCaller:
         self._clock = clock or SystemDurableClock()
         self._runners: dict[str, CallRunner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._holder = secrets.token_hex(_ID_BYTES)
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,8 +112,11 @@ class DurableCaller:
 
         `upstream` names the server behind a Ringback. `callback` needs a Ringback, too. The same `idempotency_key` with the
         same request returns the same call. `accepts_input` says that you can answer the tool's questions. `timeout_seconds`
-        limits the whole call, `start_timeout_seconds` only the wait for what finds the call again; after it, the handle says
-        `rejoinable=False`. With `cancel_if_not_resumable` such a call is cancelled, and `NotRejoinable` is raised.
+        limits the whole call and needs a Ringback.
+
+        `start_timeout_seconds` limits the wait for what finds the call again: a task, or the first event of a stream. A call
+        without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
+        sent, and `NotRejoinable` is raised. Raises also `CallNotStarted`, `StartUnknown` and `IdempotencyConflict`.
         """
         request = CallRequest(
             upstream=upstream,
@@ -126,7 +131,7 @@ class DurableCaller:
         )
         self._target.check_request(request)
         runner, is_new = await self._create_runner(request, is_repeatable=idempotency_key is not None)
-        if not is_new and not (runner.call.record.position is None and self._target.may_repeat_start):
+        if not is_new and not await self._may_start(runner):
             runner.release_if_idle()
             return runner.call.handle
         runner.call.requires_rejoin = cancel_if_not_resumable
@@ -135,6 +140,13 @@ class DurableCaller:
         finally:
             runner.release_if_idle()
         return runner.call.handle
+
+    async def _may_start(self, runner: CallRunner) -> bool:
+        """Whether a repeated request starts the call: an earlier one has not, or the target runs a key only once."""
+        call = runner.call
+        if call.record.position is not None or call.record.completion is not None or runner.is_running:
+            return False
+        return self._target.may_repeat_start or await call.take_hold()
 
     async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
         record = self._make_record(request, is_repeatable=is_repeatable)
@@ -164,7 +176,13 @@ class DurableCaller:
             correlation_id=request.correlation_id,
             created_at=datetime.fromtimestamp(now, UTC),
         )
-        return CallRecord(handle=handle, request=request, expires_at=now + self._keep_seconds)
+        return CallRecord(
+            handle=handle,
+            request=request,
+            held_by=self._holder,
+            held_until=now + HOLD_SECONDS,
+            expires_at=now + self._keep_seconds,
+        )
 
     async def _start(self, runner: CallRunner, start_timeout_seconds: float) -> None:
         call = runner.call
@@ -173,7 +191,12 @@ class DurableCaller:
             async with asyncio.timeout(start_timeout_seconds):
                 await call.started.wait()
         except TimeoutError:
-            pass
+            if self._target.may_repeat_start and call.record.position is None:
+                raise StartUnknown(
+                    f"The service did not confirm the start within {start_timeout_seconds:g} s. Join the handle: that "
+                    "repeats the start, which runs the tool once.",
+                    call.handle,
+                ) from None
         if isinstance(runner.failure, CallNotStarted | NotRejoinable):
             await self._journal.delete(call.handle.id)
         if runner.failure is not None:
@@ -198,7 +221,7 @@ class DurableCaller:
         """Wait for the result, a CallToolResult in wire form; None if the time is over. Then join again, also elsewhere.
 
         `on_progress` gets the last stored progress first and then live progress; it may be async. A timeout of 0 reads only the
-        state. `forget_on_timeout` makes this the last join: after a timeout the state of the call is deleted; the call goes on.
+        state. `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the state of the call.
         Raises `CallFailed`, `InputRequired`, `UnknownHandle` or `NotRejoinable`, and errors of the target.
         """
         runner = await self._open_runner(handle)
@@ -262,7 +285,7 @@ class DurableCaller:
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
         try:
             return JoinedCall(handle=handle, result=await self.join_call_tool(handle))
-        except DurableCallError as error:
+        except ClientError as error:
             return JoinedCall(handle=handle, error=error)
 
     # -- answer, cancel, list, forget --
@@ -286,7 +309,7 @@ class DurableCaller:
         """
         runner = await self._open_runner(handle)
         call = runner.call
-        if call.record.completion is None and runner.holds_connection and call.record.handle.kind == "plain":
+        if call.record.completion is None and call.is_held_here and runner.is_running:
             await runner.stop()
             await call.complete(Completion(outcome="cancelled"))
         elif call.record.completion is None:
@@ -344,9 +367,8 @@ class DurableCaller:
         return f"The state does not hold call {call_id}: it was forgotten, has expired, or is in another state."
 
     def _add_runner(self, record: CallRecord) -> CallRunner:
-        runner = CallRunner(
-            LocalCall(record, self._journal, self._clock), self._target, tasks=self._tasks, on_idle=self._remove_runner
-        )
+        call = LocalCall(record, self._journal, self._clock, holder=self._holder)
+        runner = CallRunner(call, self._target, tasks=self._tasks, on_idle=self._remove_runner)
         self._runners[record.handle.id] = runner
         return runner
 

@@ -14,7 +14,8 @@ from ringback.client.durable.state import RequestStateManager, StoredState
 WRITE_ATTEMPTS_MAX: Final = 50
 """Two processes that both follow a call write about once a second each; so many conflicts in a row are a fault."""
 _VERSION_BYTES: Final = 8
-_PAGE_SIZE: Final = 100
+_PAGE_SIZE: Final = 16
+"""A state contains the result of its call, which may be large."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,11 @@ QUEUED_PROGRESS_MAX: Final = 256
 """Progress that waits for a slow callback of a join. Above the limit the oldest is dropped: newer progress says more."""
 
 
+HOLD_SECONDS: Final = 30.0
+"""How long a holder counts as alive after it said so: two renewals may be late."""
+HOLD_RENEWAL_SECONDS: Final = 10.0
+
+
 class Join:
     """One waiting join: the progress that it has not seen, and a wake-up."""
 
@@ -39,8 +44,10 @@ class Join:
 
 
 class LocalCall:
-    def __init__(self, record: CallRecord, journal: CallJournal, clock: DurableClock) -> None:
+    def __init__(self, record: CallRecord, journal: CallJournal, clock: DurableClock, *, holder: str) -> None:
+        """`holder` names this process in the state."""
         self.record = record
+        self._holder = holder
         self.requires_rejoin = False
         """Whether the requester wants the call only if the server keeps it for another connection."""
         self.started = asyncio.Event()
@@ -92,6 +99,36 @@ class LocalCall:
         self._unsaved["position"] = position
         self._has_unsaved.set()
 
+    @property
+    def is_held_here(self) -> bool:
+        return self.record.held_by == self._holder
+
+    @property
+    def is_held_elsewhere(self) -> bool:
+        return self.record.held_by not in {None, self._holder} and self.record.held_until > self.clock.now()
+
+    async def take_hold(self, **changes: Any) -> bool:
+        """Become the only process that sends the request, with these changes; False if another process was first."""
+        expected, now = self.record.position, self.clock.now()
+
+        def change(record: CallRecord) -> CallRecord:
+            is_free = record.held_by in {None, self._holder} or record.held_until <= now
+            if record.position != expected or record.completion is not None or not is_free:
+                return record
+            held = {"held_by": self._holder, "held_until": now + HOLD_SECONDS}
+            return _changed(record, {**changes, **held})
+
+        async with self._writing:
+            await self._update(change)
+        return self.is_held_here
+
+    async def renew_hold(self) -> None:
+        """Say that this process still holds the call, until cancelled."""
+        while True:
+            await self.clock.sleep(HOLD_RENEWAL_SECONDS)
+            if self.is_held_here:
+                await self.save(held_until=self.clock.now() + HOLD_SECONDS)
+
     async def save_periodically(self) -> None:
         """Save progress and positions, until cancelled."""
         while True:
@@ -140,7 +177,9 @@ def _changed(record: CallRecord, changes: dict[str, Any]) -> CallRecord:
     if record.completion is not None:
         return record
     changed = record.model_copy(update=changes)
-    return changed.model_copy(update={"handle": _update_handle(changed)})
+    needs_holder = changed.completion is None and (changed.position is None or changed.position.kind == "plain")
+    hold = {} if needs_holder else {"held_by": None, "held_until": 0.0}
+    return changed.model_copy(update={"handle": _update_handle(changed), **hold})
 
 
 def _update_handle(record: CallRecord) -> CallHandle:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ringback.client.durable.local_call import LocalCall
@@ -27,6 +28,8 @@ class McpTarget:
     """An MCP server over streamable HTTP, of either era.
 
     A call can be rejoined if the server runs it as a task (2026-07-28 or 2025-11-25), or stores the events of its sessions.
+    Questions of tools are passed on with 2026-07-28 only: an earlier server asks on the connection of the call, for which
+    Ringback is made.
     """
 
     may_repeat_start = False
@@ -47,6 +50,8 @@ class McpTarget:
                 "McpTarget needs the http(s) URL of an MCP server. Put a server that is a command behind a Ringback: "
                 "ringback serve --upstream NAME=COMMAND"
             )
+        if find_spec("mcp") is None:
+            raise ImportError('Calls on an MCP server need the MCP SDK: pip install "ringback[mcp]"')
         self.url = without_secrets(url)
         self._server = McpServer(url=url, headers=dict(headers or {}), transport=transport)
         self._calls: DirectCalls | None = None
@@ -56,6 +61,10 @@ class McpTarget:
             raise ValueError("`upstream` names a server behind a Ringback. This target is an MCP server itself.")
         if request.callback is not None:
             raise ValueError("A callback needs a Ringback. Give DurableCaller the URL of one, without a path.")
+        if request.timeout_seconds is not None:
+            raise ValueError(
+                "`timeout_seconds` needs a Ringback, which then ends the call. A join has a timeout of its own."
+            )
 
     async def aclose(self) -> None:
         """Nothing stays open between calls."""
@@ -71,13 +80,7 @@ class McpTarget:
 
     def _get_calls(self) -> "DirectCalls":
         if self._calls is None:
-            self._calls = _make_calls(self._server)
+            from ringback.client.durable.direct.calls import DirectCalls  # noqa: PLC0415 - it imports the SDK
+
+            self._calls = DirectCalls(self._server)
         return self._calls
-
-
-def _make_calls(server: McpServer) -> "DirectCalls":
-    try:
-        from ringback.client.durable.direct.calls import DirectCalls  # noqa: PLC0415 - only direct targets need the SDK
-    except ImportError as error:
-        raise ImportError(f'McpTarget needs the MCP SDK ({error}): pip install "ringback[mcp]"') from error
-    return DirectCalls(server)

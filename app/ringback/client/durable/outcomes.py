@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringback.client.durable.call_runner import CallRunner
-from ringback.client.durable.errors import CallCancelled, CallFailed, DurableCallError, InputRequired
+from ringback.client.durable.errors import CallCancelled, CallFailed, InputRequired
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.record import CallRecord
 from ringback.client.models import InputRequest, Progress
+from ringback.client.problems import ClientError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class JoinedCall:
     handle: CallHandle
     result: Mapping[str, Any] | None = field(default=None, repr=False)
     """The CallToolResult; None if the call has not ended, or has failed."""
-    error: DurableCallError | None = None
+    error: ClientError | None = None
     """Why it has no result: `InputRequired`, `CallFailed`, …"""
 
     @property

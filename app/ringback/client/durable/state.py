@@ -8,7 +8,10 @@ import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+
+CLEANUP_COUNT_MIN: Final = 100
+"""Expired states are deleted from memory when there are so many states, and then when there are twice as many as were left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class MemoryRequestState:
         self._states: dict[str, StoredState] = {}
         self._keys: list[str] = []
         """Sorted."""
+        self._cleanup_count = CLEANUP_COUNT_MIN
 
     async def read(self, key: str) -> StoredState | None:
         state = self._states.get(key)
@@ -71,7 +75,9 @@ class MemoryRequestState:
         if (stored.version if stored else None) != replaces:
             return False
         if state.key not in self._states:
-            await self._delete_expired()
+            if len(self._keys) >= self._cleanup_count:
+                await self._delete_expired()
+                self._cleanup_count = max(CLEANUP_COUNT_MIN, 2 * len(self._keys))
             insort(self._keys, state.key)
         self._states[state.key] = state
         return True

@@ -10,8 +10,9 @@ from ringback.client.sync.methods import SyncMethods
 
 
 class SyncCallMethods(SyncMethods):
+    @property
     def base_url(self) -> str:
-        return self._loop_thread.run(self._client.base_url())
+        return self._client.base_url
 
     def start_call(
         self,

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator
+from concurrent.futures import Future, wait
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -17,20 +18,27 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
         self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name="ringback-client", daemon=True)
         self._thread.start()
         self._stop = weakref.finalize(self, _stop_loop, self._loop, self._thread)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine in the thread, and return its value or raise its error. An interrupt (Ctrl-C) cancels it."""
+        """Run the coroutine in the thread, and return its value or raise its error.
+
+        An interrupt (Ctrl-C) cancels it, and is raised once the coroutine has ended: what it used is free again.
+        """
         if (refusal := self._refusal()) is not None:
             coroutine.close()
             raise RuntimeError(refusal)
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        outcome: Future[T] = Future()
+        self._loop.call_soon_threadsafe(self._start_task, coroutine, outcome)
         try:
-            return future.result()
+            return outcome.result()
         except BaseException:
-            future.cancel()
+            if not outcome.done():
+                self._loop.call_soon_threadsafe(self._cancel_task, outcome)
+                wait([outcome], timeout=STOP_SECONDS)
             raise
 
     def iterate(self, source: AsyncGenerator[T]) -> Generator[T]:
@@ -45,6 +53,24 @@ class LoopThread:
     def close(self) -> None:
         """Cancel what still runs, and end the thread. Idempotent."""
         self._stop()
+
+    def _start_task(self, coroutine: Coroutine[Any, Any, T], outcome: "Future[T]") -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks[outcome] = task
+        task.add_done_callback(lambda ended: self._finish_task(ended, outcome))
+
+    def _finish_task(self, task: "asyncio.Task[T]", outcome: "Future[T]") -> None:
+        del self._tasks[outcome]
+        if task.cancelled():
+            outcome.set_exception(RuntimeError("This client was closed during the request."))
+        elif (error := task.exception()) is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(task.result())
+
+    def _cancel_task(self, outcome: "Future[Any]") -> None:
+        if outcome in self._tasks:
+            self._tasks[outcome].cancel()
 
     def _refusal(self) -> str | None:
         if not self._stop.alive:

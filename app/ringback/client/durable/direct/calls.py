@@ -34,6 +34,14 @@ _LOST_WITH_ITS_PROCESS: Final = (
     "The server does not keep this call for another connection, and the process that requested it no longer waits for it. "
     "The tool may have run. Check before you repeat the call."
 )
+_NOT_SENT: Final = (
+    "The process that requested this call ended before it sent it. The tool has not run; request it again."
+)
+_HELD_ELSEWHERE: Final = (
+    "Only the process that requested this call can cancel it: the server keeps it for that process's connection alone."
+)
+STATE_POLL_SECONDS: Final = 1.0
+"""How often a join looks whether another process has written the result."""
 _Work = Callable[[DirectConnection], Awaitable[None]]
 
 
@@ -44,7 +52,7 @@ class DirectCalls:
         """By name, as the server first listed them."""
 
     async def run_call(self, call: LocalCall) -> None:
-        if call.record.position is None:
+        if call.record.position is None and call.is_held_here:
             await self._start_call(call)
         attempts = 0
         while call.record.completion is None and not call.record.input_requests:
@@ -71,6 +79,10 @@ class DirectCalls:
                     rejoined=streams.get_session_id(position),
                 )
             case RoundPosition():
+                await call.complete(CANCELLED)
+            case _ if call.is_held_elsewhere:
+                raise NotRejoinable(_HELD_ELSEWHERE)
+            case None:
                 await call.complete(CANCELLED)
             case _:
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
@@ -105,7 +117,7 @@ class DirectCalls:
                 "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
                 "The tool was not called."
             )
-        await call.save(position=PlainPosition())
+        await call.take_hold(position=PlainPosition())
         if not may_be_kept:
             call.started.set()
         await start(connection)
@@ -145,8 +157,12 @@ class DirectCalls:
             case RoundPosition():
                 tool = call.record.request.tool
                 await self._run(lambda connection: run_rounds(connection, call, self._tools.get(tool)))
-            case _:
+            case _ if call.is_held_elsewhere:
+                await call.clock.sleep(STATE_POLL_SECONDS)  # the holder writes the result into the state
+            case PlainPosition():
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
+            case _:
+                raise CallNotStarted(_NOT_SENT)
 
     async def _resume_stream(self, call: LocalCall, position: StreamedPosition, attempts: int) -> None:
         read_seconds = streams.get_read_seconds(attempts)

@@ -55,14 +55,15 @@ async def run_rounds(connection: DirectConnection, call: LocalCall, tool: Mappin
 async def _run_round(
     connection: DirectConnection, call: LocalCall, tool: Mapping[str, Any] | None
 ) -> RoundPosition | None:
-    """The position from which the next round begins without input; None if there is none."""
+    """The position from which the next round begins without input; None if there is none, or if another process runs it."""
     record = call.record
     previous = record.position if isinstance(record.position, RoundPosition) else None
     params = make_tool_call_params(call)
     if previous is not None:
         params |= {"requestState": previous.request_state} if previous.request_state is not None else {}
         params |= {"inputResponses": dict(record.input_responses)} if record.input_responses else {}
-    await call.save(position=PlainPosition(), input_responses={})
+    if not await call.take_hold(position=PlainPosition(), input_responses={}):
+        return None
     try:
         result = await connection.send_request(
             "tools/call",

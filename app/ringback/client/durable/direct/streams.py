@@ -25,10 +25,11 @@ from ringback.protocol.resumable_requests import (
     READ_SECONDS_FIRST,
     READ_SECONDS_MAX,
     RESUME_SECONDS_FIRST,
-    RESUME_SECONDS_MAX,
 )
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 
+RESUME_SECONDS_MAX: Final = 10.0
+"""The longest pause before the next resume. It is shorter than the service's, because somebody waits in a join."""
 _DOUBLINGS_MAX: Final = 16
 
 

@@ -1,0 +1,270 @@
+"""Google ADK agents that park and wake.
+
+    agent = LlmAgent(name="analyst", model="gemini-3.5-flash", tools=[RingbackToolset(client, "reports")])
+    runner = Runner(app_name="analyst", agent=agent, session_service=SqliteSessionService("sessions.db"))
+
+    async for event in runner.run_async(…): …              # park: the tool responds `pending`, and the session stores it
+
+    events = await wake(runner, callback, client)          # wake: in any process
+    if events is not None:
+        print(read_final_text(events))
+
+    park   a long-running tool starts the call and responds with its id; ADK stores both in the session
+    wake   run_async(new_message=FunctionResponse(id=…, response=the call's result))
+
+The session service is the only state, so it must be persistent: SqliteSessionService, or DatabaseSessionService, which
+`google-adk[db]` installs.
+
+Give these tools to an agent or to its `sub_agents`. An agent that is a tool (`AgentTool`) has a session of its own in memory,
+which ends with its call, so nothing could wake it.
+
+A call's correlation_id is the id of ADK's function call. Its client_session_id is `app/user/session` (`name_session`), because
+ADK's session ids are unique among the sessions of one user of one app only.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from typing import Any, Final, Unpack
+from urllib.parse import quote, unquote
+
+from google.adk.agents.readonly_context import ReadonlyContext
+from google.adk.agents.run_config import RunConfig
+from google.adk.errors import StaleSessionError
+from google.adk.events import Event
+from google.adk.runners import Runner
+from google.adk.sessions import Session
+from google.adk.tools import BaseTool, ToolContext
+from google.adk.tools.base_toolset import BaseToolset
+from google.genai import types
+
+from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
+from ringback.agents.call_state import CallState, CallStateKind
+from ringback.agents.wake_up import (
+    CallbackForm,
+    NotParkedYet,
+    SessionLocks,
+    current_time,
+    is_recent,
+    parse_wake_up,
+    refuse_if_early,
+)
+from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient, Tool
+
+__all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "wake"]
+
+LONG_RUNNING_NOTE: Final = (
+    "NOTE: This is a long-running operation. Do not call it again while its response is pending; the result follows."
+)
+REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict)
+"""Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
+CALL_ID: Final = "ringback_call_id"
+"""The key of a parked call's id in the response that the session stores."""
+
+_locks: Final = SessionLocks()
+"""Held by `wake`: two callbacks of one session that arrive at once would both continue it."""
+
+AskPerson = Callable[[CallState], Awaitable[None]]
+"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
+time before the call's deadline."""
+
+
+class RingbackToolset(BaseToolset):
+    """The tools of one upstream, each a long-running tool of ADK.
+
+    `tools` are the names of the tools to offer; the default is all. `options` are `ParkOptions`.
+    """
+
+    def __init__(
+        self,
+        client: RingbackClient,
+        upstream: str,
+        *,
+        tools: Sequence[str] | None = None,
+        **options: Unpack[ParkOptions],
+    ) -> None:
+        super().__init__()
+        self._calls = AgentCalls(client, upstream, options)
+        self._names = tools
+        self._tools: list[BaseTool] | None = None
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """The upstream's tools, read once."""
+        del readonly_context
+        if self._tools is None:
+            self._tools = [_RingbackTool(self._calls, tool) for tool in await self._calls.list_tools(self._names)]
+        return self._tools
+
+
+class _RingbackTool(BaseTool):
+    def __init__(self, calls: AgentCalls, tool: Tool) -> None:
+        super().__init__(name=tool.name, description=tool.description or "", is_long_running=True)
+        self._calls = calls
+        self._input_schema = dict(tool.input_schema)
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        description = f"{self.description}\n\n{LONG_RUNNING_NOTE}".lstrip()
+        return types.FunctionDeclaration(
+            name=self.name, description=description, parameters_json_schema=self._input_schema
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
+        """Park the call. A call that has already ended responds at once."""
+        session = tool_context.session
+        if tool_context.function_call_id is None:
+            raise ValueError("A tool of Ringback runs only as a function call of an agent.")
+        try:
+            state = await self._calls.park(
+                self.name,
+                args,
+                client_session_id=name_session(session.app_name, session.user_id, session.id),
+                tool_call_id=tool_context.function_call_id,
+            )
+        except REFUSALS as refusal:
+            return {"error": f"The tool '{self.name}' was not called: {refusal}"}
+        if not state.ended:
+            tool_context.actions.skip_summarization = True  # the run ends here: the model has nothing to say yet
+        return to_response(state)
+
+
+async def wake(
+    runner: Runner,
+    callback: CallbackForm,
+    client: RingbackClient,
+    *,
+    ask: AskPerson | None = None,
+    clock: Callable[[], datetime] = current_time,
+    run_config: RunConfig | None = None,
+) -> list[Event] | None:
+    """Continue the session that waits for the callback's call, and return the events of the run, or None if nothing ran.
+
+    None means that another call of the same step is still working, that the session was continued before, that it belongs to
+    another app, that the event wakes nobody, or that the tool asks: then `ask` was awaited. If the process that continued the
+    session has died, the run goes on from the last event, ten minutes after it.
+
+    Raises `NotParkedYet` if the session does not have the call yet, or if another process may be at work on the session: refuse
+    the callback, and it comes again. Raises `MalformedBody` for what is not a callback, and errors of the client.
+    """
+    wake_up = parse_wake_up(callback)
+    if wake_up is None:
+        return None
+    state = await read_call_state(client, wake_up.call_id)
+    place = parse_session_name(state.client_session_id)
+    if place is None or place[0] != runner.app_name:
+        return None
+    async with _locks.hold(name_session(*place)):
+        return await _wake(runner, place, state, client, ask=ask, clock=clock, run_config=run_config)
+
+
+async def _wake(
+    runner: Runner,
+    place: tuple[str, str, str],
+    state: CallState,
+    client: RingbackClient,
+    *,
+    ask: AskPerson | None,
+    clock: Callable[[], datetime],
+    run_config: RunConfig | None,
+) -> list[Event] | None:
+    app_name, user_id, session_id = place
+    session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
+    parked = {} if session is None else _find_parked_calls(session, state.call_id)
+    if session is None or not parked:
+        if session is None or not _has_response(session, state.tool_call_id):
+            refuse_if_early(state, clock())
+        return None
+    states = [state if call_id == state.call_id else await read_call_state(client, call_id) for call_id in parked]
+    for each in states:
+        if each.kind is CallStateKind.INPUT_REQUIRED and ask is not None:
+            await ask(each)
+    if not all(each.ended for each in states):
+        return None
+    responses = [_answer_call(parked[each.call_id], each) for each in states]
+    return await _continue(runner, session, responses, now=clock(), run_config=run_config)
+
+
+def _answer_call(pending: types.FunctionResponse, state: CallState) -> types.Part:
+    response = types.FunctionResponse(id=pending.id, name=pending.name, response=to_response(state))
+    return types.Part(function_response=response)
+
+
+async def _continue(
+    runner: Runner, session: Session, responses: list[types.Part], *, now: datetime, run_config: RunConfig | None
+) -> list[Event] | None:
+    """Give the responses to the agent, or continue its run if it has them: its process died then."""
+    answers = {part.function_response.id for part in responses if part.function_response is not None}
+    index = _find_answer(session, answers)
+    named: dict[str, Any] = {"new_message": types.Content(role="user", parts=responses)}
+    if index is not None:
+        if any(_is_final(event) for event in session.events[index + 1 :]):
+            return None
+        if is_recent(datetime.fromtimestamp(session.events[-1].timestamp, UTC).isoformat(), now):
+            raise NotParkedYet(f"Another process may continue the session '{session.id}' now. Refuse the callback.")
+        named = {"invocation_id": session.events[index].invocation_id}
+    running = runner.run_async(user_id=session.user_id, session_id=session.id, run_config=run_config, **named)
+    try:
+        return [event async for event in running]
+    except StaleSessionError as stale:
+        raise NotParkedYet(f"Another process has changed the session '{session.id}'. Refuse the callback.") from stale
+
+
+def to_response(state: CallState) -> dict[str, Any]:
+    """What the model reads of a call: a CallToolResult as ADK's McpToolset gives it, `pending`, or an error."""
+    if not state.ended:
+        return {"status": "pending", CALL_ID: state.call_id}
+    if state.result is None:
+        return {"error": state.text}
+    return {name: value for name, value in state.result.items() if name in {"content", "structuredContent", "isError"}}
+
+
+def name_session(app_name: str, user_id: str, session_id: str) -> str:
+    """The client_session_id of a session's calls, with which a webhook selects them."""
+    return "/".join(quote(part, safe="") for part in (app_name, user_id, session_id))
+
+
+def parse_session_name(name: str | None) -> tuple[str, str, str] | None:
+    """App, user and session of a name that `name_session` has made, else None."""
+    match [unquote(part) for part in (name or "").split("/")]:
+        case [app_name, user_id, session_id]:
+            return app_name, user_id, session_id
+        case _:
+            return None
+
+
+def read_final_text(events: Sequence[Event]) -> str:
+    """The text of the last final response."""
+    final = [event for event in events if _is_final(event) and event.content is not None]
+    parts = (final[-1].content.parts or []) if final and final[-1].content is not None else []
+    return "".join(part.text for part in parts if part.text and not part.thought)
+
+
+def _find_parked_calls(session: Session, call_id: str) -> dict[str, types.FunctionResponse]:
+    """The `pending` responses of the event that parked this call, by call_id. A model's parallel calls share one event."""
+    for event in session.events:
+        found = {
+            response.response[CALL_ID]: response
+            for response in event.get_function_responses()
+            if response.response is not None and CALL_ID in response.response
+        }
+        if call_id in found:
+            return found
+    return {}
+
+
+def _has_response(session: Session, function_call_id: str | None) -> bool:
+    """Whether the tool has responded with the result itself: its call had ended when it was started."""
+    responses = (response for event in session.events for response in event.get_function_responses())
+    return any(response.id == function_call_id for response in responses)
+
+
+def _find_answer(session: Session, answers: AbstractSet[str | None]) -> int | None:
+    """The index of the event with which this session was continued for these calls."""
+    for index, event in enumerate(session.events):
+        if event.author == "user" and any(response.id in answers for response in event.get_function_responses()):
+            return index
+    return None
+
+
+def _is_final(event: Event) -> bool:
+    """Whether the agent has answered with this event. A response of a parked call ends a run, too, and is no answer."""
+    return event.author != "user" and event.is_final_response() and not event.get_function_responses()

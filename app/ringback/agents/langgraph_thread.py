@@ -1,0 +1,119 @@
+"""A thread of LangGraph, as its checkpointer has it: what waits in it for Ringback, and the input with which it runs on."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol, cast
+
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command, Interrupt, StateSnapshot
+
+from ringback.agents.call_state import CallState
+from ringback.agents.wake_up import NotParkedYet, is_recent, refuse_if_early
+
+CALL_ID: Final = "ringback_call_id"
+"""The member of an interrupt's value that has the call's id."""
+INPUT_REQUESTS: Final = "input_requests"
+"""The member of an interrupt's value that has a tool's open questions."""
+HISTORY_MAX: Final = 100
+"""Checkpoints that are searched for a call that is no longer pending: more than a run between two callbacks makes."""
+NOTHING: Final = object()
+"""There is nothing to run. None is the input with which LangGraph goes on with a step."""
+
+
+class Graph(Protocol):
+    """A compiled graph with a checkpointer, as `create_agent` and `StateGraph.compile` return it."""
+
+    @property
+    def interrupt_before_nodes(self) -> Any: ...
+
+    @property
+    def interrupt_after_nodes(self) -> Any: ...
+
+    async def aget_state(self, config: RunnableConfig) -> StateSnapshot: ...
+
+    def aget_state_history(
+        self, config: RunnableConfig, *, limit: int | None = None
+    ) -> AsyncIterator[StateSnapshot]: ...
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any: ...  # noqa: A002 - LangGraph's name
+
+
+async def find_next_input(graph: Graph, thread: RunnableConfig, state: CallState, now: datetime) -> Any:
+    """The input with which the thread runs on. Raises `NotParkedYet`."""
+    snapshot = await graph.aget_state(thread)
+    if is_left(snapshot):
+        return None
+    if _is_running(graph, snapshot):
+        if is_recent(state.changed_at, now) or is_recent(snapshot.created_at, now):
+            raise NotParkedYet(
+                f"The thread of the call {state.call_id} is running. Refuse the callback; it comes again."
+            )
+        return None  # its process died
+    pending = _find_pending(snapshot)
+    waiting = [each for each in pending if _find_call_id(each.value) == state.call_id] or pending
+    resumed = {each.id: {CALL_ID: state.call_id} for each in waiting if _has_news(each.value, state)}
+    if resumed:
+        return Command(resume=resumed)
+    if _has_failed(snapshot):
+        return None
+    if not pending and not await _was_parked(graph, thread, snapshot, state):
+        refuse_if_early(state, now)
+    return NOTHING
+
+
+def is_left(snapshot: StateSnapshot) -> bool:
+    """Whether all tasks of a step have ended, and no process goes on.
+
+    Two processes that resume two interrupts at once leave it so: each takes the other's task for interrupted.
+    """
+    return bool(snapshot.tasks) and all(task.result is not None and not task.interrupts for task in snapshot.tasks)
+
+
+def _is_running(graph: Graph, snapshot: StateSnapshot) -> bool:
+    """Whether a step has tasks that have neither ended nor stopped at an interrupt: a process runs them, or died in them.
+
+    A graph with breakpoints stops before such tasks too, so nothing is known of it.
+    """
+    if graph.interrupt_before_nodes or graph.interrupt_after_nodes:
+        return False
+    return any(task.result is None and task.error is None and not task.interrupts for task in snapshot.tasks)
+
+
+def _has_failed(snapshot: StateSnapshot) -> bool:
+    """Whether a task of the step has raised, such as a model that did not respond. The next callback runs it again."""
+    return any(task.error is not None for task in snapshot.tasks)
+
+
+def _find_pending(snapshot: StateSnapshot) -> list[Interrupt]:
+    """The thread's interrupts that wait for Ringback."""
+    return [each for each in snapshot.interrupts if _find_call_id(each.value) is not None]
+
+
+def _has_news(value: Any, state: CallState) -> bool:
+    """Whether a node that waits with this value has to run again. A person who is being asked is not asked again.
+
+    A ToolNode that runs several calls in one task shows the interrupt of one of them only. So if no node shows the call, those
+    that wait for other calls run again; they wait again if nothing has changed for theirs.
+    """
+    if _find_call_id(value) != state.call_id:
+        return INPUT_REQUESTS not in value
+    return state.ended or set(value.get(INPUT_REQUESTS, ())) != set(state.input_requests)
+
+
+async def _was_parked(graph: Graph, thread: RunnableConfig, snapshot: StateSnapshot, state: CallState) -> bool:
+    """Whether the thread has had the call: its result is in the messages, or an earlier checkpoint waited for it."""
+    if snapshot.created_at is None:
+        return False
+    values: Any = snapshot.values  # pyright: ignore[reportUnknownMemberType] - LangGraph's types are incomplete
+    messages = cast("Sequence[Any]", values.get("messages") or ()) if hasattr(values, "get") else ()
+    if any(isinstance(each, ToolMessage) and each.tool_call_id == state.tool_call_id for each in messages):
+        return True
+    async for earlier in graph.aget_state_history(thread, limit=HISTORY_MAX):
+        if any(_find_call_id(each.value) == state.call_id for each in earlier.interrupts):
+            return True
+    return False
+
+
+def _find_call_id(value: Any) -> str | None:
+    return cast("Mapping[str, Any]", value).get(CALL_ID) if isinstance(value, dict) else None

@@ -1,0 +1,358 @@
+"""OpenAI Agents that park and wake.
+
+    runner = DurableRunner(client, SQLiteParkedRuns("runs.db"))
+    agent = Agent(name="analyst", tools=await runner.load_tools("reports"))
+
+    result = await runner.run(agent, "Build the report.", client_session_id="thread-7")     # park: it has interruptions
+
+    result = await runner.wake(agent, callback)                                             # wake: in any process
+    if result is not None and not result.interruptions:
+        print(result.final_output)
+
+    park   the tools need an approval, so the SDK interrupts the run; its RunState is saved, then the calls start
+    wake   once all calls of the run have ended: RunState.from_string, approve, Runner.run; each tool returns its call's result
+
+A call's correlation_id is the tool_call_id. The run is saved before its calls start, so no callback comes too early. A process
+that is killed in between leaves calls that have not started: `DurableRunner.start_parked_calls` starts them.
+
+An approval of a tool of your own stays what it is: find it in `result.interruptions`, approve it in `result.to_state()`, and
+give that state to `DurableRunner.run` as its input.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar, Unpack, cast
+
+from agents import (
+    Agent,
+    FunctionTool,
+    Runner,
+    RunResult,
+    RunResultStreaming,
+    RunState,
+    Session,
+    ToolOutputImageDict,
+    ToolOutputTextDict,
+    TResponseInputItem,
+    UserError,
+)
+from agents.run_config import RunOptions
+from agents.tool_context import ToolContext
+
+from ringback.agents.agent_calls import AgentCalls, ParkOptions
+from ringback.agents.call_state import CallState, CallStateKind
+from ringback.agents.parked_runs import ParkedRun, ParkedRuns, SQLiteParkedRuns, ToolRequest
+from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, parse_wake_up
+from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient, Tool
+
+__all__ = ["AskPerson", "DurableRunner", "SQLiteParkedRuns"]
+
+LEASE_SECONDS: Final = 60.0
+"""How long after the death of a process another one may continue its run."""
+TOKEN_BYTES: Final = 16
+TOOL_NAME_CHARACTERS_MAX: Final = 64
+"""The Responses API allows 64 letters, digits, _ and -."""
+REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, ValueError)
+"""Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
+
+log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT", RunResult, RunResultStreaming)
+
+AskPerson = Callable[[CallState], Awaitable[None]]
+"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
+time before the call's deadline."""
+DeliverResult = Callable[[RunResult], Awaitable[None]]
+"""Takes the result of a run that waits for no calls any more. If it raises, the next callback continues the run again."""
+
+_ended_calls: ContextVar[Mapping[str, CallState] | None] = ContextVar("ended_calls", default=None)
+"""By tool_call_id: what the tools of the current run return."""
+
+
+class DurableRunner:
+    """Runs agents whose tools run on Ringback, and continues their runs.
+
+    Every process that runs or wakes an agent loads the same tools. `open_session` returns the SDK's session (its conversation
+    history) for a client_session_id; without it a run has no history but its own. `options` are `ParkOptions`, for all calls.
+    """
+
+    def __init__(
+        self,
+        client: RingbackClient,
+        runs: ParkedRuns,
+        *,
+        open_session: Callable[[str], Session] | None = None,
+        **options: Unpack[ParkOptions],
+    ) -> None:
+        self._client = client
+        self._runs = runs
+        self._open_session = open_session
+        self._options = options
+        self._tools: dict[str, tuple[str, str]] = {}
+        self._locks = SessionLocks()
+
+    async def load_tools(
+        self, upstream: str, names: Sequence[str] | None = None, *, prefix: str = ""
+    ) -> list[FunctionTool]:
+        """The upstream's tools, or those with these names. Give a prefix if two upstreams have tools of one name."""
+        return [self._build_tool(upstream, tool, prefix) for tool in await self._calls(upstream).list_tools(names)]
+
+    async def run(
+        self,
+        agent: Agent[Any],
+        input: str | list[TResponseInputItem] | RunState[Any],  # noqa: A002 - as Runner.run calls it
+        *,
+        client_session_id: str,
+        **options: Unpack[RunOptions[Any]],
+    ) -> RunResult:
+        """Run the agent as `Runner.run` does, until its final output or until it waits for calls.
+
+        Raises errors of the client. If the model has called tools by then, the run is saved, and `start_parked_calls` starts
+        what has not started.
+        """
+        options = self._add_session(client_session_id, options)
+        result = await Runner.run(agent, input, **options)
+        return await self.park(agent, result, client_session_id=client_session_id, **options)
+
+    async def park(
+        self,
+        agent: Agent[Any],
+        result: ResultT,
+        *,
+        client_session_id: str,
+        **options: Unpack[RunOptions[Any]],
+    ) -> ResultT | RunResult:
+        """The second half of `run`, for a result of `Runner.run_streamed` whose events you have read to the end."""
+        options = self._add_session(client_session_id, options)
+        if not self._find_requests(result):
+            return result
+        run = ParkedRun(id=secrets.token_hex(TOKEN_BYTES), client_session_id=client_session_id)
+        async with self._leasing(run) as token:
+            return await self._settle(agent, run, result, token, options)
+
+    async def wake(
+        self,
+        agent: Agent[Any],
+        callback: CallbackForm,
+        *,
+        ask: AskPerson | None = None,
+        deliver: DeliverResult | None = None,
+        **options: Unpack[RunOptions[Any]],
+    ) -> RunResult | None:
+        """Continue the run that waits for the callback's call, or return None if there is nothing to run.
+
+        None means that another call of the same run is still working, that the run was continued before, that no run of this
+        store has the call, or that the tool asks: then `ask` was awaited. Give the `options` of the first run again.
+
+        `deliver` is awaited with the result, once it waits for no calls any more, before the run counts as continued. Without
+        it, a process that dies right after `wake` has returned leaves its output only in the SDK's session.
+
+        Raises `NotParkedYet` while another process continues the run: refuse the callback, and it comes again. Raises
+        `MalformedBody` for what is not a callback, and errors of the client.
+        """
+        wake_up = parse_wake_up(callback)
+        call = None if wake_up is None else await self._client.call(wake_up.call_id)
+        if call is None or call.client_session_id is None or call.correlation_id is None:
+            return None
+        found = await self._runs.find(call.client_session_id, call.correlation_id)
+        if found is None or found.finished:
+            return None
+        async with self._leasing(found) as token:
+            if not await self._runs.lease(found.id, token, seconds=LEASE_SECONDS):
+                raise NotParkedYet(f"Another process continues the run of '{found.client_session_id}' now.")
+            run = await self._runs.find(call.client_session_id, call.correlation_id)
+            if run is None or run.finished:
+                return None
+            options = self._add_session(run.client_session_id, options)
+            return await self._continue(agent, run, token, options, ask=ask, deliver=deliver)
+
+    async def start_parked_calls(self) -> None:
+        """Start the calls of waiting runs that have not started.
+
+        For the start of a process: one that was killed after it had saved a run may have left such calls.
+        """
+        for run in await self._runs.find_waiting():
+            await self._read_states(run)
+
+    async def _continue(
+        self,
+        agent: Agent[Any],
+        run: ParkedRun,
+        token: str,
+        options: RunOptions[Any],
+        *,
+        ask: AskPerson | None,
+        deliver: DeliverResult | None,
+    ) -> RunResult | None:
+        states = await self._read_states(run)
+        for state in states.values():
+            if state.kind is CallStateKind.INPUT_REQUIRED and ask is not None:
+                await ask(state)
+        if not all(state.ended for state in states.values()):
+            return None
+        result = await _resume(agent, run, states, options)
+        return await self._settle(agent, run, result, token, options, deliver=deliver)
+
+    async def _settle(
+        self,
+        agent: Agent[Any],
+        run: ParkedRun,
+        result: ResultT,
+        token: str,
+        options: RunOptions[Any],
+        *,
+        deliver: DeliverResult | None = None,
+    ) -> ResultT | RunResult:
+        """Save the run and start its calls, until one of them takes its time or the run has finished."""
+        settled: ResultT | RunResult = result
+        while requests := self._find_requests(settled):
+            run = replace(run, state=settled.to_state().to_string(), requests=requests)
+            await self._save(run, token)
+            states = await self._read_states(run)
+            if not all(state.ended for state in states.values()):
+                return settled
+            settled = await _resume(agent, run, states, options)
+        if deliver is not None and isinstance(settled, RunResult):
+            await deliver(settled)
+        await self._save(replace(run, state=None, requests=()), token)
+        return settled
+
+    async def _save(self, run: ParkedRun, token: str) -> None:
+        if not await self._runs.save(run, token, lease_seconds=LEASE_SECONDS):
+            raise NotParkedYet(f"Another process has continued the run of '{run.client_session_id}'.")
+
+    def _find_requests(self, result: RunResult | RunResultStreaming) -> list[ToolRequest]:
+        """The interruptions that are calls of our tools. Others wait for a person's approval."""
+        requests: list[ToolRequest] = []
+        for item in result.interruptions:
+            named = self._tools.get(item.name or "")
+            if named is not None and item.call_id is not None:
+                upstream, tool = named
+                arguments = item.arguments or "{}"
+                requests.append(
+                    ToolRequest(tool_call_id=item.call_id, upstream=upstream, tool=tool, arguments=arguments)
+                )
+        return requests
+
+    async def _read_states(self, run: ParkedRun) -> dict[str, CallState]:
+        """How the run's calls stand, by tool_call_id. A call that has not started is started."""
+        return {request.tool_call_id: await self._park(run.client_session_id, request) for request in run.requests}
+
+    async def _park(self, client_session_id: str, request: ToolRequest) -> CallState:
+        try:
+            return await self._calls(request.upstream).park(
+                request.tool,
+                _parse_arguments(request.arguments),
+                client_session_id=client_session_id,
+                tool_call_id=request.tool_call_id,
+            )
+        except REFUSALS as refusal:
+            text = f"The tool '{request.tool}' was not called: {refusal}"
+            return CallState(kind=CallStateKind.FAILED, call_id="", text=text)
+
+    def _add_session(self, client_session_id: str, options: RunOptions[Any]) -> RunOptions[Any]:
+        return options if self._open_session is None else {"session": self._open_session(client_session_id), **options}
+
+    def _calls(self, upstream: str) -> AgentCalls:
+        return AgentCalls(self._client, upstream, self._options)
+
+    @asynccontextmanager
+    async def _leasing(self, run: ParkedRun) -> AsyncGenerator[str]:
+        """A token, whose lease of the run is renewed, and ends with the context. Tasks of this process wait for each other."""
+        token = secrets.token_hex(TOKEN_BYTES)
+        async with self._locks.hold(run.id):
+            ended = asyncio.Event()
+            renewal = asyncio.create_task(self._renew_lease(run.id, token, ended))
+            try:
+                yield token
+            finally:
+                ended.set()  # not cancelled: a renewal that has begun would end after the lease
+                await renewal
+                await self._runs.lease(run.id, token, seconds=0)
+
+    async def _renew_lease(self, run_id: str, token: str, ended: asyncio.Event) -> None:
+        while not await _is_set_within(ended, LEASE_SECONDS / 3):
+            try:
+                await self._runs.lease(run_id, token, seconds=LEASE_SECONDS)
+            except Exception:  # the boundary to the user's store: the next renewal may succeed before the lease lapses
+                log.exception("The lease of the run %s could not be renewed", run_id)
+
+    def _build_tool(self, upstream: str, tool: Tool, prefix: str) -> FunctionTool:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", prefix + tool.name)[:TOOL_NAME_CHARACTERS_MAX]
+        if self._tools.setdefault(name, (upstream, tool.name)) != (upstream, tool.name):
+            raise ValueError(
+                f"There is a tool '{name}' of the upstream '{self._tools[name][0]}' already. Give a prefix."
+            )
+        return FunctionTool(
+            name=name,
+            description=tool.description or "",
+            params_json_schema={"properties": {}, **tool.input_schema},  # the API requires `properties`; MCP does not
+            on_invoke_tool=_return_result,
+            strict_json_schema=False,
+            needs_approval=True,
+        )
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+async def _resume(
+    agent: Agent[Any], run: ParkedRun, states: Mapping[str, CallState], options: RunOptions[Any]
+) -> RunResult:
+    """Run on from the saved state. Each ended call is approved, and its tool returns what the call has."""
+    state = await RunState.from_string(agent, run.state or "")
+    for item in state.get_interruptions():
+        if item.call_id in states:
+            state.approve(item)
+    ended = _ended_calls.set(states)
+    try:
+        return await Runner.run(agent, state, **options)
+    finally:
+        _ended_calls.reset(ended)
+
+
+async def _return_result(context: ToolContext[Any], arguments: str) -> Any:
+    """The body of every tool: what the call of this tool call has."""
+    del arguments
+    state = (_ended_calls.get() or {}).get(context.tool_call_id)
+    if state is None:
+        raise UserError(f"The tool '{context.tool_name}' runs on Ringback: run its agent with DurableRunner.run.")
+    return to_tool_output(state)
+
+
+def to_tool_output(state: CallState) -> str | ToolOutputTextDict | ToolOutputImageDict | list[Any]:
+    """What a tool returns for an ended call: blocks as the SDK makes them of MCP's, or an error in the SDK's words."""
+    if state.kind is not CallStateKind.RESULT or state.result is None:
+        return f"An error occurred while running the tool. Error: {state.text}"
+    blocks = [_to_block(block) for block in state.result.get("content") or ()]
+    if not blocks:
+        return json.dumps(state.result.get("structuredContent"), ensure_ascii=False)
+    return blocks[0] if len(blocks) == 1 else blocks
+
+
+def _to_block(block: Mapping[str, Any]) -> ToolOutputTextDict | ToolOutputImageDict:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return ToolOutputTextDict(type="text", text=text)
+        case {"type": "image", "data": str(data), "mimeType": str(media_type)}:
+            return ToolOutputImageDict(type="image", image_url=f"data:{media_type};base64,{data}")
+        case _:
+            return ToolOutputTextDict(type="text", text=json.dumps(block, ensure_ascii=False))
+
+
+def _parse_arguments(text: str) -> dict[str, Any]:
+    arguments = json.loads(text)
+    if not isinstance(arguments, dict):
+        raise ValueError("The arguments are not a JSON object.")  # noqa: TRY004 - as for what is not JSON
+    return cast("dict[str, Any]", arguments)

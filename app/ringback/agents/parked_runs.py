@@ -1,0 +1,204 @@
+"""Runs of agents that wait for calls: for frameworks that return a run's state and leave storing it to the user.
+
+    save(state, calls) ──▶ waiting ──save(state, other calls)──▶ waiting
+                                  └──save(state=None)─────────▶ finished
+
+A run is found by the tool calls it waits for, and is saved before they start, so that no callback comes too early. A process
+leases a run before it continues it: two processes never do so at the same time, and the lease of a process that died lapses. A
+finished run stays for a while, so that a repeated callback is recognised.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+FILE_MODE: Final = 0o600
+"""States contain conversations."""
+BUSY_SECONDS: Final = 30.0
+"""How long a transaction waits for those of other processes, which take milliseconds."""
+FINISHED_SECONDS: Final = 30 * 86400
+"""Finished runs are kept as long as Ringback keeps the tombstones of calls; no callback comes later."""
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS runs (
+    id TEXT PRIMARY KEY, client_session_id TEXT NOT NULL, state TEXT, finished_at REAL,
+    lease_token TEXT NOT NULL, lease_until REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS requests (
+    client_session_id TEXT NOT NULL, tool_call_id TEXT NOT NULL, run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    upstream TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL, open INTEGER NOT NULL,
+    PRIMARY KEY (client_session_id, tool_call_id));
+CREATE INDEX IF NOT EXISTS requests_of_runs ON requests (run_id);
+CREATE INDEX IF NOT EXISTS finished_runs ON runs (finished_at) WHERE finished_at IS NOT NULL;
+"""
+NOW: Final = "((julianday('now') - 2440587.5) * 86400.0)"
+"""Unix time by the database's clock, which all processes on the file share."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRequest:
+    """A tool call of a model, as it is started on Ringback."""
+
+    tool_call_id: str
+    upstream: str
+    tool: str
+    arguments: str = field(repr=False)
+    """As the model wrote them: a JSON object, if it is a good one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedRun:
+    """A run that waits for calls, or that has finished."""
+
+    id: str
+    client_session_id: str
+    requests: Sequence[ToolRequest] = ()
+    """The calls that it waits for."""
+    state: str | None = field(default=None, repr=False)
+    """The framework's own form of the run. None once the run has finished."""
+
+    @property
+    def finished(self) -> bool:
+        return self.state is None
+
+
+class ParkedRuns(Protocol):
+    """A store of parked runs. What it has accepted survives the process."""
+
+    async def save(self, run: ParkedRun, token: str, *, lease_seconds: float) -> bool:
+        """Store a new run under the token's lease, or replace one that the token has leased; False if it has not.
+
+        A request that an earlier run waits for belongs to this run from now on.
+        """
+        ...
+
+    async def find(self, client_session_id: str, tool_call_id: str) -> ParkedRun | None:
+        """The run that waits, or waited, for this tool call."""
+        ...
+
+    async def find_waiting(self) -> Sequence[ParkedRun]:
+        """All runs that have not finished."""
+        ...
+
+    async def lease(self, run_id: str, token: str, *, seconds: float) -> bool:
+        """Lease the run, or renew the token's lease; False if another token's lease is valid. 0 seconds end a lease."""
+        ...
+
+
+class SQLiteParkedRuns:
+    """Parked runs in a file, for all processes of one machine. The file is readable by its owner only."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    async def save(self, run: ParkedRun, token: str, *, lease_seconds: float) -> bool:
+        return await self._transact(lambda database: _save(database, run, token, lease_seconds))
+
+    async def find(self, client_session_id: str, tool_call_id: str) -> ParkedRun | None:
+        return await self._transact(lambda database: _find(database, client_session_id, tool_call_id))
+
+    async def find_waiting(self) -> Sequence[ParkedRun]:
+        return await self._transact(_find_waiting)
+
+    async def lease(self, run_id: str, token: str, *, seconds: float) -> bool:
+        return await self._transact(lambda database: _lease(database, run_id, token, seconds))
+
+    async def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.to_thread(self._transact_in_thread, work)
+
+    def _transact_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, FILE_MODE))
+        # A connection for each transaction: the next one may come days later, from another process.
+        with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("PRAGMA foreign_keys = ON")
+            database.executescript(SCHEMA)
+            with _transaction(database):
+                return work(database)
+
+
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Generator[None]:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
+def _save(database: sqlite3.Connection, run: ParkedRun, token: str, lease_seconds: float) -> bool:
+    saved = database.execute(
+        f"""INSERT INTO runs (id, client_session_id, state, finished_at, lease_token, lease_until)
+        VALUES (?1, ?2, ?3, iif(?3 IS NULL, {NOW}, NULL), ?4, {NOW} + ?5)
+        ON CONFLICT (id) DO UPDATE SET state = excluded.state, finished_at = excluded.finished_at,
+        lease_until = excluded.lease_until WHERE runs.lease_token = ?4""",  # noqa: S608 - NOW is a constant
+        (run.id, run.client_session_id, run.state, token, lease_seconds),
+    )
+    if saved.rowcount != 1:
+        return False
+    database.execute("UPDATE requests SET open = FALSE WHERE run_id = ?", (run.id,))
+    for request in run.requests:
+        _save_request(database, run, request)
+    database.execute(f"DELETE FROM runs WHERE finished_at < {NOW} - ?", (FINISHED_SECONDS,))  # noqa: S608 - a constant
+    return True
+
+
+def _save_request(database: sqlite3.Connection, run: ParkedRun, request: ToolRequest) -> None:
+    """Store a request. An earlier run that waited for it alone is removed."""
+    key = (run.client_session_id, request.tool_call_id)
+    earlier = database.execute(
+        "SELECT run_id FROM requests WHERE client_session_id = ? AND tool_call_id = ?", key
+    ).fetchone()
+    database.execute(
+        "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, TRUE)",
+        (*key, run.id, request.upstream, request.tool, request.arguments),
+    )
+    if earlier is not None:
+        database.execute(
+            "DELETE FROM runs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM requests WHERE run_id = ?1)", earlier
+        )
+
+
+def _find(database: sqlite3.Connection, client_session_id: str, tool_call_id: str) -> ParkedRun | None:
+    row = database.execute(
+        """SELECT runs.id, runs.client_session_id, state FROM runs JOIN requests ON run_id = runs.id
+        WHERE requests.client_session_id = ? AND tool_call_id = ?""",
+        (client_session_id, tool_call_id),
+    ).fetchone()
+    return None if row is None else _build_run(database, row)
+
+
+def _find_waiting(database: sqlite3.Connection) -> list[ParkedRun]:
+    rows = database.execute("SELECT id, client_session_id, state FROM runs WHERE state IS NOT NULL ORDER BY id")
+    return [_build_run(database, row) for row in rows.fetchall()]
+
+
+def _build_run(database: sqlite3.Connection, row: Sequence[Any]) -> ParkedRun:
+    run_id, client_session_id, state = row
+    rows = database.execute(
+        "SELECT tool_call_id, upstream, tool, arguments FROM requests WHERE run_id = ? AND open ORDER BY tool_call_id",
+        (run_id,),
+    )
+    requests = [
+        ToolRequest(tool_call_id=tool_call_id, upstream=upstream, tool=tool, arguments=arguments)
+        for tool_call_id, upstream, tool, arguments in rows
+    ]
+    return ParkedRun(id=run_id, client_session_id=client_session_id, requests=requests, state=state)
+
+
+def _lease(database: sqlite3.Connection, run_id: str, token: str, seconds: float) -> bool:
+    leased = database.execute(
+        f"""UPDATE runs SET lease_token = ?1, lease_until = {NOW} + ?2
+        WHERE id = ?3 AND (lease_token = ?1 OR lease_until <= {NOW})""",  # noqa: S608 - NOW is a constant
+        (token, seconds, run_id),
+    )
+    return leased.rowcount == 1

@@ -1,0 +1,86 @@
+"""What wakes an agent: a callback in any of the forms in which a process gets it."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from ringback.agents.call_state import CallState
+from ringback.receiver import Callback, NotReady, parse
+
+WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
+"""The events after which an agent has something to do. Progress wakes nobody."""
+
+CallbackForm = Callback | Mapping[str, Any] | bytes | str
+"""A callback: of `ringback.receiver`, its JSON body, or the line that `ringback listen` gives to a command."""
+
+PARKING_MINUTES_MAX: Final = 10
+"""After this time since its end, a call that no state mentions belongs to an agent that died before it stored its state. A
+framework stores it when the other tools of the same step have ended."""
+
+log = logging.getLogger(__name__)
+
+
+class NotParkedYet(NotReady):
+    """The callback came before the agent's framework had stored its state. It comes again: a receiver refuses it with 503."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeUp:
+    """The call that an event is about. It is only a reason to look: what happened is read from Ringback."""
+
+    call_id: str
+    client_session_id: str | None = None
+
+
+def parse_wake_up(callback: CallbackForm) -> WakeUp | None:
+    """The call of a callback, or None if its event wakes no agent. Raises `MalformedBody` for what is not a callback."""
+    envelope = callback if isinstance(callback, Callback) else parse(_as_bytes(callback))
+    if not isinstance(envelope, Callback) or envelope.name not in WAKING_EVENTS or envelope.call_id is None:
+        return None
+    return WakeUp(call_id=envelope.call_id, client_session_id=envelope.client_session_id)
+
+
+def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
+    if isinstance(callback, bytes):
+        return callback
+    return (callback if isinstance(callback, str) else json.dumps(dict(callback))).encode()
+
+
+def refuse_if_early(state: CallState, now: datetime) -> None:
+    """Raise `NotParkedYet` if the agent's state may still be stored. Else its process has died before, and nothing wakes it."""
+    if is_recent(state.changed_at, now):
+        raise NotParkedYet(
+            f"No stored state of an agent has the call {state.call_id} yet. Refuse the callback; it comes again."
+        )
+    log.warning("No stored state of an agent has the call %s; its agent died before it was stored", state.call_id)
+
+
+def is_recent(instant: str | None, now: datetime) -> bool:
+    """Whether the process that acts since this instant (ISO 8601) may still be at work. None is now."""
+    return instant is None or datetime.fromisoformat(instant) > now - timedelta(minutes=PARKING_MINUTES_MAX)
+
+
+def current_time() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the adapters' default clock; `clock` replaces it
+
+
+class SessionLocks:
+    """One wake at a time for each conversation of this process: two at once would each continue from the same history."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def hold(self, client_session_id: str) -> AsyncGenerator[None]:
+        lock = self._locks.setdefault(client_session_id, asyncio.Lock())
+        async with lock:
+            yield

@@ -1,0 +1,38 @@
+"""The text of a callback for a terminal."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ringback.receiver import Callback
+
+SHOWN_MEMBERS: Final = ("call_id", "correlation_id", "client_session_id", "resume_token")
+
+
+def describe_callback(callback: Callback) -> str:
+    """A line that says what happened, and a line for each id."""
+    lines = [f"{callback.timestamp:%H:%M:%S} {callback.name} {_describe_call(callback.data)}".rstrip()]
+    lines += [f"         {name}: {value}" for name in SHOWN_MEMBERS if (value := callback.data.get(name))]
+    if callback.subscription_id:
+        lines.append(f"         webhook_id: {callback.subscription_id}")
+    return "\n".join(lines)
+
+
+def format_callback(callback: Callback) -> str:
+    """The callback's body as one line of JSON."""
+    body = {
+        "eventId": callback.event_id,
+        "name": callback.name,
+        "timestamp": callback.timestamp.isoformat(),
+        "cursor": callback.cursor,
+        "data": callback.data,
+    }
+    return json.dumps(body, ensure_ascii=False)
+
+
+def _describe_call(data: Mapping[str, Any]) -> str:
+    """The callback's call: `git/git_log completed (result)`; empty for a test."""
+    if "call_id" not in data:
+        return ""
+    outcome = f" ({data['outcome']})" if data.get("outcome") else ""
+    return f"{data.get('upstream')}/{data.get('tool')} {data.get('status')}{outcome}"

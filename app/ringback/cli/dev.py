@@ -1,0 +1,127 @@
+"""`ringback dev`: wraps one MCP server for a first try, and prints its URLs."""
+
+import re
+import shlex
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final
+
+import typer
+
+from ringback import server
+from ringback.cli.client_options import URL_DEFAULT
+from ringback.cli.output import exit_on_errors, print_message, print_output
+from ringback.cli.serve import exit_code_of_start, load_development_settings
+from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.client import ClientError, RingbackClient
+from ringback.upstreams.config import parse_upstream_option
+
+NAME_LENGTH_MAX: Final = 24
+"""The longest name of an upstream."""
+NAME_DEFAULT: Final = "server"
+KEPT_DATABASE_URL: Final = "sqlite:///ringback-dev.db"
+TOOLS_SHOWN_MAX: Final = 20
+
+_LAUNCHERS: Final = frozenset(
+    {"bun", "bunx", "deno", "env", "node", "npx", "pipx", "pnpm", "py", "run", "uv", "uvx", "x"}
+)
+"""Commands, and subcommands of theirs, that start a server whose name follows."""
+_LAUNCHER_PATTERN: Final = re.compile(r"python[0-9.]*|pypy[0-9.]*")
+_ASSIGNMENT_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
+_SCRIPT_SUFFIXES: Final = frozenset({".cjs", ".js", ".mjs", ".py", ".ts"})
+_AFFIX_PATTERN: Final = re.compile(r"^(mcp-server-|server-|mcp-)(?=.)|(?<=.)(-mcp-server|-server|-mcp)$")
+"""What the names of MCP servers have in common: `mcp-server-git` and `git-mcp` become `git`."""
+
+
+@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
+def dev(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND", help="The command that starts the MCP server, after `--`; or its URL."),
+    ],
+    *,
+    name: Annotated[
+        str | None, typer.Option("--name", help="The upstream's name. Default: derived from the command.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
+    ] = 8090,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep calls and webhooks in ./ringback-dev.db, not in a temporary file.")
+    ] = False,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+) -> None:
+    """Wrap one MCP server, print its URLs, and serve until interrupted. For this machine only.
+
+    As `ringback serve --dev`: no API keys, and callbacks to loopback over http. Calls are kept in a temporary file.
+    """
+    text = command[0] if len(command) == 1 else shlex.join(command)
+    upstream_name = name or derive_upstream_name(text.split())
+    upstream = parse_upstream_option(f"{upstream_name}={text}")
+    with ExitStack() as stack:
+        database_url = KEPT_DATABASE_URL
+        if not keep:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ringback-dev-"))
+            database_url = f"sqlite:///{Path(folder) / 'ringback.db'}"
+        settings = load_development_settings(
+            {"database_url": database_url, "host": "127.0.0.1", "port": port, "log_level": log_level}
+        )
+
+        async def announce(url: str) -> None:
+            print_output(describe_endpoints(url, upstream_name))
+            await _print_tools(url, upstream_name)
+
+        server.serve(settings, [upstream], on_listening=announce)
+
+
+def derive_upstream_name(command: Sequence[str]) -> str:
+    """A name for the server that the command starts: `npx -y @scope/server-git@1` and `python -m mcp_server_git` give `git`.
+
+    Names are 1 to 24 of a-z, 0-9 and '-'.
+    """
+    position = next((index for index, part in enumerate(command) if not _is_launcher(part)), None)
+    subject = "" if position is None else command[position]
+    if position and command[position - 1] == "-m":
+        subject = subject.removesuffix(".__main__").rsplit(".", 1)[-1]
+    package = subject.rsplit("/", 1)[-1].partition("@")[0]
+    path = PurePosixPath(package)
+    if path.suffix in _SCRIPT_SUFFIXES:
+        package = path.stem
+    name = re.sub(r"[^a-z0-9]+", "-", package.lower()).strip("-")
+    for _ in range(2):  # a prefix and a suffix
+        name = _AFFIX_PATTERN.sub("", name)
+    return name[:NAME_LENGTH_MAX].strip("-") or NAME_DEFAULT
+
+
+def describe_endpoints(url: str, name: str) -> str:
+    """What to do with the running service, one line each."""
+    option = "" if url == URL_DEFAULT else f" --url {url}"
+    return "\n".join(
+        [
+            f"MCP URL    {url}/mcp/{name}",
+            f"REST URL   {url}/v1",
+            f"Listen     ringback listen{option}",
+            f"Call       ringback call {name} TOOL{option}",
+            "Ctrl-C stops everything.",
+        ]
+    )
+
+
+async def _print_tools(url: str, name: str) -> None:
+    """Print the server's tools, or why it does not run: the service itself starts without it."""
+    async with RingbackClient(url) as client:
+        try:
+            tools = [tool.name for tool in await client.tools(name)]
+        except ClientError as error:
+            print_message(f"The server's tools cannot be listed: {error}")
+            return
+    shown = ", ".join(tools[:TOOLS_SHOWN_MAX])
+    print_output(f"Tools      {shown}{', …' if len(tools) > TOOLS_SHOWN_MAX else ''}")
+
+
+def _is_launcher(part: str) -> bool:
+    is_option = part.startswith("-") or _ASSIGNMENT_PATTERN.fullmatch(part) is not None
+    program = part.rsplit("/", 1)[-1]
+    return is_option or program in _LAUNCHERS or _LAUNCHER_PATTERN.fullmatch(program) is not None

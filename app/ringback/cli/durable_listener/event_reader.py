@@ -1,0 +1,152 @@
+"""Reads the service's event stream into the inbox."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from ringback.cli.durable_listener.callback_body import build_callback_body, order_key
+from ringback.cli.durable_listener.inbox import Inbox, NewCallback, WaitingCallback
+from ringback.cli.durable_listener.state_file import EventSelection
+from ringback.client import (
+    ConnectionFailed,
+    Event,
+    Forbidden,
+    Gone,
+    NotFound,
+    QuotaExceeded,
+    RingbackClient,
+    Unavailable,
+    UnexpectedAnswer,
+)
+from ringback.client.http_transport import ClientClock
+
+BATCH_SIZE: Final = 100
+"""Events of one transaction: a page of the service's stream."""
+TOKEN_REQUESTS_MAX: Final = 8
+"""Requests for resume tokens at once."""
+LONGEST_PAUSE_SECONDS: Final = 30.0
+"""The longest pause between two attempts to reach the service, as in the client's own reconnects."""
+PASSING_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer)
+"""Errors of a service, or of a proxy before it, that is restarting."""
+UNKNOWN_CALL_ID: Final = "call_00000000000000000000000000"
+"""No call has this id, so the page of its events is empty and ends at the end of the log."""
+
+Report = Callable[[str], None]
+
+
+class EventReader:
+    def __init__(
+        self,
+        client: RingbackClient,
+        inbox: Inbox,
+        selection: EventSelection,
+        *,
+        clock: ClientClock,
+        report: Report,
+        add_callback: Callable[[WaitingCallback], None],
+        wait_for_room: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._inbox = inbox
+        self._selection = selection
+        self._clock = clock
+        self._report = report
+        self._add_callback = add_callback
+        self._wait_for_room = wait_for_room
+        self._events: asyncio.Queue[Event] = asyncio.Queue(BATCH_SIZE)
+        self._token_permits = asyncio.Semaphore(TOKEN_REQUESTS_MAX)
+
+    async def run(self) -> None:
+        """Read and store events without end. Raises a `ClientError` that another attempt cannot repair."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read_stream())
+            group.create_task(self._store_batches())
+
+    async def _read_stream(self) -> None:
+        cursor, failures = await self._inbox.read_setting("cursor"), 0
+        while True:
+            try:
+                async with aclosing(self._open_stream(cursor)) as events:
+                    async for event in events:
+                        await self._events.put(event)
+                        cursor, failures = event.cursor, 0
+            except PASSING_ERRORS as error:
+                failures += 1
+                if failures == 1:
+                    self._report(f"{error} The listener tries again until it reaches the service.")
+            await self._clock.sleep(compute_pause(failures))
+
+    def _open_stream(self, cursor: str | None):  # noqa: ANN202 - the client's own type
+        names = self._selection.names
+        return self._client.stream_events(
+            cursor=cursor,
+            name=names[0] if len(names) == 1 else None,
+            client_session_id=self._selection.client_session_id,
+            correlation_id=self._selection.correlation_id,
+            on_truncated=self._report_truncation,
+        )
+
+    def _report_truncation(self) -> None:
+        self._report(
+            "The service no longer has some events that came after the last one read here: they were too old, or its database "
+            "was replaced. Look your calls up: ringback calls"
+        )
+
+    async def _store_batches(self) -> None:
+        while True:
+            await self._wait_for_room()
+            batch = [await self._events.get()]
+            while len(batch) < BATCH_SIZE and not self._events.empty():
+                batch.append(self._events.get_nowait())
+            await self._store_batch(batch)
+
+    async def _store_batch(self, batch: Sequence[Event]) -> None:
+        selected = [event for event in batch if event.name in self._selection.names]
+        tokens = await asyncio.gather(*(self._fetch_resume_token(event) for event in selected))
+        handled_cursor = await self._inbox.read_handled_cursor()
+        callbacks = [
+            NewCallback(
+                event_id=event.event_id,
+                order_key=order_key(event),
+                cursor=event.cursor,
+                body=build_callback_body(
+                    event, service_url=self._selection.url.rstrip("/"), resume_token=token, cursor=handled_cursor
+                ),
+            )
+            for event, token in zip(selected, tokens, strict=True)
+        ]
+        for waiting in await self._inbox.store(callbacks, cursor=batch[-1].cursor):
+            self._add_callback(waiting)
+
+    async def _fetch_resume_token(self, event: Event) -> str | None:
+        """A resume token for the event's call; None if there is no call, it has expired, or the API key may not."""
+        call_id, failures = event.data.get("call_id"), 0
+        if not isinstance(call_id, str):
+            return None
+        async with self._token_permits:
+            while True:
+                try:
+                    return await self._client.fresh_resume_token(call_id)
+                except (NotFound, Gone, Forbidden):
+                    return None
+                except PASSING_ERRORS:
+                    failures += 1
+                await self._clock.sleep(compute_pause(failures))
+
+
+async def find_first_cursor(client: RingbackClient, selection: EventSelection, *, from_start: bool) -> str | None:
+    """The cursor at which a new listener begins: the end of the log, or None for the oldest event that is kept.
+
+    Raises a `ClientError` if the service cannot be reached or rejects the API key or a name of the selection.
+    """
+    cursor = None
+    for name in selection.names:
+        page = await client.poll_events(name=name, call_id=UNKNOWN_CALL_ID, limit=1)
+        cursor = cursor or page.cursor
+    return None if from_start else cursor
+
+
+def compute_pause(failures: int) -> float:
+    """The pause after this many consecutive failures, in seconds."""
+    return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(failures, 30))

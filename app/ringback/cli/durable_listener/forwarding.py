@@ -1,0 +1,82 @@
+"""Forwards callbacks to a URL, signed as Ringback signs (Standard Webhooks)."""
+
+from collections.abc import Callable
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+
+from ringback import __version__
+from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
+from ringback.signing.standard_webhooks import build_signed_headers
+
+CONNECT_SECONDS: Final = 3.0
+"""The service's own limit for a connection to a receiver."""
+RESPONSE_SECONDS: Final = 60.0
+"""The receiver may acknowledge after its handler. The service gives an attempt 10 s; here nobody else waits."""
+RETRY_AFTER_DIGITS_MAX: Final = 9
+FINAL_STATUSES: Final = frozenset({HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
+"""Statuses after which Ringback does not repeat a delivery."""
+
+
+class ForwardHandler:
+    """Sends each callback to `url`. `subscription_id` and `secret` are the same after every restart."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secret: str,
+        subscription_id: str,
+        http: httpx.AsyncClient,
+        current_time: Callable[[], datetime],
+    ) -> None:
+        self._url = url
+        self._secret = secret
+        self._subscription_id = subscription_id
+        self._http = http
+        self._current_time = current_time
+
+    async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
+        try:
+            async with self._http.stream(
+                "POST", self._url, content=received.body, headers=self._build_headers(received)
+            ) as response:  # the body of the response is not read
+                return _judge_response(response)
+        except httpx.HTTPError as error:
+            return Failed(f"{self._url} did not respond ({type(error).__name__})")
+
+    def _build_headers(self, received: ReceivedCallback) -> dict[str, str]:
+        signed = build_signed_headers(
+            [self._secret],
+            message_id=received.event_id,
+            timestamp=int(self._current_time().timestamp()),
+            body=received.body,
+        )
+        return {
+            **signed,
+            "content-type": "application/json",
+            "user-agent": f"Ringback/{__version__}",
+            "x-mcp-subscription-id": self._subscription_id,
+        }
+
+
+def create_http_client() -> httpx.AsyncClient:
+    """A client that follows no redirects and uses no proxy, as the service's sender."""
+    return httpx.AsyncClient(timeout=httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS), trust_env=False)
+
+
+def _judge_response(response: httpx.Response) -> HandlerOutcome:
+    if response.is_success:
+        return Handled()
+    reason = f"{response.request.url} responded with {response.status_code}"
+    if response.status_code in FINAL_STATUSES:
+        return Refused(reason)
+    return Failed(reason, retry_after_seconds=_parse_retry_after(response))
+
+
+def _parse_retry_after(response: httpx.Response) -> float:
+    value = response.headers.get("retry-after", "")
+    is_seconds = value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS_MAX
+    return float(value) if is_seconds else 0.0

@@ -1,0 +1,70 @@
+"""The Pydantic AI agent of scripts/examples/agents, with a scripted model."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import adapter_kit as kit
+import pydantic_ai_agent as example
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RetryPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+QUESTIONS = Path("questions.jsonl")
+
+
+def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Call the tools of the prompt. With their results, say what the model reads of them."""
+    del info
+    kit.count_model_run()
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    results = [part for part in last.parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
+    if results:
+        return ModelResponse(parts=[TextPart(kit.describe_results([read_result(part) for part in results]))])
+    prompt = next(part for part in last.parts if isinstance(part, UserPromptPart))
+    calls = json.loads(str(prompt.content))
+    return ModelResponse(parts=[ToolCallPart(call["tool"], call["arguments"]) for call in calls])
+
+
+def read_result(part: ToolReturnPart | RetryPromptPart) -> tuple[str, bool]:
+    if isinstance(part, RetryPromptPart):
+        return part.model_response(), True
+    return part.model_response_str(), part.outcome != "success"
+
+
+class PydanticAiAgent:
+    async def ask(self, session: str, prompt: str) -> str:
+        return await example.ask(session, prompt) or ""
+
+    async def wake(self, callback: Mapping[str, Any]) -> str:
+        return await example.wake_up(callback) or ""
+
+    async def questions(self) -> Sequence[Mapping[str, Any]]:
+        return [json.loads(line) for line in kit.read_lines(QUESTIONS)]
+
+    async def answer(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+        await example.ringback.answer(question["ringback_call_id"], dict.fromkeys(question["input_requests"], answer))
+        return ""
+
+
+async def show_question(question: DeferredToolRequests) -> None:
+    """What an application shows: calls that Pydantic AI says are questions."""
+    for call in question.calls:
+        assert question.kind(call.tool_call_id) == "question"
+        kit.append_line(QUESTIONS, json.dumps(question.metadata[call.tool_call_id]))
+
+
+example.agent.model = FunctionModel(respond)
+example.show_question = show_question
+kit.run(PydanticAiAgent())

@@ -1,0 +1,238 @@
+"""What else LangGraph can do with parked calls: interrupts of its own, breakpoints, questions, files in results."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import edges
+from fake_ringback import UPSTREAM, FakeRingback
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+from pydantic import Field
+
+from ringback.agents.langgraph import load_tools, wake
+
+CONFIG: Any = {"configurable": {"thread_id": "session-7"}}
+
+
+class ScriptedModel(BaseChatModel):
+    script: list[AIMessage]
+    requests: list[list[BaseMessage]] = Field(default_factory=list)
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, *_arguments: Any, **_options: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *_arguments: Any, **_options: Any) -> ChatResult:
+        self.requests.append(messages)
+        return ChatResult(generations=[ChatGeneration(message=self.script[len(self.requests) - 1])])
+
+
+class Desk:
+    """A fake Ringback, a checkpointer, and graphs with scripted models."""
+
+    def __init__(self, folder: Path) -> None:
+        del folder
+        self.ringback = FakeRingback()
+        self.client = self.ringback.client()
+        self.checkpointer = InMemorySaver()
+        self.model = ScriptedModel(script=[])
+
+    async def graph(self, *script: AIMessage, tools: Sequence[Any] = (), **options: Any) -> Any:
+        self.model = ScriptedModel(script=list(script))
+        loaded = await load_tools(self.client, UPSTREAM, accepts_input=True)
+        return create_agent(self.model, [*loaded, *tools], checkpointer=self.checkpointer, **options)
+
+    async def ask(self, graph: Any) -> Any:
+        return await graph.ainvoke({"messages": [{"role": "user", "content": "go"}]}, CONFIG)
+
+    async def wake(self, graph: Any, index: int, **ending: Any) -> Any:
+        started = self.ringback.started[index]
+        if started["status"] == "working":
+            self.ringback.end(started, **ending)
+        return await self.call_back(graph, index)
+
+    async def call_back(self, graph: Any, index: int) -> Any:
+        return await wake(graph, self.ringback.callback(self.ringback.started[index]), self.client)
+
+    @property
+    def results(self) -> list[ToolMessage]:
+        """The tools' results in the model's last request."""
+        return [message for message in self.model.requests[-1] if isinstance(message, ToolMessage)]
+
+
+def calls(*tools: str, **arguments: Any) -> AIMessage:
+    args = arguments or {"key": "k"}
+    return AIMessage("", tool_calls=[{"name": name, "args": args, "id": f"{name}-{i}"} for i, name in enumerate(tools)])
+
+
+DONE = AIMessage("done")
+
+
+async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow", wrong="x"), DONE)
+
+    state = await desk.ask(graph)
+
+    assert state["messages"][-1].text == "done"
+    assert desk.results[0].status == "error"
+    assert "'key' is a required property" in desk.results[0].text
+    assert desk.ringback.started == []
+
+
+async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
+    desk.ringback.ends_at_once = True
+    graph = await desk.graph(calls("slow"), DONE)
+
+    state = await desk.ask(graph)
+
+    assert state["messages"][-1].text == "done"
+    assert await desk.call_back(graph, 0) is None
+
+
+async def a_thread_parks_again_and_again(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), AIMessage("", tool_calls=calls("other", "other").tool_calls[1:]), DONE)
+    await desk.ask(graph)
+
+    first = await desk.wake(graph, 0)
+    assert first["__interrupt__"]
+    last = await desk.wake(graph, 1)
+
+    assert last["messages"][-1].text == "done"
+    assert await desk.call_back(graph, 0) is None
+    assert await desk.call_back(graph, 1) is None
+    assert len(desk.model.requests) == len(desk.model.script)
+
+
+async def a_persons_interrupt_beside_a_parked_call_stays_one(desk: Desk) -> None:
+    @tool
+    def approve() -> str:
+        """Asks a person."""
+        return f"approved: {interrupt('may I?')}"
+
+    graph = await desk.graph(calls("slow", "approve"), DONE, tools=[approve])
+    await desk.ask(graph)
+
+    waiting = await desk.wake(graph, 0)
+    assert [each.value for each in waiting["__interrupt__"]] == ["may I?"]
+    assert await desk.call_back(graph, 0) is None
+    resume = {waiting["__interrupt__"][0].id: "yes"}
+    state = await graph.ainvoke(Command(resume=resume), CONFIG)
+
+    assert state["messages"][-1].text == "done"
+    assert [message.text for message in desk.results] == ["the result", "approved: yes"]
+
+
+async def a_breakpoint_of_the_graph_stays_one(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE, interrupt_before=["model"])
+    await desk.ask(graph)
+    await graph.ainvoke(None, CONFIG)
+
+    await desk.wake(graph, 0)
+    assert len(desk.model.requests) == 1
+    assert await desk.call_back(graph, 0) is None
+
+    assert len(desk.model.requests) == 1
+    state = await graph.ainvoke(None, CONFIG)
+    assert state["messages"][-1].text == "done"
+
+
+async def an_answer_that_ringback_refuses_is_asked_for_again(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    await desk.ask(graph)
+    desk.ringback.ask(desk.ringback.started[0], "r1.1")
+
+    asked = (await desk.call_back(graph, 0))["__interrupt__"][0]
+    assert asked.value["input_requests"]["r1.1"]["params"]["message"] == "Which branch?"
+    assert await desk.call_back(graph, 0) is None
+    again = await graph.ainvoke(Command(resume={asked.id: {"r1.1": {"content": {}}}}), CONFIG)
+    problem = again["__interrupt__"][0]
+    assert "'action' is a required property" in problem.value["problem"]
+    answer = {"action": "accept", "content": {"branch": "main"}}
+    waiting = await graph.ainvoke(Command(resume={problem.id: {"r1.1": answer}}), CONFIG)
+
+    assert "input_requests" not in waiting["__interrupt__"][0].value
+    assert desk.ringback.answers == {"r1.1": answer}
+    state = await desk.wake(graph, 0)
+    assert state["messages"][-1].text == "done"
+
+
+async def a_tool_that_asks_twice_is_answered_twice(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    await desk.ask(graph)
+    answer = {"action": "accept", "content": {}}
+
+    for key in ("r1.1", "r2.1"):
+        desk.ringback.ask(desk.ringback.started[0], key)
+        asked = (await desk.call_back(graph, 0))["__interrupt__"][0]
+        assert list(asked.value["input_requests"]) == [key]
+        await graph.ainvoke(Command(resume={asked.id: {key: answer}}), CONFIG)
+
+    assert desk.ringback.answers == {"r1.1": answer, "r2.1": answer}
+    state = await desk.wake(graph, 0)
+    assert state["messages"][-1].text == "done"
+    assert desk.results[0].text == "the result"
+
+
+async def a_question_whose_call_ends_meanwhile_is_no_longer_asked(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    await desk.ask(graph)
+    started = desk.ringback.started[0]
+    desk.ringback.ask(started, "r1.1")
+    await desk.call_back(graph, 0)
+
+    started.update(status="failed", outcome="timed_out", input_requests={})
+    state = await desk.call_back(graph, 0)
+
+    assert state["messages"][-1].text == "done"
+    assert desk.results[0].status == "error"
+    assert "time limit" in desk.results[0].text
+
+
+async def results_are_content_blocks_and_an_artifact(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    await desk.ask(graph)
+    started = desk.ringback.started[0]
+    desk.ringback.end(started)
+    result = desk.ringback.results[started["id"]]
+    result["structuredContent"] = {"primes": 3}
+    result["content"] = [
+        {"type": "text", "text": "three"},
+        {"type": "image", "data": "aaaa", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "file:///a", "blob": "bbbb", "mimeType": "application/pdf"}},
+        {"type": "resource_link", "uri": "file:///b", "name": "b"},
+    ]
+
+    await desk.call_back(graph, 0)
+
+    assert desk.results[0].content == [
+        {"type": "text", "text": "three"},
+        {"type": "image", "base64": "aaaa", "mime_type": "image/png"},
+        {"type": "file", "base64": "bbbb", "mime_type": "application/pdf"},
+        {"type": "text", "text": "file:///b"},
+    ]
+    assert desk.results[0].artifact == {"structured_content": {"primes": 3}}
+
+
+async def a_graph_without_a_thread_says_what_to_do(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    graph.checkpointer = None
+
+    problem = ""
+    try:
+        await graph.ainvoke({"messages": [{"role": "user", "content": "go"}]})
+    except ValueError as raised:
+        problem = str(raised)
+
+    assert "checkpointer" in problem
+
+
+edges.run(globals(), Desk)

@@ -1,0 +1,319 @@
+"""What else the OpenAI Agents SDK can do with parked calls: approvals of its own, agents as tools, handoffs, refused calls."""
+
+import json
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import edges
+from agents import (
+    Agent,
+    ModelBehaviorError,
+    RunContextWrapper,
+    Runner,
+    RunResult,
+    SQLiteSession,
+    UserError,
+    function_tool,
+    set_tracing_disabled,
+)
+from agents.testing import ScriptedModel, assistant_message, function_call
+from fake_ringback import UPSTREAM, FakeRingback
+
+from ringback.agents.openai_agents import DurableRunner, SQLiteParkedRuns
+from ringback.client import Unavailable
+
+set_tracing_disabled(True)
+
+
+class Desk:
+    """A fake Ringback, a store, and runners on them: each stands for a process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ringback = FakeRingback()
+        self.folder = folder
+
+    def runner(self) -> DurableRunner:
+        runs = SQLiteParkedRuns(self.folder / "runs.db")
+        return DurableRunner(
+            self.ringback.client(), runs, open_session=lambda name: SQLiteSession(name, self.folder / "history.db")
+        )
+
+
+def call(tool: str, call_id: str = "call_a", arguments: str = '{"key": "k"}') -> Any:
+    return function_call(tool, arguments, call_id=call_id)
+
+
+def outputs(model: ScriptedModel) -> list[Any]:
+    """What the model has read of its tools in its last call."""
+    assert model.last_call is not None
+    return [item["output"] for item in model.last_call.input if item.get("type") == "function_call_output"]
+
+
+async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel(
+        [[call("slow", arguments="{}"), call("other", "call_b", "nonsense")], [assistant_message("ok")]]
+    )
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+
+    result = await runner.run(agent, "go", client_session_id="s")
+
+    assert result.final_output == "ok", result
+    first, second = outputs(model)
+    assert "'key' is a required property" in str(first), first
+    assert "was not called" in str(second), second
+    assert desk.ringback.started == []
+
+
+async def a_refused_call_beside_a_parked_one_waits_with_it(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow"), call("other", "call_b", "{}")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+
+    result = await wake(desk, agent, 0)
+
+    assert result is not None
+    assert "the result" in str(outputs(model)[0])
+    assert "'key' is a required property" in str(outputs(model)[1])
+
+
+async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
+    desk.ringback.ends_at_once = True
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+
+    result = await runner.run(agent, "go", client_session_id="s")
+
+    assert result.final_output == "ok", result
+    assert await runner.wake(agent, desk.ringback.callback(desk.ringback.started[0])) is None
+
+
+async def a_run_parks_again_and_again(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [call("other", "call_b")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+
+    first = await wake(desk, agent, 0)
+    assert first is not None
+    assert first.interruptions
+    last = await wake(desk, agent, 1)
+
+    assert last is not None
+    assert last.final_output == "ok"
+    assert await wake(desk, agent, 0) is None
+
+
+async def calls_that_a_dead_process_has_not_started_are_started_by_the_next(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    desk.ringback.is_down = True
+    try:
+        await runner.run(agent, "go", client_session_id="s")
+    except Unavailable:
+        desk.ringback.is_down = False
+    assert desk.ringback.started == []
+
+    await desk.runner().start_parked_calls()
+
+    result = await wake(desk, agent, 0)
+    assert result is not None
+    assert result.final_output == "ok"
+
+
+async def an_approval_of_the_users_own_tool_stays_one(desk: Desk) -> None:
+    ran: list[str] = []
+
+    @function_tool(needs_approval=True)
+    def delete() -> str:
+        ran.append("delete")
+        return "deleted"
+
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow"), call("delete", "call_b", "{}")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[delete, *await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+
+    woken = await wake(desk, agent, 0)
+    assert woken is not None
+    assert [item.name for item in woken.interruptions] == ["delete"], woken.interruptions
+    assert ran == []
+    state = woken.to_state()
+    state.approve(woken.interruptions[0])
+    result = await runner.run(agent, state, client_session_id="s")
+
+    assert result.final_output == "ok", result
+    assert ran == ["delete"]
+    assert outputs(model)[1] == "deleted"
+    assert len(desk.ringback.started) == 1
+
+
+async def an_approval_before_the_call_has_ended_starts_it_no_second_time(desk: Desk) -> None:
+    @function_tool(needs_approval=True)
+    def delete() -> str:
+        return "deleted"
+
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow"), call("delete", "call_b", "{}")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[delete, *await runner.load_tools(UPSTREAM)])
+    parked = await runner.run(agent, "go", client_session_id="s")
+
+    state = parked.to_state()
+    state.approve(next(item for item in parked.interruptions if item.name == "delete"))
+    still = await runner.run(agent, state, client_session_id="s")
+    assert [item.name for item in still.interruptions] == ["slow"]
+    result = await wake(desk, agent, 0)
+
+    assert result is not None
+    assert result.final_output == "ok"
+    assert len(desk.ringback.started) == 1
+
+
+async def an_agent_that_is_a_tool_parks_its_callers_run(desk: Desk) -> None:
+    runner = desk.runner()
+    tools = [*await runner.load_tools(UPSTREAM)]
+    inner_model = ScriptedModel([[call("slow", "call_inner")], [assistant_message("inner ok")]])
+    inner = Agent(name="inner", model=inner_model, tools=tools)
+    outer_model = ScriptedModel([[call("ask_inner", "call_outer", '{"input": "go"}')], [assistant_message("ok")]])
+    outer = Agent(name="outer", model=outer_model, tools=[inner.as_tool("ask_inner", "asks")])
+    parked = await runner.run(outer, "go", client_session_id="s")
+    assert [item.name for item in parked.interruptions] == ["slow"]
+
+    result = await wake(desk, outer, 0)
+
+    assert result is not None
+    assert result.final_output == "ok"
+    assert "the result" in json.dumps(outputs(inner_model))
+    assert "inner ok" in json.dumps(outputs(outer_model))
+
+
+async def an_agent_that_took_over_goes_on(desk: Desk) -> None:
+    runner = desk.runner()
+    expert_model = ScriptedModel([[call("slow")], [assistant_message("expert ok")]])
+    expert = Agent(name="expert", model=expert_model, tools=[*await runner.load_tools(UPSTREAM)])
+    first = Agent(name="first", model=ScriptedModel([[call("transfer_to_expert", "call_h", "{}")]]), handoffs=[expert])
+    await runner.run(first, "go", client_session_id="s")
+
+    result = await wake(desk, first, 0)
+
+    assert result is not None
+    assert result.final_output == "expert ok"
+    assert result.last_agent is expert
+
+
+async def a_result_that_was_not_delivered_is_delivered_by_the_next_callback(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")], [assistant_message("ok again")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+    delivered: list[Any] = []
+
+    async def fail(result: RunResult) -> None:
+        del result
+        raise ConnectionError("the chat is down")
+
+    async def deliver(result: RunResult) -> None:
+        delivered.append(result.final_output)
+
+    try:
+        await wake(desk, agent, 0, deliver=fail)
+    except ConnectionError:
+        await wake(desk, agent, 0, deliver=deliver)
+    await wake(desk, agent, 0, deliver=deliver)
+
+    assert delivered == ["ok again"]
+
+
+async def the_history_has_the_whole_conversation(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")], [assistant_message("you are welcome")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+    await wake(desk, agent, 0)
+
+    await runner.run(agent, "thanks", client_session_id="s")
+
+    assert model.last_call is not None
+    kinds = [item.get("type") or item.get("role") for item in model.last_call.input]
+    assert kinds == ["user", "function_call", "function_call_output", "message", "user"], kinds
+
+
+async def a_streamed_run_parks(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    streamed = Runner.run_streamed(agent, "go")
+    async for _ in streamed.stream_events():
+        pass
+
+    parked = await runner.park(agent, streamed, client_session_id="s")
+
+    assert parked is streamed
+    result = await wake(desk, agent, 0)
+    assert result is not None
+    assert result.final_output == "ok"
+
+
+async def the_users_context_is_the_one_of_the_process_that_wakes(desk: Desk) -> None:
+    @dataclass
+    class User:
+        name: str
+
+    @function_tool
+    def who(context: RunContextWrapper[User]) -> str:
+        return context.context.name
+
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [call("who", "call_b", "{}")], [assistant_message("ok")]])
+    agent = Agent[User](name="a", model=model, tools=[who, *await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s", context=User("Ann"))
+
+    result = await wake(desk, agent, 0, context=User("Ann Lee"))
+
+    assert result is not None
+    assert outputs(model)[-1] == "Ann Lee", outputs(model)
+
+
+async def a_process_without_the_tools_says_so(desk: Desk) -> None:
+    runner = desk.runner()
+    agent = Agent(name="a", model=ScriptedModel([[call("slow")]]), tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+
+    said = await read_error(ModelBehaviorError, wake(desk, Agent(name="a", model=ScriptedModel()), 0))
+
+    assert said == "Tool slow not found in agent a"
+
+
+async def a_tool_runs_only_with_the_durable_runner(desk: Desk) -> None:
+    runner = desk.runner()
+    agent = Agent(name="a", model=ScriptedModel([[call("slow")]]), tools=[*await runner.load_tools(UPSTREAM)])
+    parked = await Runner.run(agent, "go")
+    state = parked.to_state()
+    state.approve(parked.interruptions[0])
+
+    assert "DurableRunner.run" in await read_error(UserError, Runner.run(agent, state))
+
+
+async def read_error(kind: type[Exception], work: Awaitable[Any]) -> str:
+    try:
+        await work
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__} was raised")
+
+
+async def wake(desk: Desk, agent: Agent[Any], index: int, **options: Any) -> RunResult | None:
+    """Wake the agent in another process after the end of a call."""
+    started = desk.ringback.started[index]
+    desk.ringback.end(started)
+    runner = desk.runner()
+    await runner.load_tools(UPSTREAM)
+    return await runner.wake(agent, desk.ringback.callback(started), **options)
+
+
+edges.run(globals(), Desk)

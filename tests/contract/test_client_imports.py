@@ -1,0 +1,61 @@
+"""The client library is cheap to import, and imports nothing of the service."""
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from tests.support.limits import WAIT_SECONDS
+
+FOREIGN: Final = ("mcp", "mcp_types", "fastapi", "starlette", "uvicorn", "typer", "orjson", "redis")
+OURS: Final = ("ringback.client", "ringback.protocol", "ringback.signing")
+ON_DEMAND: Final = ("ringback.client.durable", "ringback.client.sync")
+
+
+def list_modules(program: str) -> frozenset[str]:
+    """The modules that a new process has imported after the program."""
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=True,
+    )
+    return frozenset(ended.stdout.split())
+
+
+def is_part_of(module: str, packages: tuple[str, ...]) -> bool:
+    return module.startswith(tuple(f"{package}." for package in packages)) or module in packages
+
+
+def test_importing_the_client_imports_fewer_modules_than_what_it_is_built_on() -> None:
+    client, foundation = list_modules("import ringback.client"), list_modules("import httpx, pydantic")
+
+    assert len(client) <= 1.3 * len(foundation)
+
+
+def test_using_the_client_imports_what_it_is_built_on_and_only_the_modules_of_its_own() -> None:
+    imported = list_modules("from ringback.client import RingbackClient; RingbackClient('http://127.0.0.1:1')")
+    ours = {module for module in imported if is_part_of(module, ("ringback",))} - {"ringback"}
+
+    assert "httpx" in imported
+    assert [module for module in ours if not is_part_of(module, OURS)] == []
+    assert [module for module in imported if is_part_of(module, (*FOREIGN, *ON_DEMAND))] == []
+
+
+@pytest.mark.parametrize("name", ["SyncRingbackClient", "DurableCaller"])
+def test_what_few_processes_use_is_imported_with_its_first_use_and_without_the_service(name: str) -> None:
+    imported = list_modules(f"from ringback.client import {name}")
+
+    assert [module for module in imported if is_part_of(module, FOREIGN)] == []
+    assert not any(is_part_of(module, ("ringback.domain", "ringback.settings")) for module in imported)
+
+
+def test_a_name_that_does_not_exist_is_an_import_error() -> None:
+    program = "from ringback.client import RingbackKlient"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+    )
+
+    assert "ImportError: cannot import name 'RingbackKlient'" in ended.stderr

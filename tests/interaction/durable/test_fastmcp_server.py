@@ -1,0 +1,66 @@
+"""Durable calls on FastMCP's tasks, in a process of its own: a server that was not made with the SDK that we speak with."""
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ringback.client.durable import CallCancelled, CallHandle, CallNotStarted, DurableCaller, InputRequired
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import free_port
+
+SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
+
+
+async def request_first_call(caller: DurableCaller) -> CallHandle:
+    """The server needs a moment to start."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            with suppress(CallNotStarted):
+                return await caller.request_call_tool(
+                    "build_report", {"seconds": 0.2}, start_timeout_seconds=WAIT_SECONDS
+                )
+            await asyncio.sleep(0.2)
+
+
+async def use_other_tools(caller: DurableCaller, built: CallHandle) -> Any:
+    assert (built.kind, built.rejoinable) == ("task", True)
+    added = await caller.request_call_tool("add", {"first": 20, "second": 22}, start_timeout_seconds=WAIT_SECONDS)
+    endless = await caller.request_call_tool("build_report", {"seconds": 3600.0}, start_timeout_seconds=WAIT_SECONDS)
+    painted = await caller.request_call_tool("paint", accepts_input=True, start_timeout_seconds=WAIT_SECONDS)
+
+    (first, second) = await caller.join_all([built, added])
+    assert first.result is not None
+    assert second.result is not None
+    assert first.result["structuredContent"] == {"result": "built"}
+    assert second.result["structuredContent"] == {"result": 42}
+    assert await caller.cancel_call_tool(endless)
+    with pytest.raises(CallCancelled):
+        await caller.join_call_tool(endless)
+    with pytest.raises(InputRequired) as asked:
+        await caller.join_call_tool(painted)
+    answer = {"action": "accept", "content": {"colour": "blue"}}
+    await caller.answer_call_tool(painted, dict.fromkeys(asked.value.input_requests, answer))
+    return await caller.join_call_tool(painted)
+
+
+@pytest.mark.requirement("R09")
+async def test_its_tasks_are_joined_answered_and_cancelled(tmp_path: Path) -> None:
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(SERVER), str(port), str(tmp_path / "ledger")), stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        async with DurableCaller(f"http://127.0.0.1:{port}/mcp") as caller:
+            built = await request_first_call(caller)
+            result = await asyncio.wait_for(use_other_tools(caller, built), WAIT_SECONDS)
+    finally:
+        process.kill()
+        await process.wait()
+
+    assert result is not None
+    assert result["content"] == [{"type": "text", "text": "painted blue"}]

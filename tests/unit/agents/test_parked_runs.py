@@ -1,0 +1,91 @@
+"""Parked runs in an SQLite file: saved before their calls start, leased while they continue, found by each of their calls."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from ringback.agents.parked_runs import ParkedRun, SQLiteParkedRuns, ToolRequest
+
+LEASE = 3600.0
+
+
+def request(tool_call_id: str) -> ToolRequest:
+    return ToolRequest(tool_call_id=tool_call_id, upstream="git", tool="git_log", arguments='{"repo": "."}')
+
+
+RUN = ParkedRun(id="run-1", client_session_id="session-1", requests=[request("c1"), request("c2")], state="{}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+def runs(path: Path) -> SQLiteParkedRuns:
+    return SQLiteParkedRuns(path)
+
+
+async def test_a_saved_run_is_found_by_each_of_its_calls_in_another_process(runs: SQLiteParkedRuns, path: Path) -> None:
+    assert await runs.save(RUN, "token", lease_seconds=LEASE)
+
+    another = SQLiteParkedRuns(path)
+    assert [await another.find("session-1", call) for call in ("c1", "c2")] == [RUN, RUN]
+    assert await another.find("session-1", "c3") is None
+    assert await another.find("session-2", "c1") is None
+
+
+async def test_the_file_is_readable_by_its_owner_only(runs: SQLiteParkedRuns, path: Path) -> None:
+    await runs.save(RUN, "token", lease_seconds=LEASE)
+
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+
+
+async def test_a_run_is_leased_by_one_token_at_a_time(runs: SQLiteParkedRuns) -> None:
+    await runs.save(RUN, "mine", lease_seconds=LEASE)
+
+    assert not await runs.lease("run-1", "another", seconds=LEASE)
+    assert await runs.lease("run-1", "mine", seconds=LEASE)
+    assert await runs.lease("run-1", "mine", seconds=0)
+    assert await runs.lease("run-1", "another", seconds=LEASE)
+
+
+async def test_a_token_whose_lease_lapsed_changes_nothing_once_another_token_has_the_lease(
+    runs: SQLiteParkedRuns,
+) -> None:
+    await runs.save(RUN, "slow", lease_seconds=0)
+    assert await runs.lease("run-1", "another", seconds=LEASE)
+
+    assert not await runs.save(ParkedRun(id="run-1", client_session_id="session-1"), "slow", lease_seconds=LEASE)
+    assert await runs.find("session-1", "c1") == RUN
+
+
+async def test_a_run_that_goes_on_waits_for_its_new_calls_only(runs: SQLiteParkedRuns) -> None:
+    await runs.save(RUN, "token", lease_seconds=LEASE)
+    later = ParkedRun(id="run-1", client_session_id="session-1", requests=[request("c3")], state='{"turn": 2}')
+
+    assert await runs.save(later, "token", lease_seconds=LEASE)
+
+    assert [await runs.find("session-1", call) for call in ("c1", "c3")] == [later, later]
+
+
+async def test_a_finished_run_is_recognised_and_no_longer_waits(runs: SQLiteParkedRuns) -> None:
+    await runs.save(RUN, "token", lease_seconds=LEASE)
+
+    assert await runs.save(ParkedRun(id="run-1", client_session_id="session-1"), "token", lease_seconds=LEASE)
+
+    found = await runs.find("session-1", "c1")
+    assert found is not None
+    assert (found.finished, found.requests) == (True, [])
+    assert await runs.find_waiting() == []
+
+
+async def test_a_call_belongs_to_the_run_that_was_saved_last(runs: SQLiteParkedRuns) -> None:
+    await runs.save(RUN, "token", lease_seconds=LEASE)
+    continued = ParkedRun(id="run-2", client_session_id="session-1", requests=RUN.requests, state='{"approved": true}')
+
+    await runs.save(continued, "token", lease_seconds=LEASE)
+
+    assert await runs.find("session-1", "c2") == continued
+    assert await runs.find_waiting() == [continued]

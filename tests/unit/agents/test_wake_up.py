@@ -1,0 +1,91 @@
+"""Which callbacks wake an agent, and that a conversation wakes once at a time."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ringback.agents import CallState, CallStateKind, SessionLocks, WakeUp, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import PARKING_MINUTES_MAX
+from ringback.receiver import MalformedBody, NotReady, parse
+from ringback.schemas import examples
+
+BODY: dict[str, Any] = {
+    "eventId": examples.EVENT_ID,
+    "name": "call.finished",
+    "timestamp": "2026-11-20T17:00:06.000Z",
+    "cursor": examples.CURSOR,
+    "data": {"call_id": examples.CALL_ID, "client_session_id": "session-7", "status": "completed"},
+}
+WAKE_UP = WakeUp(call_id=examples.CALL_ID, client_session_id="session-7")
+
+
+@pytest.mark.parametrize("form", [BODY, json.dumps(BODY), json.dumps(BODY).encode(), parse(json.dumps(BODY).encode())])
+def test_every_form_of_a_callback_names_its_call(form: Any) -> None:
+    assert parse_wake_up(form) == WAKE_UP
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "call.progress"},
+        {"name": "upstream.changed", "data": {"upstream": "git"}},
+        {"type": "gap", "cursor": "c"},
+    ],
+)
+def test_other_events_wake_nobody(changes: dict[str, Any]) -> None:
+    assert parse_wake_up({**BODY, **changes}) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "call.finished"}', "{" * 5000])
+def test_a_text_that_is_no_callback_is_refused(text: str) -> None:
+    with pytest.raises(MalformedBody):
+        parse_wake_up(text)
+
+
+ENDED = CallState(kind=CallStateKind.RESULT, call_id=examples.CALL_ID, changed_at="2026-11-20T17:00:06+00:00")
+
+
+def test_a_call_that_no_state_mentions_is_refused_as_long_as_its_agent_may_be_at_work() -> None:
+    end = datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
+
+    with pytest.raises(NotReady, match=examples.CALL_ID):
+        refuse_if_early(ENDED, end + timedelta(minutes=PARKING_MINUTES_MAX, seconds=-1))
+
+
+def test_a_call_whose_agent_died_before_its_state_was_stored_is_accepted_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    end = datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
+
+    refuse_if_early(ENDED, end + timedelta(minutes=PARKING_MINUTES_MAX, seconds=1))
+
+    assert f"{examples.CALL_ID}; its agent died" in caplog.text
+
+
+async def test_two_wakes_of_one_conversation_follow_each_other() -> None:
+    locks = SessionLocks()
+    order: list[str] = []
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        async with locks.hold("session-7"):
+            entered.set()
+            await leave.wait()
+            order.append("first")
+
+    async def second() -> None:
+        async with locks.hold("session-7"):
+            order.append("second")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(first())
+        await entered.wait()
+        tasks.create_task(second())
+        async with locks.hold("another session"):
+            order.append("another session")
+        leave.set()
+
+    assert order == ["another session", "first", "second"]
