@@ -235,18 +235,18 @@ def run_demo(stage: DemoProcesses, timeline: Timeline, report: dict[str, Any]) -
 
 def print_callbacks(stage: DemoProcesses, timeline: Timeline, *, count: int) -> dict[str, dict[str, Any]]:
     """Wait for the callbacks of the calls; print each as soon as the receiver has verified it."""
-    told: dict[str, dict[str, Any]] = {}
+    received: dict[str, dict[str, Any]] = {}
 
     def all_arrived() -> bool:
         for callback in read_callbacks(stage):
-            if callback["call_id"] not in told:
-                told[callback["call_id"]] = callback
+            if callback["call_id"] not in received:
+                received[callback["call_id"]] = callback
                 what = f"{callback['correlation_id']}: {callback['outcome']}, {callback['result_bytes']} bytes"
                 timeline.print_line("receiver", f"verified {callback['name']} of {what}")
-        return len(told) >= count
+        return len(received) >= count
 
     wait_for(all_arrived, "the callbacks", log=stage.path("ringback.log"))
-    return told
+    return received
 
 
 def start_and_kill_agent(

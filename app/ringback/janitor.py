@@ -23,7 +23,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RETRY_SCHEDULES
 from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC, call_changed_topic
-from ringback.domain.suspension import SuspensionWatch
+from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
 from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
@@ -126,9 +126,13 @@ class Janitor:
             except StoreUnavailable:
                 log.warning("janitor.store_unavailable")
                 more = False
-            await wait_first(
-                stop.wait(), self._clock.sleep(ROUND_PAUSE_SECONDS if more else self._config.interval_seconds)
-            )
+            await self._pause(ROUND_PAUSE_SECONDS if more else self._config.interval_seconds, stop)
+
+    async def _pause(self, pause_seconds: float, stop: asyncio.Event) -> None:
+        ends_at = self._clock.monotonic() + pause_seconds
+        await wait_first(stop.wait(), self._clock.sleep(pause_seconds))
+        if self._clock.monotonic() - ends_at > FREEZE_SECONDS:
+            self._suspensions.note_freeze()
 
     async def run_once(self) -> bool:
         """Run one batch of every task; returns whether any task has more to do.

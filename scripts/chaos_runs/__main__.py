@@ -21,11 +21,11 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all child processes, as Ctrl-C does
     began = time.monotonic()
-    told: Counter[str] = Counter({"runs": 0, "calls": 0, **{str(rule): 0 for rule in Rule}, "kills": 0, "stops": 0})
+    totals: Counter[str] = Counter({"runs": 0, "calls": 0, **{str(rule): 0 for rule in Rule}, "kills": 0, "stops": 0})
     for seed in range(options.seed, options.seed + options.runs):
         done = asyncio.run(run_chaos(make_plan(seed)))
         found = list(find_violations(done.history))
-        told.update(_counts(done, found))
+        totals.update(_counts(done, found))
         print_progress(
             f"seed {seed}: {count_outcomes(done)}; {done.kills} kills, {done.stops} stops; {done.steps} at a step"
         )
@@ -33,9 +33,9 @@ def main() -> int:
             print_progress(f"seed {seed}: VIOLATION of {violation.rule}: {violation.description}")
         if found:
             print_progress(f"to repeat this plan: scripts/chaos --seed {seed}")
-    report: dict[str, Any] = {**told, "seed": options.seed, "seconds": round(time.monotonic() - began, 1)}
+    report: dict[str, Any] = {**totals, "seed": options.seed, "seconds": round(time.monotonic() - began, 1)}
     print(json.dumps(report) if options.json else "\n".join(f"{name:<22}{value}" for name, value in report.items()))
-    return 1 if any(told[rule] for rule in Rule) else 0
+    return 1 if any(totals[rule] for rule in Rule) else 0
 
 
 def _counts(done: ChaosResult, found: list[Violation]) -> dict[str, int]:

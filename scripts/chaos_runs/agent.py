@@ -45,9 +45,9 @@ class Agent:
         await self._start(planned, call)  # after the call's end, too, its key returns the same call
 
     async def read_call(self, call: ObservedCall, *, wait_seconds: float = 0) -> dict[str, Any]:
-        told = await self._request("GET", f"/v1/calls/{call.ids[0]}", params={"wait_seconds": wait_seconds})
-        call.statuses.append(ObservedStatus(told["status"], told["outcome"], told["runs"]))
-        return told
+        state = await self._request("GET", f"/v1/calls/{call.ids[0]}", params={"wait_seconds": wait_seconds})
+        call.statuses.append(ObservedStatus(state["status"], state["outcome"], state["runs"]))
+        return state
 
     async def count_logged_ends(self) -> list[str]:
         """The call id of every `call.finished`, in the order of the log."""
@@ -75,12 +75,12 @@ class Agent:
 
     async def _poll_call(self, planned: PlannedCall, call: ObservedCall) -> None:
         while True:
-            told = await self.read_call(call, wait_seconds=WAIT_SECONDS)
+            state = await self.read_call(call, wait_seconds=WAIT_SECONDS)
             if call.statuses[-1].final:
                 return
-            if told["status"] == "input_required":
+            if state["status"] == "input_required":
                 await asyncio.sleep(planned.answer_seconds)
-                await self._answer(call, told["input_requests"])
+                await self._answer(call, state["input_requests"])
 
     async def _answer(self, call: ObservedCall, asked: Iterable[str]) -> None:
         body = {"responses": dict.fromkeys(asked, ACCEPTED_ANSWER)}

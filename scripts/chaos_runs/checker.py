@@ -94,6 +94,8 @@ def check_events(call: ObservedCall, history: Observations) -> Iterator[Violatio
             yield Violation(Rule.LOST_EVENTS, f"the end of {call.key} ({call_id}) did not reach {webhook}")
         if len({each.message_id for each in heard}) > 1 or any(each.body != heard[0].body for each in heard):
             yield Violation(Rule.SECOND_EVENTS, f"{webhook} received two ends of {call.key} ({call_id})")
-        told = {(each.body["data"]["status"], each.body["data"]["outcome"]) for each in heard}
-        if call.last is not None and told - {(call.last.status, call.last.outcome)}:
-            yield Violation(Rule.FALSE_OUTCOMES, f"{webhook} was told {told} of {call.key}, which is {call.last}")
+        reported = {(each.body["data"]["status"], each.body["data"]["outcome"]) for each in heard}
+        if call.last is not None and reported - {(call.last.status, call.last.outcome)}:
+            yield Violation(
+                Rule.FALSE_OUTCOMES, f"{webhook} was sent {reported} about {call.key}, which is {call.last}"
+            )

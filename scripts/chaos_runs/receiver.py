@@ -21,8 +21,8 @@ def main(*, port: int, ledger: Path, forgets: bool) -> None:
             body, more = body + part.get("body", b""), part.get("more_body", False)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         if not forgets:
-            told = {"message_id": headers["webhook-id"], "webhook": headers["x-mcp-subscription-id"]}
-            kept.append(**told, body=json.loads(body))
+            ids = {"message_id": headers["webhook-id"], "webhook": headers["x-mcp-subscription-id"]}
+            kept.append(**ids, body=json.loads(body))
         await send_response(send, 200, "text/plain", b"")
 
     serve(receive_callback, port)

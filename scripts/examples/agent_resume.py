@@ -15,9 +15,9 @@ from ringback.client import RingbackClient, Unauthenticated
 
 
 async def refused_without_key(url: str, token: str) -> bool:
-    async with RingbackClient(url) as nobody:
+    async with RingbackClient(url) as without_key:
         try:
-            await nobody.resume(token)
+            await without_key.resume(token)
         except Unauthenticated:
             return True
         return False

@@ -16,6 +16,8 @@ WAIT_TOOL: Final = "ringback_wait_for_call"
 READABLE_BLOCKS: Final = frozenset({"text"})
 """Content that every model provider accepts in a tool's result. LangChain makes a `file` of a resource_link, which OpenAI and
 Gemini refuse."""
+SAYS_UNKNOWN: Final = re.compile(r"outcome is unknown|outcome\W{1,8}unknown")
+"""An unknown outcome in words, or as JSON: some clients show a model only structuredContent, as JSON within JSON."""
 QUOTED_CHARACTERS: Final = 160
 DETAIL_LENGTH_MAX: Final = 300
 
@@ -157,7 +159,7 @@ def judge_next_look(observed: ObservedCall) -> Judgement:
     raised = next((f", after {each.raised}" for each in observed.follow_ups if each.raised is not None), "")
     if observed.outcome in last.text:
         return _judge_runs(observed.runs, f"result{raised}")
-    if "outcome is unknown" in last.text:
+    if SAYS_UNKNOWN.search(last.text):
         return (
             passed(f"unknown, said so{raised}") if observed.runs.started == 1 else failed(describe_runs(observed.runs))
         )

@@ -81,6 +81,17 @@ async def test_only_the_principals_live_sessions_of_the_endpoint_are_counted_and
     assert (await count(store), await count(store, limit=2), await count(store, now=LATER)) == (3, 2, 0)
 
 
+async def test_the_expiries_are_those_of_the_principals_live_sessions_at_the_endpoint(store: Store) -> None:
+    own = [make_session(number, expires_at=START + timedelta(minutes=number)) for number in (1, 2)]
+    expired = make_session(3, expires_at=START)
+    await save(store, *own, expired, make_session(10, principal=BOB), make_session(11, endpoint="/mcp/git"))
+    for limit in (2, 1):
+        listed = await store.read(
+            lambda tx, limit=limit: tx.mcp_sessions.list_expiries(ALICE, "/mcp", now=START, limit=limit)
+        )
+        assert listed == {each.id: each.expires_at for each in own[:limit]}
+
+
 async def test_the_expiry_moves_forward_only_and_ids_that_are_gone_are_left_out(store: Store) -> None:
     short, long = make_session(1), make_session(2, expires_at=LATER + timedelta(hours=2))
     expired, unknown = make_session(3, expires_at=START), make_session(4)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client import streamable_http
 
 from tests.support.legacy_upstream import LegacyUpstream
@@ -70,6 +71,37 @@ async def test_the_sdk_client_gets_the_result_of_its_waiting_call(
             await client.__aexit__(None, None, None)
     assert result.model_dump()["content"][0]["text"] == "{}"
     assert "work" in {tool.name for tool in tools.tools}
+    assert service.stage.effects == ["work"]
+
+
+async def test_a_modern_sdk_client_gets_an_error_for_its_waiting_call_and_its_next_look_is_true(
+    service: KillableService,
+) -> None:
+    """The SDK ends a client whose request breaks before its response began; Ringback begins it when the client has to wait."""
+    stream_opened = asyncio.Event()
+
+    async def note_stream(response: httpx2.Response) -> None:
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            stream_opened.set()
+
+    http = httpx2.AsyncClient(timeout=WAIT_SECONDS, event_hooks={"response": [note_stream]})
+    async with asyncio.timeout(3 * WAIT_SECONDS):
+        async with service.running(**PATIENT) as doomed:
+            transport = streamable_http.streamable_http_client(f"{doomed.url}/mcp/stage", http_client=http)
+            client = await Client(transport, mode="2026-07-28").__aenter__()
+            waiting = asyncio.create_task(client.call_tool("work", {}))
+            await asyncio.gather(stream_opened.wait(), service.wait_until_resumable(doomed.url))
+            await doomed.kill()
+            with pytest.raises(MCPError, match="SSE stream ended"):
+                await waiting
+        service.stage.release.set()
+        async with service.running(**PATIENT):
+            looked = await client.call_tool("ringback_list_calls", {"tool": "work"})
+            content: Any = looked.structured_content
+            (found,) = content["calls"]
+            waited = await client.call_tool("ringback_wait_for_call", {"call_id": found["call_id"], "wait_seconds": 30})
+            await client.__aexit__(None, None, None)
+    assert (waited.structured_content or {})["outcome"] == "result"
     assert service.stage.effects == ["work"]
 
 

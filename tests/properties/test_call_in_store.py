@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, Handle
+from ringback.domain.call import Call, CallPhase, Handle
 from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded
 from ringback.domain.event import EventName
@@ -34,6 +33,7 @@ from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.waits import ObservableFlag
+from tests.properties.call_model import ROUND, CallModel
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import COMPLETED_RESULT, LEASE_SECONDS, Engine
@@ -46,67 +46,14 @@ RUNNERS: Final = ("anna", "bert")
 DEADLINE_SECONDS: Final = 600
 CALLER: Final = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
 TASK: Final = Handle(driver="task", data={"task_id": "1"})
-ROUND: Final = Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1})
 ACCEPTED_ANSWER: Final = {"action": "accept"}
 UNUSED: Final[Any] = None
 
-HOLDER: Final = "whoever holds the lease"
+HOLDER: Final = "the holder of the lease"
 execution_actors = st.sampled_from((HOLDER, HOLDER, HOLDER, *RUNNERS))
-"""Mostly somebody who may act, so that lives get somewhere; the others are those who come too late."""
+"""Mostly the holder, so that calls end; the named runners often come too late."""
 runners = st.sampled_from(RUNNERS)
 names = st.sets(st.sampled_from("abc"), max_size=3)
-
-
-@dataclass(slots=True)
-class CallModel:
-    phase: str = "queued"
-    holder: str | None = None
-    """Whose lease it is; `nobody` once it was voided."""
-    lease_ends: float = 0.0
-    deadline: float = 0.0
-    dispatched: bool = False
-    unsent: bool = False
-    """The lease has marked it as dispatched, and its holder has not sent it yet."""
-    handle: Handle | None = None
-    runs: int = 0
-    rerun: bool = False
-    input_requests: dict[str, str] = field(default_factory=dict[str, str])
-    answers: set[str] = field(default_factory=set[str])
-    rounds: int = 0
-    cancel: bool = False
-    outcome: str | None = None
-
-    @property
-    def status(self) -> str:
-        if self.outcome is None:
-            return "input_required" if self.input_requests else "working"
-        return {"result": "completed", "cancelled": "cancelled"}.get(self.outcome, "failed")
-
-    def end(self, outcome: str) -> None:
-        self.phase, self.holder, self.handle, self.outcome, self.unsent = "ended", None, None, outcome, False
-        self.input_requests, self.answers = {}, set()
-
-    @property
-    def leaves_no_handle(self) -> bool:
-        return not self.dispatched or (self.handle is ROUND and self.phase in {"queued", "parked"})
-
-    def request_input(self, wanted: set[str]) -> None:
-        self.input_requests = {key: name for key, name in self.input_requests.items() if name in wanted}
-        if new := sorted(wanted - set(self.input_requests.values()) - self.answers):
-            self.rounds += 1
-            self.input_requests |= {f"r{self.rounds}.{index}": name for index, name in enumerate(new, start=1)}
-
-    def is_unattended(self) -> None:
-        """Its runner is gone."""
-        self.unsent = False
-        if not self.dispatched and self.cancel:
-            self.end("cancelled")
-        elif self.dispatched and not self.handle and (self.cancel or not self.rerun):
-            self.end("unknown")
-        else:
-            if self.dispatched and not self.handle:
-                self.dispatched, self.input_requests, self.answers = False, {}, set()
-            self.phase, self.holder = "queued", None
 
 
 def has_ended(machine: "CallInStore") -> bool:
@@ -300,10 +247,10 @@ class CallInStore(RuleBasedStateMachine):
             with pytest.raises(CallEnded):
                 self.run(self.answers.answer_input(CALLER, self.call.id, responses))
             return
-        told = self.run(self.answers.answer_input(CALLER, self.call.id, responses))
+        receipt = self.run(self.answers.answer_input(CALLER, self.call.id, responses))
         accepted = [key for key in responses if key in self.model.input_requests]
-        assert told.accepted == accepted
-        assert told.ignored == [key for key in responses if key not in accepted]
+        assert receipt.accepted == accepted
+        assert receipt.ignored == [key for key in responses if key not in accepted]
         self.model.answers |= {self.model.input_requests.pop(key) for key in accepted}
         if accepted and not self.model.input_requests and self.model.phase == "parked":
             self.model.phase = "queued"
@@ -341,7 +288,7 @@ class CallInStore(RuleBasedStateMachine):
         now = self.clock.monotonic()
         if self.model.phase == "running" and self.model.lease_ends + LEASE_GRACE_SECONDS <= now:
             self.model.is_unattended()
-        # Somebody may still tell the upstream of a queued call to stop; if nobody does, it ends a little later.
+        # A runner may still cancel a queued call at its upstream; if none does, the call ends a little later.
         grace_seconds = 0 if self.model.leaves_no_handle else OVERDUE_GRACE_SECONDS
         if self.model.phase in {"queued", "parked"} and now >= self.model.deadline + grace_seconds:
             self.model.end("timed_out" if self.model.dispatched else "rejected")
@@ -370,9 +317,9 @@ class CallInStore(RuleBasedStateMachine):
     @invariant()
     def events_were_recorded_exactly_once_and_in_order(self) -> None:
         log = self.run(self.engine.read_events())
-        told = [event.name for event in log if event.call_id == self.call.id]
+        recorded = [event.name for event in log if event.call_id == self.call.id]
         ended = [EventName.CALL_FINISHED] if self.model.outcome else []
-        assert told == [EventName.CALL_INPUT_REQUIRED] * self.model.rounds + ended
+        assert recorded == [EventName.CALL_INPUT_REQUIRED] * self.model.rounds + ended
 
     # -- helpers --
 
@@ -390,7 +337,7 @@ class CallInStore(RuleBasedStateMachine):
         return who in self.desks and self.desks[who].call.dispatched_at is not None
 
     def acts(self, who: str, act: Callable[[LeasedCall], Awaitable[None]]) -> bool:
-        """Whether it could: a desk whose lease has gone is told so, and changes nothing."""
+        """Whether it could: a desk whose lease has gone gets `LeaseLost`, and changes nothing."""
         if who not in self.desks:
             return False
         if self.holds(who) and not self.desks[who].lease_lost.is_set():

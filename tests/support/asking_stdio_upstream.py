@@ -1,8 +1,9 @@
 """A legacy MCP server over stdio whose tools ask questions, without an SDK (see `stdio_upstream`).
 
 `ask` asks its `question`. `ask_together` asks once `count` calls of it run. `ask_later` asks after it was cancelled, as soon as
-another call runs, and gives that call its answer. `sample` and `roots` send requests that clients may refuse. `ask` and
-`ask_together` are listed only for a client that declared elicitation. A result is the response to the request, as JSON.
+another call runs, and gives that call its answer. `obey` ends when it is cancelled, and responds then. `sample` and `roots`
+send requests that clients may refuse. `ask` and `ask_together` are listed only for a client that declared elicitation. A
+result is the response to the request, as JSON.
 """
 
 import json
@@ -11,7 +12,7 @@ import sys
 from itertools import count
 from typing import Any, Final
 
-PLAIN_TOOLS: Final = ("whoami", "sample", "roots", "ask_later")
+PLAIN_TOOLS: Final = ("whoami", "sample", "roots", "ask_later", "obey")
 ASKING_TOOLS: Final = ("ask", "ask_together")
 REQUESTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "sample": ("sampling/createMessage", {"messages": [], "maxTokens": 1}),
@@ -29,6 +30,8 @@ class Server:
         self._later: dict[Any, str] = {}
         """The questions of running `ask_later` calls, by the id of the call."""
         self._cancelled_question: str | None = None
+        self._obedient: list[Any] = []
+        """The running `obey` calls."""
 
     def handle(self, message: dict[str, Any]) -> None:
         match message:
@@ -40,7 +43,10 @@ class Server:
             case {"method": "tools/call"}:
                 self._call_tool(message)
             case {"method": "notifications/cancelled"}:
-                self._cancelled_question = self._later.pop(message["params"]["requestId"], None)
+                request_id = message["params"]["requestId"]
+                self._cancelled_question = self._later.pop(request_id, None)
+                if request_id in self._obedient:
+                    send(id=request_id, error={"code": 0, "message": "Request cancelled"})
             case {"method": "ping"}:
                 send(id=message["id"], result={})
             case {"method": _, "id": request_id}:
@@ -77,8 +83,10 @@ class Server:
                     self._together.clear()
             case "ask_later":
                 self._later[request["id"]] = arguments["question"]
-                token = request["params"]["_meta"]["progressToken"]
-                send(method="notifications/progress", params={"progressToken": token, "progress": 1})
+                report_progress(request)
+            case "obey":
+                self._obedient.append(request["id"])
+                report_progress(request)
             case "sample" | "roots" as name:
                 self._request(request, *REQUESTS[name])
             case _:
@@ -96,6 +104,11 @@ class Server:
 
 def answer_call(request_id: Any, response: Any) -> None:
     send(id=request_id, result={"content": [{"type": "text", "text": json.dumps(response)}], "isError": False})
+
+
+def report_progress(request: dict[str, Any]) -> None:
+    token = request["params"]["_meta"]["progressToken"]
+    send(method="notifications/progress", params={"progressToken": token, "progress": 1})
 
 
 def send(**message: Any) -> None:

@@ -334,6 +334,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         ],
         "get": [{"id": "session-rare"}, {"id": "session-none"}],
         "count": [{"endpoint": each} for each in ("/mcp", "/mcp/rare", "/mcp/none")],
+        "list_expiries": [{"endpoint": each} for each in ("/mcp", "/mcp/rare", "/mcp/none")],
         "save_state": [{"id": "session-rare", "state": b""}],
         "extend": [{"ids": '["session-rare", "session-none"]', "expires_at": FUTURE}],
         "delete": [{"id": "session-rare"}],

@@ -56,6 +56,12 @@ class McpSessionRows(Protocol):
         """The principal's sessions at this endpoint that have not expired, counted up to `limit`."""
         ...
 
+    async def list_expiries(
+        self, principal: Principal, endpoint: str, *, now: datetime, limit: int
+    ) -> Mapping[McpSessionId, datetime]:
+        """When the sessions of the principal at this endpoint expire, earliest first, without those that have expired."""
+        ...
+
     async def save_state(self, session: McpSession) -> None: ...
 
     async def extend(

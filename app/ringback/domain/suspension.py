@@ -1,8 +1,10 @@
-"""Suspensions of the machine: a laptop's sleep, a paused virtual machine.
+"""Suspensions of the machine (a laptop's sleep, a paused virtual machine), and freezes of the process (SIGSTOP).
 
     scheduling time   ─────────────────── asleep ───────────────────▶   counts the suspension
     monotonic time    ────────────────────┤├────────────────────────▶   does not
                                             resumed: the two are farther apart than before
+
+A frozen process finds that one of its sleeps ended late; both times count the freeze.
 
 After a resume every lease shorter than the suspension has run out, although its holder is alive and could not extend it. The
 janitor waits until the holders have had time to do so.
@@ -18,8 +20,12 @@ SUSPENSION_SECONDS_MIN: Final = 1.0
 few seconds. A lease has 20 s left when its heartbeat is due, so what is shorter ends none."""
 
 
+FREEZE_SECONDS: Final = 5.0
+"""A sleep that ends later than this was interrupted by a freeze. On a busy event loop it ends less than a second late."""
+
+
 class SuspensionWatch:
-    """Detects suspensions at each check, since it was made."""
+    """Detects suspensions at each check, since it was made. Its user reports freezes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -27,6 +33,10 @@ class SuspensionWatch:
         """How far scheduling time was ahead of monotonic time at the last look."""
         self._resumed_at: float | None = None
         """By monotonic time; None until a suspension was noticed."""
+
+    def note_freeze(self) -> None:
+        """This process was frozen until now."""
+        self._resumed_at = self._clock.monotonic()
 
     def has_been_awake(self, seconds: float, *, now: datetime) -> bool:
         """Whether the last suspension ended at least `seconds` ago. `now` is the scheduling time that leases are compared with.

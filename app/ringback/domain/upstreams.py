@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from ringback.domain.call import RerunPolicy
 from ringback.domain.ids import CallId
 
 UPSTREAM_NAME_PATTERN: Final = re.compile(r"[a-z0-9-]{1,24}")
@@ -32,7 +33,7 @@ class PendingForm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolConfig:
-    """How calls of MCP clients to a tool are answered, by configuration of the tool, or else of its upstream."""
+    """How calls to a tool are answered and recovered, by configuration of the tool, or else of its upstream."""
 
     inline_wait_seconds: float | None = None
     """How long tools/call waits for the plain result; None selects the setting of the service."""
@@ -41,6 +42,8 @@ class ToolConfig:
     pending: PendingForm = PendingForm.RESULT
     is_task_only: bool = False
     """Whether the tool may only be called as a task."""
+    rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    """The policy of calls whose client sets none. MCP clients cannot set one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

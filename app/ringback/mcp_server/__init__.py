@@ -70,7 +70,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
     pages                    every list is one page; a cursor is refused
     cacheScope               is `private` whatever an upstream says: Ringback decides who may see an entry
-    unreachable upstreams    keep their last known lists; at `/mcp` an upstream that was never reached is left out
+    unreachable upstreams    keep their last known lists; at `/mcp` an upstream that was never reached is left out. At its own
+                             endpoint, its list has the tools that the caller has called there; without any it is an error
     capabilities             of an upstream are passed on unchanged, but only the methods above are proxied
     HTTP errors              (401, 403, 404, 413, 421, 422) are problem documents, as in REST. Ringback's JSON-RPC errors name
                              the problem in `data.problem`, and tools instead of REST paths (`tool_advice`)

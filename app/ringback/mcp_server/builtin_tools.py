@@ -41,6 +41,7 @@ from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.poll_limiter import PollLimiter
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.services.calls import Calls
@@ -67,7 +68,10 @@ def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
 
 def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName, wait_windows: WaitWindows) -> BuiltinTool:
     async def handle(context: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        with wait_windows.observe_wait(context) if name in WAITING_TOOLS else nullcontext():
+        waits = name in WAITING_TOOLS
+        if waits:
+            note_wait(context.asgi_state)
+        with wait_windows.observe_wait(context) if waits else nullcontext():
             choose_wait = partial(wait_windows.choose_poll_seconds, context)
             return await tools.call_tool(context.caller, name, arguments, choose_wait=choose_wait)
 

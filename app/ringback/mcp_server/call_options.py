@@ -88,6 +88,7 @@ def read_client_session_id(context: RequestContext) -> str | None:
 def check_http_options(context: RequestContext) -> None:
     """Raise `InvalidRequest` for headers or a URL that no call could have: a handshake says so before the first call."""
     read_http_options(context.http_headers, context.query_string)
+    context.read_endpoint_wait_seconds()
 
 
 def mentions_ringback(context: RequestContext) -> bool:
@@ -106,8 +107,17 @@ def _read_session_id(context: RequestContext, http: HttpOptions) -> str | None:
 def _read_callback(context: RequestContext, http: HttpOptions, session_id: str | None) -> WebhookRegistration | None:
     callback = meta.parse_callback(context.meta) or _parse_callback_url(http.callback_url)
     if callback is None:
+        _refuse_secret(http)
         return None
     return replace(callback, secret=callback.secret or http.callback_secret, client_session_id=session_id)
+
+
+def _refuse_secret(http: HttpOptions) -> None:
+    if http.callback_secret is not None:
+        raise InvalidRequest(
+            "Header Ringback-Callback-Secret is sent without a callback: it signs the callbacks to Ringback-Callback-Url. Send "
+            "both, or neither. A webhook that is named with webhook=wh_… has its own secret."
+        )
 
 
 def _parse_callback_url(url: str | None) -> WebhookRegistration | None:

@@ -8,6 +8,7 @@ from ringback.domain.call import Call, CallStatus, Progress, call_resource_uri
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
+from ringback.domain.upstreams import UpstreamInfo
 
 INPUT_MESSAGE_LENGTH_MAX: Final = 500
 """Characters of a question in the text; the structured content has all of it."""
@@ -22,9 +23,6 @@ _STEP_RUNNING: Final = (
 )
 _STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. The call waits until then."
 _STEP_CANCELLING: Final = "Cancellation is requested. Get the call again in a moment to see how it ended."
-_STEP_FAILED: Final = "Nothing: the call has ended."
-_STEP_COMPLETED: Final = "Use the result."
-_STEP_TOOL_ERROR: Final = "The tool reports an error. Correct the cause before you call the tool again."
 
 _OUTCOME_TEXTS: Final = {
     CallOutcome.RESULT: "Status: completed. The tool's result precedes this line.",
@@ -38,8 +36,13 @@ _OUTCOME_TEXTS: Final = {
 
 
 _FINAL_STEPS: Final[Mapping[CallOutcome | None, str]] = {
-    CallOutcome.RESULT: _STEP_COMPLETED,
-    CallOutcome.TOOL_ERROR: _STEP_TOOL_ERROR,
+    CallOutcome.RESULT: "Use the result.",
+    CallOutcome.TOOL_ERROR: "The tool reports an error. Correct the cause before you call the tool again.",
+    CallOutcome.UPSTREAM_ERROR: "Correct what the error says before you call the tool again.",
+    CallOutcome.REJECTED: "You may call the tool again: it did not run.",
+    CallOutcome.TIMED_OUT: "Check what the tool has done before you call it again; it may need a longer timeout.",
+    CallOutcome.UNKNOWN: "Check what the tool has done before you call it again. Tell the user if you cannot check it.",
+    CallOutcome.CANCELLED: "Call the tool again only if its result is still needed. It may have run in part.",
 }
 
 
@@ -79,7 +82,7 @@ def serialize_input_requests(call: Call) -> dict[str, Any]:
 
 def get_next_step(call: Call, *, poll_limit_reached: bool) -> str:
     if call.is_final:
-        return _FINAL_STEPS.get(call.outcome, _STEP_FAILED)
+        return _FINAL_STEPS[call.outcome]
     if call.status is CallStatus.INPUT_REQUIRED:
         return _STEP_INPUT_REQUIRED
     if poll_limit_reached:
@@ -130,6 +133,11 @@ def _render_amount(progress: Progress) -> str:
     return f"{progress.progress:g}" if progress.total is None else f"{progress.progress:g} of {progress.total:g}"
 
 
+def render_failure_advice(call: Call) -> str:
+    """What follows an error of Ringback's own in the response to tools/call: the call's id, and the next step."""
+    return f"Call {call.id}: {get_next_step(call, poll_limit_reached=False)} ringback_get_call shows the call."
+
+
 def get_labels(call: Call) -> dict[str, str]:
     """The client's own names for the call, as far as it has them."""
     labels = {"client_session_id": call.client_session_id, "correlation_id": call.correlation_id}
@@ -144,15 +152,39 @@ def get_pending_step(call: Call) -> str:
             f"The tool asks a question: read it with ringback_get_call {argument}, ask the user, and answer with "
             f"ringback_answer_call. Do not call '{call.tool}' again."
         )
-    return f"Get the result with ringback_wait_for_call {argument}. Do not call '{call.tool}' again: it runs already."
+    state = "is queued" if call.dispatched_at is None else "runs"
+    return (
+        f"Get the result with ringback_wait_for_call {argument}. Do not call '{call.tool}' again: it {state} already."
+    )
 
 
-def render_pending_text(call: Call) -> str:
-    """The text of a pending result."""
+def render_pending_text(call: Call, upstream: UpstreamInfo | None) -> str:
+    """The text of a pending result. `upstream` is the state of the call's upstream; None if it is not configured."""
     ids = ", ".join(f"{name} {value}" for name, value in {"call_id": call.id, **get_labels(call)}.items())
     return (
-        f"The tool '{call.tool}' of '{call.upstream}' has not finished. It runs in the background ({ids}).\n"
+        f"{_render_pending_state(call, upstream)} ({ids}).\n"
         f"{get_pending_step(call)}\n"
         f"The MCP resource {call_resource_uri(call)} holds the result too, once there is one. You need not wait: the call "
         "continues if you end your turn, and a callback, if one is registered, reports its end."
     )
+
+
+def _render_pending_state(call: Call, upstream: UpstreamInfo | None) -> str:
+    """What the call does now. A sentence without its full stop, because the ids follow."""
+    name = f"The tool '{call.tool}' of '{call.upstream}'"
+    if call.dispatched_at is not None:
+        return f"{name} has not finished. It runs in the background"
+    return f"{name} has not started. {_render_queue_reason(call, upstream)}"
+
+
+def _render_queue_reason(call: Call, upstream: UpstreamInfo | None) -> str:
+    match None if upstream is None else upstream.state:
+        case None:
+            return f"'{call.upstream}' is not configured now; the call waits until it is"
+        case "failing":
+            problem = str(upstream.last_error if upstream else "").replace("_", " ")
+            return f"'{call.upstream}' cannot be reached now ({problem}); if that lasts, the call ends as rejected"
+        case "idle" | "connecting":
+            return f"'{call.upstream}' is being started or connected; the call waits for it"
+        case _:
+            return "The call waits in the queue for its turn"

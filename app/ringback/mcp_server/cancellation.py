@@ -2,7 +2,9 @@
 
     a disconnect    changes nothing. In 2026-07-28, closing the stream ends the request and leaves the call (`on_disconnect:
                     keep`). With `cancel` it also cancels the call, unless the request declares tasks or has an option of
-                    Ringback (`call_options`): such a client knows that a call outlives its stream
+                    Ringback (`call_options`): such a client knows that a call outlives its stream. An idempotency key is
+                    such an option: its client sends the request again after a lost connection, as `ringback mcp` does, and
+                    would find the call cancelled
     legacy          `notifications/cancelled` cancels the call that the request waits for
     modern          over HTTP, the specification has no message for it. A client cancels the call by its key, with
                     `ringback/cancelRequest` (`domain.cancel_keys`). `ringback mcp` does so for its client's

@@ -4,22 +4,29 @@ Many clients let their users set nothing but a URL and headers. The options are 
 with each. They stay here: they are neither forwarded to an upstream nor logged, and only the options themselves are stored.
 
 A value that cannot be meant is refused, because an option that is silently ignored means a callback that never comes: an empty
-or repeated one, one with control characters or without valid UTF-8, a parameter in another spelling. What does not belong in a
-URL is refused there: URLs are logged by proxies and shared between people, and every call would have the same idempotency key.
-Other headers and parameters belong to somebody else and are ignored.
+or repeated one, one with control characters or without valid UTF-8. What does not belong in a URL is refused there: URLs are
+logged by proxies and shared between people, and every call would have the same idempotency key. So are names that cannot be
+anybody else's:
+
+    header              refused     begins with `Ringback-` and is none of ours
+    query parameter     refused     begins with `ringback`, or resembles one of ours: `clientSessionId`, `client_sesion_id`
+    any other           ignored     proxies add headers, and gateways read parameters of their own
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 from urllib.parse import parse_qsl
 
 from ringback.domain.call import LABEL_LENGTH_MAX
+from ringback.domain.cancel_keys import CANCEL_KEY_HEADER
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.webhook import SECRET_LENGTH_MAX
 from ringback.notifier.http.target import URL_LENGTH_MAX
 from ringback.schemas.fields import ID_LENGTH_MAX
+from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 
 QUERY_PARAMETERS_MAX: Final = 64
 """Parameters in the query of an MCP URL; Ringback has a handful, and a proxy may add some of its own."""
@@ -33,7 +40,12 @@ OPTION_HEADERS: Final = {
 }
 """The option of each header, and the name in its usual spelling. `api.app` allows them to pages of other origins."""
 _TRACEPARENT_HEADER: Final = b"traceparent"
+_HEADER_PREFIX: Final = b"ringback-"
 _PARAMETERS: Final = frozenset({"client_session_id", "correlation_id", "callback_url", "webhook"})
+WAIT_PARAMETER: Final = "wait"
+"""How long a tool call waits (`wait_windows`). It is no option of a call, and says nothing about the client."""
+_WAIT_VALUE: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,3})?")
+_ALL_PARAMETERS: Final = (*sorted(_PARAMETERS), WAIT_PARAMETER)
 _REFUSED_PARAMETERS: Final = {
     "callback_secret": "A secret must not be in a URL, because URLs are logged. Send the header Ringback-Callback-Secret; or "
     "leave it out and get the generated secret with `ringback webhooks rotate-secret`; or register a webhook and name it with "
@@ -42,15 +54,23 @@ _REFUSED_PARAMETERS: Final = {
     "Ringback-Idempotency-Key, or _meta['ringback/idempotencyKey'].",
 }
 _NO_LETTER: Final = re.compile("[^a-z0-9]")
-_SPELLINGS: Final = {_NO_LETTER.sub("", name): name for name in (*_PARAMETERS, *_REFUSED_PARAMETERS)} | {
-    "webhookid": "webhook"
+_SPELLINGS: Final = {_NO_LETTER.sub("", name): name for name in (*_ALL_PARAMETERS, *_REFUSED_PARAMETERS)} | {
+    "webhookid": "webhook",
+    "waitseconds": WAIT_PARAMETER,
 }
 """The parameters without their underscores, by which other spellings (`clientSessionId`) are recognized."""
+_RESEMBLANCE_MIN: Final = 0.8
+"""Of 1, as `difflib` computes it. A wrong or missing letter is above it (`client_sesion_id` 0.97, `callback` 0.84), and
+`session_id`, which the old SSE transport has, below it (0.75)."""
+_NAME_LENGTH_MAX: Final = 40
+"""Characters of a name that is compared with ours, or shown in an error. Ours have at most 26."""
 _LENGTHS_MAX: Final = {
     "callback_url": URL_LENGTH_MAX,
     "callback_secret": SECRET_LENGTH_MAX,
     "webhook": ID_LENGTH_MAX,
 }
+
+_CANCEL_KEY_HEADER: Final = CANCEL_KEY_HEADER.encode()
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Headers of an ASGI scope: names are in lower case."""
@@ -84,6 +104,22 @@ def has_http_options(headers: Headers, query_string: bytes) -> bool:
     return any(name in _PARAMETERS for name, _ in _split_query(query_string))
 
 
+def parse_wait_parameter(query_string: bytes) -> float | None:
+    """The `?wait=` of an endpoint's URL in seconds, None without one; raises `InvalidRequest` if it is no valid wait."""
+    if not query_string:
+        return None
+    parameters = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
+    values = [value for name, value in parameters if name == WAIT_PARAMETER]
+    if not values:
+        return None
+    if len(values) > 1 or not _WAIT_VALUE.fullmatch(values[0]) or float(values[0]) > LONG_POLL_SECONDS_MAX:
+        raise InvalidRequest(
+            f"The query parameter 'wait' of the URL must be one number of seconds from 0 to {LONG_POLL_SECONDS_MAX:g}, for "
+            "example ?wait=20. It says how long a tool call waits for its result."
+        )
+    return float(values[0])
+
+
 def read_traceparent(headers: Headers) -> str | None:
     """The header `traceparent` (W3C Trace Context); None without a usable one. Proxies and tracing libraries set it."""
     values = [value for name, value in headers if name == _TRACEPARENT_HEADER]
@@ -97,7 +133,21 @@ def _read_headers(headers: Headers) -> dict[str, str]:
         if name in OPTION_HEADERS:
             option, spelling = OPTION_HEADERS[name]
             _add_option(found, option, _decode(value), place=f"Header {spelling}")
+        elif name.startswith(_HEADER_PREFIX) and name != _CANCEL_KEY_HEADER:
+            raise _unknown_header(name)
     return found
+
+
+def _unknown_header(name: bytes) -> InvalidRequest:
+    sent = name.decode("ascii", "replace")[:_NAME_LENGTH_MAX].title()
+    known = [spelling for _, spelling in OPTION_HEADERS.values()]
+    advice = _suggest(sent, known) or f"The headers are {', '.join(known)}; webhook=… and wait=… belong in the URL."
+    return InvalidRequest(f"Ringback has no header {sent}. {advice}")
+
+
+def _suggest(sent: str, known: Collection[str]) -> str:
+    closest = get_close_matches(sent, known, n=1, cutoff=_RESEMBLANCE_MIN)
+    return f"Did you mean {closest[0]}?" if closest else ""
 
 
 def _read_query(query_string: bytes) -> dict[str, str]:
@@ -119,11 +169,19 @@ def _split_query(query_string: bytes) -> Sequence[tuple[str, str]]:
 
 
 def _check_spelling(name: str) -> None:
-    option = _SPELLINGS.get(_NO_LETTER.sub("", name.lower()).removeprefix("ringback"))
+    if name in _ALL_PARAMETERS or len(name) > _NAME_LENGTH_MAX:
+        return
+    letters = _NO_LETTER.sub("", name.lower())
+    closest = get_close_matches(letters.removeprefix("ringback"), _SPELLINGS, n=1, cutoff=_RESEMBLANCE_MIN)
+    option = _SPELLINGS[closest[0]] if closest else None
     if reason := _REFUSED_PARAMETERS.get(option or ""):
         raise InvalidRequest(f"Query parameter {option} of the MCP URL: {reason}")
-    if option is not None and option != name:
+    if option is not None:
         raise InvalidRequest(f"The query of the MCP URL has {option} in another spelling. Write {option}=….")
+    if letters.startswith("ringback"):
+        raise InvalidRequest(
+            f"The query of the MCP URL has an unknown parameter of Ringback. The parameters are {', '.join(_ALL_PARAMETERS)}."
+        )
 
 
 def _add_option(found: dict[str, str], option: str, value: str, *, place: str) -> None:

@@ -141,8 +141,17 @@ def _build_result(webhook: Webhook) -> dict[str, Any]:
 
 
 def _get_next_step(webhook: Webhook) -> str:
-    command = f"ringback webhooks rotate-secret {webhook.id}"
     return (
         "Tell the user that callbacks are signed, and that this command prints the secret to verify them with: "
-        f"`{command}`. Do not wait for the callback: end your turn."
+        f"`ringback webhooks rotate-secret {webhook.id}`. {_get_verification_step(webhook)}"
+        "Do not wait for the callback: end your turn."
+    )
+
+
+def _get_verification_step(webhook: Webhook) -> str:
+    if webhook.state is not WebhookState.PENDING_VERIFICATION:
+        return ""
+    return (
+        "Tell the user too that the receiver must answer a challenge first, with this secret, and that this command sends it "
+        f"again: `ringback webhooks verify {webhook.id}`. "
     )

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, call_resource_uri
 from ringback.domain.errors import CallExpired, NotFound
+from ringback.domain.upstreams import UpstreamInfo
 from ringback.mcp_server import meta
 from ringback.mcp_server.call_text import describe_call, get_labels, get_pending_step, render_pending_text
 from ringback.mcp_server.gateway import Gateway, Result
@@ -30,8 +31,10 @@ def is_ringback_uri(uri: str) -> bool:
     return uri.startswith("ringback://")
 
 
-def build_pending_result(call: Call, *, has_resource_link: bool, is_error: bool) -> Result:
-    """A CallToolResult that says that the tool is running; `is_error` for a client that would mistake it for the tool's own."""
+def build_pending_result(
+    call: Call, upstream: UpstreamInfo | None, *, has_resource_link: bool, is_error: bool
+) -> Result:
+    """A CallToolResult that says that the tool has not finished; `is_error` if a client would mistake it for the tool's own."""
     pending = {
         "call_id": call.id,
         "status": str(call.status),
@@ -39,7 +42,7 @@ def build_pending_result(call: Call, *, has_resource_link: bool, is_error: bool)
         **get_labels(call),
         "next_step": get_pending_step(call),
     }
-    content = [{"type": "text", "text": render_pending_text(call)}]
+    content = [{"type": "text", "text": render_pending_text(call, upstream)}]
     if has_resource_link:
         content.append(_build_resource_link(call))
     return meta.with_call_meta(

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from ringback.domain.principal import Caller
 from ringback.mcp_server.event_ids import StreamRequest
+from ringback.mcp_server.http_options import parse_wait_parameter
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The modern tasks extension; clients declare it with every request."""
@@ -20,8 +21,6 @@ REQUEST_CLOSED_KEY: Final = "ringback.request_closed"
 """The key of `RequestContext.request_closed` in the ASGI scope's state."""
 REQUEST_CLOSED_AT_KEY: Final = "ringback.request_closed_at"
 """The key of `RequestContext.request_closed_at` in the ASGI scope's state."""
-ENDPOINT_WAIT_KEY: Final = "ringback.endpoint_wait"
-"""The key of `RequestContext.endpoint_wait_seconds` in the ASGI scope's state."""
 MCP_SESSION_ID_KEY: Final = "ringback.mcp_session_id"
 """The key of `RequestContext.mcp_session_id`."""
 IS_REPLAYED_KEY: Final = "ringback.is_replayed"
@@ -30,6 +29,8 @@ STREAM_REQUEST_KEY: Final = "ringback.stream_request"
 """The key of `RequestContext.stream_request`."""
 IS_RESUMED_KEY: Final = "ringback.is_resumed"
 """The key of `RequestContext.is_resumed`."""
+SESSION_REFUSED_KEY: Final = "ringback.session_refused"
+"""Present in the ASGI scope's state if the session that this `initialize` opens could not be stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +71,9 @@ class RequestContext:
         """The monotonic time at which `request_closed` was set; None before."""
         return self.asgi_state.get(REQUEST_CLOSED_AT_KEY)
 
-    @property
-    def endpoint_wait_seconds(self) -> float | None:
-        """The `?wait=` of the URL that the client calls (`wait_windows`)."""
-        return self.asgi_state.get(ENDPOINT_WAIT_KEY)
+    def read_endpoint_wait_seconds(self) -> float | None:
+        """The `?wait=` of the URL that the client calls; raises `InvalidRequest` if it is no valid wait."""
+        return parse_wait_parameter(self.query_string)
 
     @property
     def asgi_state(self) -> MutableMapping[str, Any]:

@@ -24,16 +24,12 @@ from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.progress_relay import SessionLogLevels
-from ringback.mcp_server.request_context import (
-    ENDPOINT_WAIT_KEY,
-    REQUEST_CLOSED_AT_KEY,
-    REQUEST_CLOSED_KEY,
-    Endpoint,
-)
+from ringback.mcp_server.request_context import REQUEST_CLOSED_AT_KEY, REQUEST_CLOSED_KEY, Endpoint
+from ringback.mcp_server.session_activity import SessionActivity
 from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
 from ringback.mcp_server.session_recorder import SessionRecorder
 from ringback.mcp_server.session_transport import SessionTransport
-from ringback.mcp_server.wait_windows import WaitWindows, parse_wait_parameter
+from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.services.mcp_sessions import IDLE_SECONDS
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
@@ -107,7 +103,6 @@ class McpServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110 §5.5
         caller = await authenticate_request(scope, self._authenticator)
-        scope["state"][ENDPOINT_WAIT_KEY] = parse_wait_parameter(scope["query_string"])
         endpoint = self._resolve_endpoint(scope["path_params"].get("upstream"), caller)
         _current_caller.set(caller)
         if self._is_closing:
@@ -159,11 +154,12 @@ class McpServer:
         return self._gateway.quotas.open_stream(caller.principal) if scope["method"] == "GET" else nullcontext()
 
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
-        gateway = self._gateway
+        gateway, activity = self._gateway, SessionActivity(self._gateway.clock)
         return BoundedSessionManager(
-            self._create_sdk_server(endpoint),
+            self._create_sdk_server(endpoint, activity),
             endpoint=endpoint,
             sessions=gateway.sessions,
+            activity=activity,
             create_transport=partial(
                 SessionTransport,
                 sealer=gateway.sealer,
@@ -176,10 +172,10 @@ class McpServer:
             clock=gateway.clock,
         )
 
-    def _create_sdk_server(self, endpoint: Endpoint) -> Server[Any]:
+    def _create_sdk_server(self, endpoint: Endpoint, activity: SessionActivity) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)
         server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
-        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions))
+        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions, activity))
         server.middleware.append(CapabilitiesMiddleware(endpoint, self._features, self._gateway))
         server.middleware.append(MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp))
         return server

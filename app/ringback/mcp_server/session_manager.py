@@ -9,7 +9,9 @@ A legacy session is stored (`services.mcp_sessions`), and a manager's memory is 
     initialize      SessionRecorder stores what was agreed on; then the client gets the response
     unknown id      the manager looks for a stored session of this caller. It replays `initialize`, `notifications/initialized`,
                     the log level and the subscriptions into a new transport of the same id, and then handles the request
+    refused         an `initialize` that cannot be stored gets an error, and its session ends
     DELETE          the stored session is deleted; then the client gets the response
+    too many        a new session ends the longest idle one of its principal at this endpoint
     idle            the manager drops a session that was idle for 30 minutes. The stored one expires at most 5 minutes later
 
 Every 5 minutes one commit moves the expiry of the sessions that were used meanwhile, so a request writes nothing by itself.
@@ -17,8 +19,7 @@ Every 5 minutes one commit moves the expiry of the sessions that were used meanw
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -27,7 +28,7 @@ from typing import Any, Final
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthorizationContext, authorization_context
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -42,13 +43,15 @@ from ringback.domain.errors import EndpointUnavailable, StoreUnavailable, Unavai
 from ringback.domain.mcp_sessions import SessionState
 from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.gateway import TaskSpawner
-from ringback.mcp_server.request_context import Endpoint
+from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
+from ringback.mcp_server.session_activity import SessionActivity
 from ringback.mcp_server.session_transport import SessionTransport, build_replay
 from ringback.mcp_server.single_responses import (
     asks_for_notifications,
     is_modern_tool_call,
     make_body_receive,
     send_single_response,
+    send_streamed_response,
 )
 from ringback.services import mcp_sessions
 from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS, McpSessions
@@ -58,6 +61,9 @@ log = logging.getLogger(__name__)
 
 SESSIONS_MAX: Final = 10_000
 """Sessions of one endpoint; as many idle streams as one process is built for."""
+OPENING_SESSIONS_MAX: Final = 100
+"""Sessions of one principal that may be in their `initialize` at once, beyond those that are stored. `initialize` takes some
+milliseconds."""
 START_TIMEOUT_SECONDS: Final = 30.0
 """How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
 _REPLAY_ID: Final = "ringback-replay"
@@ -80,6 +86,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         *,
         endpoint: Endpoint,
         sessions: McpSessions,
+        activity: SessionActivity,
         create_transport: Callable[[str], SessionTransport],
         background_tasks: TaskSpawner,
         request_bytes_max: int,
@@ -93,12 +100,11 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         )
         self._endpoint = endpoint
         self._sessions = sessions
+        self._activity = activity
         self._create_transport = create_transport
         self._background_tasks = background_tasks
         self._clock = clock
         self._adoption_lock = anyio.Lock()
-        self._open_requests = Counter[str]()
-        self._used_sessions = set[str]()
         self._sessions_in_replay = set[str]()
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,7 +114,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             await super().handle_request(scope, receive, send)
         elif session_id is None:
-            await self._sessions.require_quota(get_request_caller(scope), self._endpoint.path)
+            await self._sessions.require_room(get_request_caller(scope), self._endpoint.path, self._activity)
             await super().handle_request(scope, receive, _omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)
@@ -120,10 +126,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if is_modern_tool_call(scope):
             body = await Request(scope, receive).body()
             receive = make_body_receive(body, receive)
-            if not asks_for_notifications(body):
+            if asks_for_notifications(body):
+                await send_streamed_response(super()._handle_request, scope, receive, send)
+            else:
                 await send_single_response(self.app, self._lifespan_state, scope, receive, send)
-                return
-        await super()._handle_request(scope, receive, send)
+        else:
+            await super()._handle_request(scope, receive, send)
 
     async def _handle_in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         if session_id not in self._server_instances or session_id in self._sessions_in_replay:
@@ -131,15 +139,26 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if self._session_owners.get(session_id) != authorization_context(scope["user"]):
             await super().handle_request(scope, receive, send)  # refused, and no use of the session
             return
-        self._open_requests[session_id] += 1
-        self._used_sessions.add(session_id)
-        try:
+        with self._activity.use(session_id):
             await super().handle_request(scope, receive, send)
+
+    async def _serve_opening_request(
+        self, http_transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Override the SDK's opening of a session: it takes every HTTP 200 for a success, also of a stream with an error."""
+        session_id = str(http_transport.mcp_session_id)
+        try:
+            with self._activity.use(session_id):
+                await super()._serve_opening_request(http_transport, scope, receive, send)
         finally:
-            self._used_sessions.add(session_id)
-            self._open_requests[session_id] -= 1
-            if not self._open_requests[session_id]:
-                del self._open_requests[session_id]
+            if SESSION_REFUSED_KEY in scope["state"]:
+                await self._discard_session(session_id, http_transport)
+            await self._discard_sessions(self._activity.pop_ended())
+
+    async def _discard_sessions(self, session_ids: Iterable[str]) -> None:
+        for session_id in session_ids:
+            if transport := self._server_instances.get(session_id):
+                await self._discard_session(session_id, transport)
 
     async def _end_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """End a session for good: it is no longer stored when the client gets the response."""
@@ -206,7 +225,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
     def _require_session_quota(self, principal: str) -> None:
         """Count the principal's sessions in memory, also those without `initialize`: 0.4 ms for ten thousand (measured)."""
         open_sessions = sum(owner["client_id"] == principal for owner in self._session_owners.values())
-        if open_sessions >= mcp_sessions.SESSIONS_PER_PRINCIPAL_MAX:
+        if open_sessions >= mcp_sessions.SESSIONS_PER_PRINCIPAL_MAX + OPENING_SESSIONS_MAX:
             raise mcp_sessions.sessions_exceeded()
 
     async def extend_used_sessions(self) -> None:
@@ -220,13 +239,10 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     async def record_used_sessions(self) -> None:
         """Move the expiry of the sessions that were used since the last record, and drop those that ended elsewhere."""
-        self._used_sessions &= self._server_instances.keys()
-        used = self._used_sessions | (self._open_requests.keys() & self._server_instances.keys())
+        used = self._activity.list_used(self._server_instances.keys())
         ended = await self._sessions.extend_sessions(used)
-        self._used_sessions -= used
-        for session_id in ended:
-            if transport := self._server_instances.get(session_id):
-                await self._discard_session(session_id, transport)
+        self._activity.mark_recorded(used)
+        await self._discard_sessions(ended)
 
 
 def _omit_session_of_refusal(send: Send) -> Send:

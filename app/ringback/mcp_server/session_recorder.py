@@ -1,5 +1,7 @@
 """Stores what a legacy session agreed on, before its client gets the response to `initialize`.
 
+The session ends if it cannot be stored: it would be unknown in a few minutes, and would count against no quota.
+
 This is a middleware because only the SDK's server knows whether the handshake has succeeded, and which version it negotiated.
 """
 
@@ -11,7 +13,8 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from ringback.domain.errors import RingbackError
 from ringback.mcp_server.auth import get_caller
 from ringback.mcp_server.jsonrpc_errors import to_mcp_error
-from ringback.mcp_server.request_context import Endpoint, RequestContext
+from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint, RequestContext
+from ringback.mcp_server.session_activity import SessionActivity
 from ringback.services.mcp_sessions import McpSessions
 
 _CLIENT_INFO_KEYS = ("name", "title", "version")
@@ -19,9 +22,10 @@ _CLIENT_INFO_KEYS = ("name", "title", "version")
 
 
 class SessionRecorder:
-    def __init__(self, endpoint: Endpoint, sessions: McpSessions) -> None:
+    def __init__(self, endpoint: Endpoint, sessions: McpSessions, activity: SessionActivity) -> None:
         self._endpoint = endpoint
         self._sessions = sessions
+        self._activity = activity
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
@@ -33,9 +37,12 @@ class SessionRecorder:
 
     async def _store_session(self, context: RequestContext, version: str) -> None:
         agreed = _select_params(context.sdk_context.params or {}, version)
+        session_id, path = context.mcp_session_id, self._endpoint.path
         try:
-            await self._sessions.open_session(context.caller, context.mcp_session_id, self._endpoint.path, agreed)
+            ended = await self._sessions.open_session(context.caller, session_id, path, agreed, self._activity)
+            self._activity.add_ended(ended)
         except RingbackError as error:
+            context.asgi_state[SESSION_REFUSED_KEY] = True
             raise to_mcp_error(error) from None
 
 

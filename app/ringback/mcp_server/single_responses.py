@@ -1,15 +1,22 @@
-"""Modern tool calls that are answered by one message, without the SDK's machinery for streams.
+"""Responses to modern tool calls: one JSON body, or an event stream as soon as the client has to wait.
+
+    response within `ATTEND_AFTER_SECONDS`    one JSON body
+    later                                     if the wait for a stored call has begun: an event stream, which comments keep
+                                              open, with the response as its event. Else a JSON body, whose HTTP status says
+                                              what is wrong with the request
+    the client disconnects                    the handler is cancelled, at the earliest after `ATTEND_AFTER_SECONDS`
+
+The SDK opens the stream only with the first notification, or after 15 seconds. Until then a client has no part of a response.
+If its connection breaks then, because Ringback is killed or restarted, the SDK 2.x for Python ends the whole client, with all
+its other requests. If the stream is open, only this request fails, and the same client can look for its call.
 
 For every modern request the SDK starts a task for the handler, a task that notices a disconnect, and a stream between them: a
 tenth of the CPU time of a fast call (measured). A call that asks for neither progress nor log messages is answered by one
-message. Its handler runs in the task of the HTTP request, and the client sees no difference:
-
-    response within the SDK's ping interval   one JSON body
-    later                                     an event stream, which comments keep open, with the response as its event
-    the client disconnects                    the handler is cancelled, at the earliest after `ATTEND_AFTER_SECONDS`
+message, so its handler runs in the task of the HTTP request.
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any, Final
 
 import anyio
@@ -22,8 +29,10 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from ringback.waits import run_with_helper, wait_first
+
 ATTEND_AFTER_SECONDS: Final = 0.05
-"""A call that ends sooner is not watched for a disconnect: cancelling it would save no work."""
+"""A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work."""
 _NOTIFICATION_KEYS: Final = (b"progressToken", b"/logLevel")
 """The `_meta` keys with which a request asks for notifications. One in an argument has the SDK's way as its only effect."""
 _STREAM_HEADERS: Final = (
@@ -33,6 +42,14 @@ _STREAM_HEADERS: Final = (
     (b"x-accel-buffering", b"no"),
 )
 """As the SDK sends them."""
+_WAIT_BEGUN_KEY: Final = "ringback.wait_begun"
+"""The key in the ASGI scope's state of the event that `note_wait` sets."""
+
+
+def note_wait(state: MutableMapping[str, Any]) -> None:
+    """The call of this request is stored, and its client waits for the response: from now on the HTTP status is 200."""
+    if (wait_begun := state.get(_WAIT_BEGUN_KEY)) is not None:
+        wait_begun.set()
 
 
 def is_modern_tool_call(scope: Scope) -> bool:
@@ -54,7 +71,7 @@ async def send_single_response(
     app: Server[Any], lifespan_state: Any, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Handle a modern tools/call that asks for no notifications."""
-    response, attendants = _LateStream(send), list[asyncio.Task[None]]()
+    response, attendants = _LateStream(scope, send), list[asyncio.Task[None]]()
     with anyio.CancelScope() as request_scope:
 
         def attend() -> None:
@@ -69,6 +86,14 @@ async def send_single_response(
             timer.cancel()
             for task in attendants:
                 task.cancel()
+
+
+async def send_streamed_response(
+    handle: Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]], scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Let the SDK handle a modern tools/call that asks for notifications."""
+    response = _LateStream(scope, send)
+    await run_with_helper(handle(scope, receive, response), response.keep_open_later())
 
 
 def make_body_receive(body: bytes, receive: Receive) -> Receive:
@@ -88,34 +113,47 @@ async def _cancel_at_disconnect(receive: Receive, scope: anyio.CancelScope) -> N
 
 
 class _LateStream:
-    """Passes a JSON response on, or sends it as the event of a stream that was opened because it took long."""
+    """Passes a response on, or sends it on a stream that was opened because it took long."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self._has_started = False
         self._is_stream = False
+        self._is_json = True
+        """Whether the handler has made one JSON body, and not a stream of its own."""
         self._lock = asyncio.Lock()
+        scope["state"][_WAIT_BEGUN_KEY] = self._wait_begun = asyncio.Event()
 
     async def __call__(self, message: Message) -> None:
         self._has_started = True
         if not self._is_stream:
             await self._send(message)
-        elif message["type"] == "http.response.body":
+        elif message["type"] == "http.response.start":
+            self._is_json = (b"content-type", b"text/event-stream") not in message["headers"]
+        else:
             async with self._lock:
-                event = b"event: message\r\ndata: %b\r\n\r\n" % message["body"]
-                await self._send({"type": "http.response.body", "body": event, "more_body": False})
+                await self._send(_to_event(message) if self._is_json else message)
+
+    async def keep_open_later(self) -> None:
+        await asyncio.sleep(ATTEND_AFTER_SECONDS)
+        await self.keep_open()
 
     async def keep_open(self) -> None:
-        """Open the stream after the SDK's interval, and send a comment at each interval, until cancelled."""
-        while True:
-            await asyncio.sleep(sdk._SSE_PING_INTERVAL)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it has no other name
+        """Open the stream when the wait has begun, and send a comment at each interval of the SDK, until cancelled."""
+        interval_seconds: float = sdk._SSE_PING_INTERVAL  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it has no other name
+        await wait_first(self._wait_begun.wait(), timeout_seconds=interval_seconds)
+        while not self._has_started or self._is_stream:
             async with self._lock:
                 if not self._is_stream:
-                    if self._has_started:
-                        return
                     self._is_stream = True
                     await self._send({"type": "http.response.start", "status": 200, "headers": list(_STREAM_HEADERS)})
                 await self._send_comment()
+            await asyncio.sleep(interval_seconds)
 
     async def _send_comment(self) -> None:
         await self._send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
+
+
+def _to_event(message: Message) -> Message:
+    event = b"event: message\r\ndata: %b\r\n\r\n" % message["body"]
+    return {"type": "http.response.body", "body": event, "more_body": False}

@@ -21,6 +21,7 @@ from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome, failed_completion
 from ringback.domain.upstreams import PendingForm, UpstreamNotification
 from ringback.mcp_server import meta
+from ringback.mcp_server.call_text import render_failure_advice
 from ringback.mcp_server.cancellation import mark_call_unattended
 from ringback.mcp_server.elicitation import CallElicitation, can_elicit, is_upstream_task
 from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
@@ -28,6 +29,7 @@ from ringback.mcp_server.known_clients import accepts_resource_link
 from ringback.mcp_server.pending_results import build_pending_result
 from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindow
 from ringback.services.response_hooks import on_response_written
 from ringback.waits import run_with_helper
@@ -49,6 +51,7 @@ class ToolCallResponder:
         """With a `task_responder`, the window is its grace time."""
         if task_responder is not None and task_responder.responds_immediately:
             return await task_responder.create_task_result(context, call)
+        note_wait(context.asgi_state)
         wait = _ResponseWait(self._gateway, context, task_responder, window, elicitation=self._elicitation)
         log_level = self._log_levels.get_level(context)
         with self._gateway.call_notifications.subscribe_call(call.id, log_level=log_level) as notifications:
@@ -150,8 +153,10 @@ class _ResponseWait:
         return self._gateway.lifecycle.shutdown_event.is_set() or self._gateway.clock.monotonic() >= self._deadline
 
     def _build_pending_result(self, call: Call) -> Result:
+        upstreams = {info.name: info for info in self._gateway.catalog.list_upstreams()}
         return build_pending_result(
             call,
+            upstreams.get(call.upstream),
             has_resource_link=accepts_resource_link(
                 self._context.client_name, self._context.sdk_context.protocol_version
             ),
@@ -160,9 +165,15 @@ class _ResponseWait:
 
 
 def build_call_result(call: Call, stored_result: bytes | None) -> Result:
-    """The result of the upstream; raises the error that the call ended with."""
+    """The result of the upstream; raises the error that the call ended with.
+
+    An error of Ringback's own also says which call it is about and what to do now: no pending result has said so.
+    """
     if stored_result is not None:
         result: dict[str, Any] = jsontext.loads(stored_result)
         return meta.with_call_meta(result, call)
     error = call.error or _CANCELLED_ERROR.error or {}
-    raise MCPError(error["code"], error["message"], error.get("data"))
+    if error.get("data") != {"outcome": str(call.outcome)}:
+        raise MCPError(error["code"], error["message"], error.get("data"))
+    advice = render_failure_advice(call)
+    raise MCPError(error["code"], f"{error['message']} {advice}", {**error["data"], "call_id": call.id})

@@ -23,7 +23,7 @@ _LITERAL_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})
 PENDING_KEY: Final = "ringback_pending"
 PENDING_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
-    "description": "The tool is still running; get its result with these.",
+    "description": "The tool has not finished; get its result with these.",
     "properties": {
         PENDING_KEY: {
             "type": "object",

@@ -14,8 +14,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import Call
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
-from ringback.domain.errors import InvalidArguments
+from ringback.domain.errors import InvalidArguments, Unavailable
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
@@ -48,10 +49,13 @@ from ringback.mcp_server.tool_call_responder import ToolCallResponder
 from ringback.mcp_server.tool_export import export_tool
 from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
 from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows
-from ringback.services.calls import StartCallRequest
+from ringback.services.call_starts import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000
 """How long a client may cache a list; a subscribed client is notified of changes at once."""
+CALLED_TOOLS_MAX: Final = 50
+"""Calls whose tools are listed for an upstream that was never reached: a page of the caller's last calls there."""
+_ANY_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
 
 
 def build_feature(
@@ -93,7 +97,7 @@ class ToolMethods:
     async def list_tools(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
         context.caller.require_scope(Scope.READ)
         reject_cursor(params)
-        entries = await self._router.list_entries(context, Listing.TOOLS)
+        entries, ttl_milliseconds = await self._list_entries(context)
         # The built-in tools of a Ringback upstream would look for its calls, not ours.
         tools = [
             self._export_tool(context, entry)
@@ -101,7 +105,32 @@ class ToolMethods:
             if entry.definition["name"] not in self._builtin_tools
         ]
         builtin_tools = [dict(tool.definition) for tool in self._builtin_tools.values()]
-        return {"tools": [*tools, *builtin_tools], "ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
+        return {"tools": [*tools, *builtin_tools], "ttlMs": ttl_milliseconds, "cacheScope": "private"}
+
+    async def _list_entries(self, context: RequestContext) -> tuple[Sequence[ListedEntry], int]:
+        """The upstream's tools, and how long a client may cache them.
+
+        If the upstream was never reached, the tools that the caller has called there: the SDK's clients list tools before they
+        show a result, and an error of the list would hide the pending result, and those of the built-in tools.
+        """
+        try:
+            return await self._router.list_entries(context, Listing.TOOLS), LIST_TTL_MILLISECONDS
+        except Unavailable:
+            if (upstream := context.endpoint.upstream) is None or not (
+                called := await self._list_called_tools(context, upstream)
+            ):
+                raise
+            return called, 0
+
+    async def _list_called_tools(self, context: RequestContext, upstream: str) -> Sequence[ListedEntry]:
+        page = await self._gateway.calls.list_calls(
+            context.caller, CallFilter(upstream=upstream), position=None, limit=CALLED_TOOLS_MAX
+        )
+        names = dict.fromkeys(call.tool for call in page)
+        return [
+            ListedEntry(upstream=upstream, upstream_key=name, definition={"name": name, "inputSchema": _ANY_ARGUMENTS})
+            for name in names
+        ]
 
     def _export_tool(self, context: RequestContext, entry: ListedEntry) -> dict[str, Any]:
         tool = export_tool(entry.definition, is_modern=context.is_modern)

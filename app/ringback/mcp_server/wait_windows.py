@@ -16,12 +16,10 @@ Progress that was sent to a client which then waits longer (`known_clients`) beg
 RINGBACK_WAIT_SECONDS_MAX; but not for a client that gave up before.
 """
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl
 
 import anyio
 
@@ -32,10 +30,7 @@ from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN, ClientKey, C
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.known_clients import get_known_client
 from ringback.mcp_server.request_context import RequestContext
-from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 
-WAIT_PARAMETER: Final = "wait"
-_WAIT_VALUE: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,3})?")
 _CLIENT_NAME_LENGTH_MAX: Final = 128
 """Longer than the name and the version of every client; a client may send any text."""
 
@@ -45,22 +40,6 @@ class WaitWindow:
     seconds: float
     seconds_max: float
     """The longest time that progress extends the window to; the same as `seconds` if it does not."""
-
-
-def parse_wait_parameter(query_string: bytes) -> float | None:
-    """The `?wait=` of an endpoint's URL in seconds, None without one; raises `InvalidRequest` if it is no valid wait."""
-    if not query_string:
-        return None
-    parameters = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
-    values = [value for name, value in parameters if name == WAIT_PARAMETER]
-    if not values:
-        return None
-    if len(values) > 1 or not _WAIT_VALUE.fullmatch(values[0]) or float(values[0]) > LONG_POLL_SECONDS_MAX:
-        raise InvalidRequest(
-            f"The query parameter 'wait' of the URL must be one number of seconds from 0 to {LONG_POLL_SECONDS_MAX:g}, for "
-            "example ?wait=20. It says how long a tool call waits for its result."
-        )
-    return float(values[0])
 
 
 class WaitWindows:
@@ -75,8 +54,8 @@ class WaitWindows:
         """The window of a call to an upstream's tool."""
         configured_seconds = self._gateway.catalog.get_tool_config(upstream, tool).inline_wait_seconds
         seconds = self._config.inline_wait_seconds if configured_seconds is None else configured_seconds
-        if context.endpoint_wait_seconds is not None:
-            seconds = context.endpoint_wait_seconds
+        if (endpoint_seconds := context.read_endpoint_wait_seconds()) is not None:
+            seconds = endpoint_seconds
         limited_seconds = self._limit_window(context, seconds)
         seconds_max = self._config.wait_seconds_max if self._waits_for_progress(context) else limited_seconds
         return WaitWindow(seconds=limited_seconds, seconds_max=seconds_max)
@@ -90,7 +69,7 @@ class WaitWindows:
         """The wait of a built-in tool; None if its caller asks for none in particular."""
         seconds = requested_seconds
         if seconds is None:
-            endpoint_seconds = context.endpoint_wait_seconds
+            endpoint_seconds = context.read_endpoint_wait_seconds()
             seconds = self._config.inline_wait_seconds if endpoint_seconds is None else endpoint_seconds
             seconds = max(seconds, WINDOW_SECONDS_MIN)  # a tool that waits is no poll, even if tool calls do not wait
         return self._limit_window(context, seconds)

@@ -15,6 +15,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.suspension import FREEZE_SECONDS
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
@@ -25,6 +26,8 @@ from ringback.waits import LocalWaiter, wait_first
 
 log = logging.getLogger(__name__)
 
+EXTEND_SECONDS_MAX: Final = 5.0
+"""How long extending the leases may take after a freeze, before executions are stopped: half of a heartbeat."""
 QUEUE_DUE_BATCH_SIZE: Final = 200
 """Scheduled calls that one transaction queues: some 5 ms. If more are due, the next transaction follows at once."""
 
@@ -210,11 +213,19 @@ class Runner:
                     execution.abandon_lease()
 
     async def _stop_untrusted_executions(self) -> None:
-        """Stop each execution whose lease was not extended in time, even while the store hangs."""
+        """Stop each execution whose lease was not extended in time, even while the store hangs.
+
+        After a freeze of this process no lease was extended in time. Those that nobody else has taken are extended then: their
+        requests upstream go on, and to stop them would end the calls as `unknown`.
+        """
+        wakes_at = self._clock.monotonic()
         while True:
+            if self._clock.monotonic() - wakes_at > FREEZE_SECONDS:
+                await wait_first(self._extend_leases(), timeout_seconds=EXTEND_SECONDS_MAX)
             now = self._clock.monotonic()
             for execution in list(self._executions.values()):
                 if execution.trusted_until <= now:
                     execution.abandon_lease()
             trusted = [each.trusted_until for each in self._executions.values() if each.trusted_until > now]
-            await self._clock.sleep(min(trusted) - now if trusted else self._config.heartbeat_seconds)
+            wakes_at = min(trusted) if trusted else now + self._config.heartbeat_seconds
+            await self._clock.sleep(wakes_at - now)

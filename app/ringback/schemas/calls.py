@@ -84,10 +84,15 @@ class CallBody(RequestBody):
     rerun_policy: RerunPolicy = Field(
         default=RerunPolicy.NEVER,
         description="Whether the tool may run a second time after its runner died and the progress of the first "
-        "run is unknown. "
+        "run is unknown. Without this member, the configured policy of the tool applies; its default is `never`. "
         "`if_safe`: only if the tool is marked readOnlyHint or idempotentHint, and the configuration "
         "trusts the upstream's hints.",
     )
+
+    def to_call_arguments(self) -> dict[str, Any]:
+        """The arguments of a `StartCallRequest`. A policy that the client leaves out is the configured one."""
+        arguments = self.to_arguments(callback=to_registration(self.callback))
+        return arguments if "rerun_policy" in self.model_fields_set else arguments | {"rerun_policy": None}
 
 
 class StartCallBody(CallBody):
@@ -100,9 +105,7 @@ class StartCallBody(CallBody):
     )
 
     def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
-        return StartCallRequest(
-            **self.to_arguments(callback=to_registration(self.callback)), idempotency_key=idempotency_key
-        )
+        return StartCallRequest(**self.to_call_arguments(), idempotency_key=idempotency_key)
 
 
 class BatchedCallBody(CallBody):
@@ -113,7 +116,7 @@ class BatchedCallBody(CallBody):
     )
 
     def to_request(self) -> StartCallRequest:
-        return StartCallRequest(**self.to_arguments(callback=to_registration(self.callback)))
+        return StartCallRequest(**self.to_call_arguments())
 
 
 class StartBatchBody(RequestBody):

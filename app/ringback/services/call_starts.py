@@ -59,7 +59,8 @@ class StartCallRequest(CallRequest):
     accepts_input: bool = False
     webhook_id: str | None = None
     """A registered webhook that receives the events of this call, whatever it filters by, beside those that match."""
-    rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    rerun_policy: RerunPolicy | None = None
+    """None selects the configured policy of the tool."""
     is_cancelled: bool = False
     """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
     wants_receipt: bool = True
@@ -200,6 +201,8 @@ class CallStarter:
 
     def _build_call(self, principal: Principal, request: StartCallRequest, *, now: datetime) -> Call:
         wait_seconds = min(request.wait_seconds, self._wait_seconds_max)
+        configured_policy = self._catalog.get_tool_config(request.upstream, request.tool).rerun_policy
+        rerun_policy = configured_policy if request.rerun_policy is None else request.rerun_policy
         return self._new_calls.build_call(
             principal,
             request,
@@ -210,14 +213,14 @@ class CallStarter:
             idempotency_key=request.idempotency_key,
             request_hash=request.compute_hash(),
             accepts_input=request.accepts_input,
-            rerun_policy=request.rerun_policy,
-            rerun_allowed=self._is_rerun_allowed(request),
+            rerun_policy=rerun_policy,
+            rerun_allowed=self._is_rerun_allowed(request, rerun_policy),
             attended_until=now + seconds(wait_seconds) if wait_seconds > 0 else None,
         )
 
-    def _is_rerun_allowed(self, request: StartCallRequest) -> bool:
+    def _is_rerun_allowed(self, request: StartCallRequest, policy: RerunPolicy) -> bool:
         """Decide once, at the start: later annotations of the tool do not apply to this call."""
-        match request.rerun_policy:
+        match policy:
             case RerunPolicy.NEVER:
                 return False
             case RerunPolicy.IF_SAFE:

@@ -1,6 +1,7 @@
 """Keep legacy MCP sessions, so that they outlive the process that began them.
 
-    initialize ──▶ open_session       stored before the client gets the session's id
+    initialize ──▶ open_session       stored before the client gets the session's id. A principal that has too many
+                                      loses the session that is idle longest: many clients never end theirs
     any request ──▶ find_session      in a process that does not know the id
     every few minutes ──▶ extend      the sessions used meanwhile, in one commit
     DELETE ──▶ end_session            before the client gets the response
@@ -11,7 +12,8 @@ A session belongs to its principal, its endpoint and the caller's restriction of
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, Protocol
 
 from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX
@@ -24,6 +26,9 @@ from ringback.domain.principal import Caller
 
 SESSIONS_PER_PRINCIPAL_MAX: Final = 1_000
 """Sessions of one principal at one endpoint. A process is built for ten times as many at an endpoint."""
+EVICTION_IDLE_SECONDS: Final = 60.0
+"""A session that was idle for less long is in use: between two requests, a model thinks for seconds. It is never ended for
+another one; then `initialize` is refused."""
 SESSION_ID_BYTES: Final = 16
 """Random bytes of an id: 128 bits cannot be guessed."""
 IDLE_SECONDS: Final = 30 * 60
@@ -40,6 +45,14 @@ _SESSION_ID_PATTERN: Final = re.compile(rf"[0-9a-f]{{{2 * SESSION_ID_BYTES}}}")
 """What could not be an id of ours is never looked up."""
 
 
+class SessionUse(Protocol):
+    """What a process knows about the use of its sessions; the store learns of it every `EXTEND_SECONDS`."""
+
+    def get_idle_seconds(self, session_id: str) -> float | None:
+        """Seconds since the last request, 0 while one is in flight; None if this process has handled none."""
+        ...
+
+
 class McpSessions:
     def __init__(self, store: Store, *, ids: IdGenerator) -> None:
         self._store = store
@@ -48,18 +61,26 @@ class McpSessions:
     def new_session_id(self) -> str:
         return self._ids.random_bytes(SESSION_ID_BYTES).hex()
 
-    async def require_quota(self, caller: Caller, endpoint: str) -> None:
-        """Raise `QuotaExceeded` if the caller's principal has `SESSIONS_PER_PRINCIPAL_MAX` sessions at this endpoint."""
-        await self._store.read(lambda tx: _require_quota(tx, caller, endpoint))
+    async def require_room(self, caller: Caller, endpoint: str, use: SessionUse) -> None:
+        """Raise `QuotaExceeded` if the principal has `SESSIONS_PER_PRINCIPAL_MAX` sessions here, and all are in use."""
+        await self._store.read(lambda tx: _find_surplus(tx, caller, endpoint, use))
 
-    async def open_session(self, caller: Caller, session_id: str, endpoint: str, initialize: Mapping[str, Any]) -> None:
-        """Store a session whose `initialize` succeeded. `initialize` has the protocol version that was negotiated."""
+    async def open_session(
+        self, caller: Caller, session_id: str, endpoint: str, initialize: Mapping[str, Any], use: SessionUse
+    ) -> Collection[str]:
+        """Store a session whose `initialize` succeeded. `initialize` has the protocol version that was negotiated.
+
+        Return the sessions of this principal that have ended to make room. Raises `QuotaExceeded` if all are in use.
+        """
         state = SessionState(initialize=initialize)
         _require_size(state, "The params of initialize are")
 
-        async def insert(tx: Transaction) -> None:
+        async def insert(tx: Transaction) -> Collection[str]:
+            ended: Collection[McpSessionId] = ()
             if await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now()) is None:
-                await _require_quota(tx, caller, endpoint)
+                ended = await _find_surplus(tx, caller, endpoint, use)
+            for surplus_id in ended:
+                await tx.mcp_sessions.delete(surplus_id)
             await tx.mcp_sessions.save(
                 McpSession(
                     id=McpSessionId(session_id),
@@ -71,8 +92,9 @@ class McpSessions:
                     expires_at=tx.now() + seconds(IDLE_SECONDS + EXTEND_SECONDS),
                 )
             )
+            return ended
 
-        await self._store.write(insert)
+        return await self._store.write(insert)
 
     async def find_session(self, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
         """The session; None if it is unknown, has ended, or belongs to another caller or endpoint."""
@@ -138,18 +160,32 @@ async def _find_own_session(tx: Transaction, caller: Caller, session_id: str, en
     return session if session.endpoint == endpoint else None
 
 
-async def _require_quota(tx: Transaction, caller: Caller, endpoint: str) -> None:
+async def _find_surplus(tx: Transaction, caller: Caller, endpoint: str, use: SessionUse) -> Collection[McpSessionId]:
+    """The sessions that must end before the principal opens another one: none, or the one that is idle longest."""
     limit = SESSIONS_PER_PRINCIPAL_MAX
-    if await tx.mcp_sessions.count(caller.principal, endpoint, now=tx.now(), limit=limit) >= limit:
+    if await tx.mcp_sessions.count(caller.principal, endpoint, now=tx.now(), limit=limit) < limit:
+        return ()
+    expiries = await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=tx.now(), limit=limit + 1)
+    idle_seconds = {each: _get_idle_seconds(use, each, expires_at, tx.now()) for each, expires_at in expiries.items()}
+    surplus = sorted(idle_seconds, key=idle_seconds.__getitem__, reverse=True)[: len(expiries) - limit + 1]
+    if any(idle_seconds[each] < EVICTION_IDLE_SECONDS for each in surplus):
         raise sessions_exceeded()
+    return surplus
+
+
+def _get_idle_seconds(use: SessionUse, session_id: McpSessionId, expires_at: datetime, now: datetime) -> float:
+    """For a session that this process has not handled, since its use was recorded last."""
+    here = use.get_idle_seconds(session_id)
+    return IDLE_SECONDS + EXTEND_SECONDS - (expires_at - now).total_seconds() if here is None else here
 
 
 def sessions_exceeded() -> QuotaExceeded:
     limit = SESSIONS_PER_PRINCIPAL_MAX
     return QuotaExceeded(
-        f"Your quota 'sessions' of {limit} at this endpoint is used up. No session was opened. End sessions that you no longer "
-        "need: DELETE with their Mcp-Session-Id. A session also ends after it was idle for "
-        f"{IDLE_SECONDS // 60} minutes.",
+        f"Your quota 'sessions' of {limit} at this endpoint is used up, and each of them was used within the last "
+        f"{EVICTION_IDLE_SECONDS:.0f} seconds. No session was opened. End sessions that you no longer need: DELETE with their "
+        "Mcp-Session-Id. Otherwise a new session ends the one that is idle longest, after it was idle for "
+        f"{EVICTION_IDLE_SECONDS:.0f} seconds.",
         retry_after_seconds=RETRY_AFTER_SECONDS,
         quota="sessions",
         limit=limit,

@@ -6,9 +6,11 @@ An elicitation names no request. It belongs to a call only if that is certain:
     it came on the stream of a request     the call of this request; over HTTP, where the SDK's streams carry contextvars
     it came outside any such stream        the call of the only open request or task of the session
 
-On a pipe every message comes outside. The last rule fails once another client session has abandoned a request: the abandoned
-tool may still run and ask. Every other elicitation is refused with a JSON-RPC error that says why. An answer with an `action`
-would claim that a user has seen the question.
+On a pipe every message comes outside. The last rule fails while another client session has an abandoned request: the abandoned
+tool may still run and ask, until the upstream responds to its request after all. Servers on the SDK for Python respond to a
+cancelled request, others do not; nothing else proves that a tool has ended, so no time-out ends the doubt. Every other
+elicitation is refused with a JSON-RPC error that says why. An answer with an `action` would claim that a user has seen the
+question.
 """
 
 import asyncio
@@ -18,8 +20,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, RequestId
 
 from ringback.domain.principal import Principal
 from ringback.protocol import tasks
@@ -30,14 +33,16 @@ ASKING_METHODS: Final = frozenset({"tools/call", "resources/read", "prompts/get"
 """Requests during which an upstream may ask. A request of a task does not count, because its task does."""
 TASKS_MAX: Final = 1024
 """Tasks remembered for one session; four times the calls of an HTTP upstream. A task is forgotten when it ends."""
+ABANDONED_REQUESTS_MAX: Final = 1024
+"""Abandoned requests of one session that may still get a response; with more, the oldest never counts as ended."""
 RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 _TASK_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 _FINAL_TASK_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 _UNCERTAIN: Final = (
-    "Nobody was asked: Ringback cannot tell which of the calls in this session asks. Call the tool while no other call runs, "
-    'or let the operator of Ringback set "isolation": "call" for this server.'
+    "The question was not asked: Ringback cannot tell which of the calls in this session asks. Call the tool while no other "
+    'call runs, or let the operator of Ringback set "isolation": "call" for this server.'
 )
-_NO_INPUT_ACCEPTED: Final = "Nobody was asked: the call that asks does not accept input, or has ended."
+_NO_INPUT_ACCEPTED: Final = "The question was not asked: the call that asks does not accept input, or has ended."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,9 @@ class _Source:
     """None if the call does not accept input."""
     owner: CallOwner | None
     """None if the request belongs to no call."""
+    request_id: RequestId | None = None
+    """None until the request is sent."""
+    has_response: bool = False
 
 
 _RECEIVER: Final[ContextVar[ElicitationReceiver | None]] = ContextVar("ringback_elicitation_receiver", default=None)
@@ -139,9 +147,13 @@ class ElicitationRouter:
 
     def __init__(self) -> None:
         self._open_requests: set[_Source] = set()
+        self._sent: dict[RequestId, _Source] = {}
+        """Requests that are tracked, by their ids."""
         self._tasks: dict[str, _Source] = {}
-        self._abandoned_owners: set[CallOwner | None] = set()
-        """Owners of requests without a response; two suffice to make every owner uncertain."""
+        self._abandoned: dict[RequestId, CallOwner | None] = {}
+        """The owners of abandoned requests that the upstream has not responded to."""
+        self._lost_owners: set[CallOwner | None] = set()
+        """Owners of what can get no response any more; two suffice to make every owner uncertain."""
 
     @contextmanager
     def track_request(self, method: str, params: Mapping[str, Any]) -> Generator[Callable[[Mapping[str, Any]], None]]:
@@ -154,14 +166,29 @@ class ElicitationRouter:
             yield lambda result: self._note_result(method, task_id, source, result)
         except (asyncio.CancelledError, ResponseLost):
             if method in ASKING_METHODS:
-                self._abandon(source.owner)
+                self._abandon(source)
             raise
         except UpstreamError:
             self._tasks.pop(task_id or "", None)  # the upstream does not know the task, or has reported its end
             raise
         finally:
             self._open_requests.discard(source)
+            if source.request_id is not None:
+                self._sent.pop(source.request_id, None)
             _SOURCE.reset(token)
+
+    def note_request_id(self, request_id: RequestId) -> None:
+        """The request that is sent in this context has this id."""
+        if (source := _SOURCE.get()) is not None:
+            source.request_id = coerce_request_id(request_id)
+            self._sent[source.request_id] = source
+
+    def note_response(self, request_id: RequestId) -> None:
+        """The upstream responds to the request, perhaps after it was abandoned: its tool has ended."""
+        key = coerce_request_id(request_id)
+        self._abandoned.pop(key, None)
+        if (source := self._sent.get(key)) is not None:
+            source.has_response = True
 
     def find_receiver(self, params: Mapping[str, Any]) -> ElicitationReceiver:
         """Raises `MCPError` if the elicitation is refused."""
@@ -178,7 +205,7 @@ class ElicitationRouter:
 
     def _find_only_source(self) -> _Source | None:
         sources = [*self._open_requests, *self._tasks.values()]
-        if len(sources) != 1 or not self._abandoned_owners <= {sources[0].owner}:
+        if len(sources) != 1 or not self._lost_owners | set(self._abandoned.values()) <= {sources[0].owner}:
             return None
         return sources[0]
 
@@ -207,8 +234,18 @@ class ElicitationRouter:
     def _remember_task(self, task_id: str, source: _Source) -> None:
         self._tasks[task_id] = source
         if len(self._tasks) > TASKS_MAX:
-            self._abandon(self._tasks.pop(next(iter(self._tasks))).owner)
+            self._lose(self._tasks.pop(next(iter(self._tasks))).owner)
 
-    def _abandon(self, owner: CallOwner | None) -> None:
-        if len(self._abandoned_owners) < 2:  # noqa: PLR2004 - see the attribute
-            self._abandoned_owners.add(owner)
+    def _abandon(self, source: _Source) -> None:
+        if source.has_response:
+            return
+        if source.request_id is None:
+            self._lose(source.owner)
+            return
+        self._abandoned[source.request_id] = source.owner
+        if len(self._abandoned) > ABANDONED_REQUESTS_MAX:
+            self._lose(self._abandoned.pop(next(iter(self._abandoned))))
+
+    def _lose(self, owner: CallOwner | None) -> None:
+        if len(self._lost_owners) < 2:  # noqa: PLR2004 - see the attribute
+            self._lost_owners.add(owner)

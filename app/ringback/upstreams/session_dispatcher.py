@@ -48,6 +48,7 @@ _DIRECT_OPTIONS: Final = frozenset({"headers", "on_progress"})
 CANCEL_SECONDS: Final = 5.0
 """For sending a cancellation, as in the SDK."""
 _HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
+_CANCELLED_METHOD: Final = "notifications/cancelled"
 _ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _TASK_STATUS_METHOD: Final = "notifications/tasks/status"
 OPEN_ELICITATIONS_MAX: Final = 64
@@ -65,7 +66,7 @@ REFUSED_REQUESTS: Final = {
 }
 """Requests of upstreams that no client of Ringback answers, and what their upstream can do instead."""
 _TOO_MANY_OPEN: Final = (
-    "Nobody was asked: too many earlier questions wait for their answers. Answer them, then call again."
+    "The question was not asked: too many earlier questions wait for their answers. Answer them, then call again."
 )
 
 
@@ -98,7 +99,9 @@ class SessionDispatcher(JSONRPCDispatcher):
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
-            if (stream := self._find_stream(method, params)) is not None and params is not None:
+            if method == _CANCELLED_METHOD:
+                self._end_stream(params)
+            elif (stream := self._find_stream(method, params)) is not None and params is not None:
                 stream.put_notification(method, params)
                 return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)
@@ -140,6 +143,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         if params is not None and self._direct is not None and self._may_go_directly(self._direct, method, options):
             return await self._send_directly(self._direct, method, params, options)
         request_id = options.get("request_id") or self._allocate_id()
+        self.elicitation_router.note_request_id(request_id)
         options: CallOptions = {**options, "request_id": request_id}
         with self._large_results.expect_response(request_id):
             result = await super().send_raw_request(method, params, options, _related_request_id=_related_request_id)
@@ -155,6 +159,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         self, direct: DirectPosts, method: str, params: Mapping[str, Any], options: CallOptions
     ) -> dict[str, Any]:
         request_id = self._allocate_id()
+        self.elicitation_router.note_request_id(request_id)
         if "on_progress" in options:  # as the SDK does, which uses the request id
             params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": request_id}}
         try:
@@ -171,9 +176,11 @@ class SessionDispatcher(JSONRPCDispatcher):
     async def _notify_cancelled(self, request_id: RequestId) -> None:
         """Send a cancellation notification. A legacy upstream needs it; a modern one sees the closed connection."""
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
-            await self.notify("notifications/cancelled", {"requestId": request_id, "reason": "caller cancelled"})
+            await self.notify(_CANCELLED_METHOD, {"requestId": request_id, "reason": "caller cancelled"})
 
     def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
+        if request_id is not None:
+            self.elicitation_router.note_response(request_id)
         large_results = self._large_results.pop_result(request_id)
         super()._resolve_pending(request_id, outcome if large_results is None else large_results)
 
@@ -184,6 +191,14 @@ class SessionDispatcher(JSONRPCDispatcher):
         """
         if error.code != CONNECTION_CLOSED:
             await super()._write_error(request_id, error)
+
+    def _end_stream(self, params: Mapping[str, Any] | None) -> None:
+        """End the stream that the upstream ends: on a pipe it does so with this notification (2026-07-28, Subscriptions)."""
+        match params:
+            case {"requestId": str() as request_id} if (stream := self.streams.get(request_id)) is not None:
+                stream.end()
+            case _:
+                pass
 
     def _find_stream(self, method: str, params: Mapping[str, Any] | None) -> "NotificationStream | None":
         match params:
@@ -286,6 +301,9 @@ class NotificationStream:
     def on_request_done(self, listening: "asyncio.Task[dict[str, Any]]") -> None:
         if not listening.cancelled():
             self.failure = listening.exception()
+        self.end()
+
+    def end(self) -> None:
         self._resolve_acknowledged(None)
         self._notifications.put_nowait(None)
 

@@ -142,6 +142,23 @@ async def test_a_cancelled_tool_that_goes_on_asks_no_other_principal(
     assert ("action" in response) is is_asked
 
 
+async def test_after_a_cancelled_tool_has_responded_other_principals_are_asked_again(engine: Engine) -> None:
+    """Servers on the SDK for Python respond to a cancelled request, which proves that its tool has ended."""
+    cancelled = ask(engine, "unused", tool="obey", deadline_in=3600.0)
+    following = ask(engine, "Which colour?", principal="bob")
+    await engine.insert_calls(cancelled)
+
+    async with running_runner(engine, STDIO):
+        await wait_for_call(engine, cancelled, lambda found: found.progress is not None)
+        await request_cancel(engine, cancelled)
+        await engine.wait_until_final(cancelled)
+        await engine.insert_calls(following)
+        await answer_with_own_question(engine, following)
+        response = await read_response(engine, following)
+
+    assert response["action"] == "accept"
+
+
 async def test_a_question_that_its_tool_withdraws_is_closed(engine: Engine) -> None:
     asking, call = AskingUpstream(), ask(engine, "Which colour?", tool="ask_briefly")
     await engine.insert_calls(call)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ringback.notifier import catch_up
+from tests.support.catch_ups import FEW
 from tests.support.clock import FakeClock, OffsetClock
 from tests.support.engine import Engine
 from tests.support.stores import FailingStore, open_sqlite_store
@@ -42,3 +44,8 @@ async def still_unsteady(tmp_path: Path, fake_clock: FakeClock) -> AsyncGenerato
 def still(still_unsteady: FailingStore, fake_clock: FakeClock) -> Engine:
     """In a time that stands still until the test moves it."""
     return Engine(still_unsteady, fake_clock)
+
+
+@pytest.fixture
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "STEP_EVENTS_MAX", FEW)

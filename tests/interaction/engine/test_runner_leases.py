@@ -13,6 +13,7 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.notifier.recorder import Recorder
+from ringback.runner import runner
 from ringback.runner.leasing import RunnerConfig
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock, OffsetClock
@@ -119,8 +120,8 @@ async def test_the_lease_of_an_abandoned_call_expires(engine: Engine) -> None:
 
     await engine.insert_calls(unlucky, busy)
     stop = asyncio.Event()
-    runner = engine.make_runner(ScriptedUpstreams(drive), recorder=FailingRecorder(engine.recorder, unlucky), **QUICK)
-    work = asyncio.create_task(runner.run(stop))
+    failing = engine.make_runner(ScriptedUpstreams(drive), recorder=FailingRecorder(engine.recorder, unlucky), **QUICK)
+    work = asyncio.create_task(failing.run(stop))
     await tool.wait_until_inside(1)
 
     async def left_behind() -> bool:
@@ -168,10 +169,10 @@ class BreakableUpstreams(ScriptedUpstreams):
 async def test_a_restarted_runner_runs_no_call_twice(engine: Engine) -> None:
     (cut, next_one), tool = make_calls(engine, 2), BlockingTool()
     upstreams = BreakableUpstreams(tool)
-    runner, stop = engine.make_runner(upstreams), asyncio.Event()
+    restarted, stop = engine.make_runner(upstreams), asyncio.Event()
     await engine.insert_calls(cut)
 
-    first = asyncio.create_task(runner.run(stop))
+    first = asyncio.create_task(restarted.run(stop))
     await tool.wait_until_inside(1)
     upstreams.broken = True
     await engine.insert_calls(next_one)
@@ -181,7 +182,7 @@ async def test_a_restarted_runner_runs_no_call_twice(engine: Engine) -> None:
 
     upstreams.broken = False
     tool.release.set()
-    second = asyncio.create_task(runner.run(stop))
+    second = asyncio.create_task(restarted.run(stop))
     await engine.wait_until_final(next_one)
     stop.set()
     await asyncio.wait_for(second, WAIT_SECONDS)
@@ -238,11 +239,12 @@ class StalledStore(StoreWrapper):
 
 
 @pytest.mark.requirement("R35")
-async def test_a_heartbeat_that_hangs_counts_as_failed(engine: Engine) -> None:
+async def test_a_heartbeat_that_hangs_counts_as_failed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "EXTEND_SECONDS_MAX", 0.01)
     (call,), tool, store, clock = make_calls(engine, 1), BlockingTool(), StalledStore(engine.store), ManualClock()
     await engine.insert_calls(call)
 
-    async with Engine(store, clock).running_runner(ScriptedUpstreams(tool)):
+    async with Engine(store, clock).running_runner(ScriptedUpstreams(tool), poll_seconds=3600.0):
         await tool.wait_until_inside(1)
         store.stalled = True
         clock.advance(LEASE_SECONDS)

@@ -180,6 +180,18 @@ async def test_a_secret_in_a_header_signs_the_callback_of_the_url(gate: GatewayH
         await gate.callback_receiver.wait_for_callback(f"mixed-{era}")
 
 
+@pytest.mark.parametrize("webhook", [False, True])
+async def test_a_secret_without_a_callback_is_refused(gate: GatewayHarness, era: Era, *, webhook: bool) -> None:
+    registered = await gate.request_rest("POST", "/v1/webhooks", json={"url": gate.callback_receiver.url})
+    query = f"webhook={registered.json()['id']}" if webhook else ""
+    async with opened(gate, era, headers={"Ringback-Callback-Secret": SECRET}, query=query) as client:
+        with pytest.raises(JsonRpcErrorResponse, match="sent without a callback") as refused:
+            await client.call("count")
+
+    assert refused.value.code == -32602
+    assert gate.interop.seen_meta == []
+
+
 async def test_the_callback_in_meta_precedes_the_one_in_headers(gate: GatewayHarness, era: Era) -> None:
     headers = {"Ringback-Callback-Url": "https://10.0.0.1/refused", "Ringback-Correlation-Id": f"meta-{era}"}
     async with opened(gate, era, headers=headers) as client:
@@ -292,6 +304,7 @@ async def test_options_are_neither_forwarded_nor_stored_with_the_call_nor_logged
         ("clientSessionId=x", "Write client_session_id"),
         ("correlation_id=", "1 to 256 printable"),
         ("webhook=a&webhook=b", "more than once"),
+        ("client_sesion_id=x", "Write client_session_id"),
     ],
 )
 async def test_a_wrong_url_is_refused_at_the_handshake(gate: GatewayHarness, era: Era, query: str, about: str) -> None:

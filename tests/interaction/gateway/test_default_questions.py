@@ -195,7 +195,7 @@ async def test_principals_that_share_a_child_are_asked_nothing_while_both_run(as
     answered = await asyncio.gather(call_together("alice"), call_together("bob"))
 
     assert [[each for each in heard if each.get("method") == "elicitation/create"] for heard, _ in answered] == [[], []]
-    assert all("Nobody was asked" in response["message"] for _, response in answered)
+    assert all("The question was not asked" in response["message"] for _, response in answered)
 
 
 async def test_only_clients_that_can_elicit_see_the_tools_that_an_upstream_has_for_them(

@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
+from tests.interaction.gateway.conftest import LONG_INLINE_WAIT_SECONDS, NO_CAPABILITIES, GatewayHarness
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
 from tests.support.library_upstream import INSTRUCTIONS, LibraryUpstream
@@ -173,16 +173,15 @@ async def test_the_builtin_tools_and_resources_of_a_ringback_upstream_are_hidden
         f"{gate.url}/mcp/paint", name="far", headers={"authorization": f"Bearer {await gate.get_api_key('alice')}"}
     )
     async with (
-        running_application(tmp_path, behind, auth="off") as ringback,
+        running_application(tmp_path, behind, auth="off", inline_wait_seconds=LONG_INLINE_WAIT_SECONDS) as ringback,
         serving_api(ringback.app.api) as url,
         httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
     ):
         client = ModernClient(http, f"{url}/mcp/far")
         names = [tool["name"] for tool in (await client.request("tools/list", {}))["tools"]]
         templates = (await client.request("resources/templates/list", {}))["resourceTemplates"]
-        assert (await client.request("tools/call", {"name": "count", "arguments": {}}))["structuredContent"] == {
-            "count": 3
-        }
+        counted = await client.request("tools/call", {"name": "count", "arguments": {}}, declare=NO_CAPABILITIES)
+        assert counted["structuredContent"] == {"count": 3}
     assert len(names) == len(set(names))
     assert [template["uriTemplate"] for template in templates] == ["ringback://calls/{call_id}"]
 

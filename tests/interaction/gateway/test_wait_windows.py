@@ -1,8 +1,10 @@
 """How long a tools/call is held: as the URL says, shorter for a client that gave up, longer while progress arrives."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +13,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.server.lowlevel import Server
+from mcp_types import INVALID_PARAMS
 
 from ringback.bootstrap import Environment
 from ringback.domain.call import Call
@@ -23,7 +26,6 @@ from tests.support.application import running_application
 from tests.support.clock import StoppedDurations
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import (
-    ACCEPT,
     Json,
     JsonRpcErrorResponse,
     LegacyClientSession,
@@ -89,13 +91,17 @@ async def test_the_sdk_client_gets_a_pending_result_by_its_url_and_then_the_resu
 
 
 @pytest.mark.parametrize("query", ["?wait=soon", "?wait=61", "?wait=1&wait=2"])
-async def test_a_url_with_an_invalid_wait_is_refused_at_the_first_request(gate: GatewayHarness, query: str) -> None:
-    headers = {**ACCEPT, "authorization": f"Bearer {await gate.get_api_key('alice')}"}
-
-    refused = await gate.http.post(f"{gate.url}/mcp/paint{query}", json={}, headers=headers)
-
-    assert refused.status_code == 422
-    assert "for example ?wait=20" in refused.json()["detail"]
+async def test_a_url_with_an_invalid_wait_is_refused_with_an_error_that_clients_show(
+    gate: GatewayHarness, query: str
+) -> None:
+    """As a JSON-RPC error: clients show nothing of an HTTP 422."""
+    modern = await gate.make_modern_client(query=query)
+    initialize = gate.open_legacy_session(query=query).__aenter__
+    for send in (partial(call_tool, modern, "count"), partial(modern.request, "server/discover", {}), initialize):
+        with pytest.raises(JsonRpcErrorResponse, match=re.escape("for example ?wait=20")) as refused:
+            await send()
+        assert refused.value.code == INVALID_PARAMS
+    assert "tools" in await modern.request("tools/list", {})
 
 
 # -- clients that gave up --------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ async def test_a_principal_with_too_many_sessions_gets_advice_and_others_are_ser
     problem = refused.json()
     assert (problem["quota"], problem["limit"]) == ("sessions", SESSIONS_MAX)
     assert "DELETE with their Mcp-Session-Id" in problem["detail"]
-    assert "30 minutes" in problem["detail"]
+    assert "idle for 60 seconds" in problem["detail"]
 
     elsewhere, other = (
         await initialize_session(gate, "hoarder", path="/mcp/plain"),

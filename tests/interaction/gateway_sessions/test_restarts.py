@@ -118,7 +118,7 @@ async def test_requests_of_strangers_do_not_keep_a_session_alive(files: Restarta
             },
         )
         assert (await send(session)).status_code == 404
-        assert manager._used_sessions == set()  # pyright: ignore[reportPrivateUsage]
+        assert manager._activity.list_used({_id_of(session)}) == set()  # pyright: ignore[reportPrivateUsage]
         session.headers = own
 
 
@@ -267,19 +267,24 @@ async def test_sessions_of_before_the_restart_count_against_the_quota(
         assert (await files.http.post(url, json=body, headers=headers)).status_code == 200
 
 
-async def test_an_initialize_that_is_too_large_is_refused_and_nothing_is_stored(files: RestartableRingback) -> None:
+async def test_an_initialize_that_is_too_large_is_refused_and_leaves_no_session(files: RestartableRingback) -> None:
+    params = {
+        "protocolVersion": LEGACY,
+        "capabilities": {"experimental": {"x": {"y": "z" * STATE_BYTES_MAX}}},
+        "clientInfo": {"name": "large", "version": "1"},
+    }
     async with files.running() as running:
-        huge = {"experimental": {"x": {"y": "z" * STATE_BYTES_MAX}}}
-        with pytest.raises(Exception, match="at most 65536 are kept"):
-            await open_session(running, capabilities=huge)
-        key = await running.get_key("alice")
-        assert key
-        assert (
-            await running.application.app.store.read(
-                lambda tx: tx.mcp_sessions.count("alice", "/mcp/stage", now=tx.now(), limit=10)  # pyright: ignore[reportArgumentType]
-            )
-            == 0
+        headers = {**ACCEPT, "authorization": f"Bearer {await running.get_key('alice')}"}
+        session = LegacyClientSession(files.http, f"{running.url}/mcp/stage", headers, {})
+        async with session.open_request("initialize", params) as frames:
+            session.headers["mcp-session-id"] = frames.response.headers["mcp-session-id"]
+            with pytest.raises(JsonRpcErrorResponse, match="at most 65536 are kept"):
+                await frames.read_response()
+        assert (await send(session)).status_code == 404
+        stored = await running.application.app.store.read(
+            lambda tx: tx.mcp_sessions.count("alice", "/mcp/stage", now=tx.now(), limit=10)  # pyright: ignore[reportArgumentType]
         )
+        assert stored == 0
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ async def test_a_cancelled_task_stays_cancelled_even_if_its_tool_ends(
     task.complete_task("done anyway")
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await session.request("tasks/result", {"taskId": task_id})
-    assert (refused.value.code, refused.value.data) == (-32603, {"outcome": "cancelled"})
+    assert (refused.value.code, refused.value.data) == (-32603, {"outcome": "cancelled", "call_id": task_id})
     assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "cancelled"
 
 

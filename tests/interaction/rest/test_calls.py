@@ -5,7 +5,7 @@ import hashlib
 import httpx
 import pytest
 
-from ringback.domain.call import Progress
+from ringback.domain.call import Progress, RerunPolicy
 from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
     CallCompletion,
@@ -14,7 +14,9 @@ from ringback.domain.call_outcome import (
     completion_from_upstream_error,
     failed_completion,
 )
-from ringback.domain.principal import Scope
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
+from ringback.domain.upstreams import ToolConfig
+from ringback.services.call_starts import StartCallRequest
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ServiceUnderTest
 from tests.support.stores import FOREVER
@@ -293,6 +295,27 @@ async def test_the_start_of_a_call_decides_whether_it_may_run_twice(
 
     assert [call.rerun_allowed for call in calls] == [allowed, allowed and policy == "always"]
     assert (await alice.get(f"/v1/calls/{read}")).json()["rerun_policy"] == policy
+
+
+async def test_a_call_without_a_rerun_policy_has_the_configured_one_of_its_tool(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get_tool_config(_connection: FakeUpstreamConnection, _tool: str) -> ToolConfig:
+        return ToolConfig(rerun_policy=RerunPolicy.ALWAYS)
+
+    monkeypatch.setattr(FakeUpstreamConnection, "get_tool_config", get_tool_config)
+    unset, never = await start(alice), await start(alice, rerun_policy="never")
+    caller = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
+    request = StartCallRequest(upstream="git", tool="git_status")  # as an MCP client's
+    over_mcp = (await service.services.calls.start_call(caller, request)).call
+
+    calls = [await service.read_call(call_id) for call_id in (unset, never, over_mcp.id)]
+
+    assert [(call.rerun_policy, call.rerun_allowed) for call in calls] == [
+        ("always", True),
+        ("never", False),
+        ("always", True),
+    ]
 
 
 async def test_during_a_shutdown_new_calls_are_refused_and_existing_ones_can_be_read(

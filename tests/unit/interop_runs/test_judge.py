@@ -102,6 +102,8 @@ def test_the_next_look_after_a_kill_must_be_true() -> None:
 
     assert judge_next_look(PENDING) == Judgement(Verdict.PASSED, "result")
     assert judge_next_look(replace(PENDING, follow_ups=[unknown])).detail == "unknown, said so"
+    in_json = Answer(text='{"error":"{\\"status\\":\\"failed\\",\\"outcome\\":\\"unknown\\"}"}')
+    assert judge_next_look(replace(PENDING, follow_ups=[in_json])).detail == "unknown, said so"
     assert judge_next_look(replace(PENDING, runs=Runs(started=2, finished=2))).verdict is Verdict.FAILED
     assert judge_next_look(replace(PENDING, follow_ups=[Answer(raised="404")])).detail == "the next look raised 404"
     second = judge_next_look(replace(PENDING, follow_ups=[Answer(raised="closed"), unknown]))

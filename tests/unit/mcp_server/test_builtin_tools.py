@@ -16,7 +16,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
 from ringback.mcp_server.builtin_tools import BuiltinToolHandler
 from ringback.mcp_server.poll_limiter import UNCHANGED_POLLS_MAX, PollLimiter
-from ringback.services.calls import StartCallRequest
+from ringback.services.call_starts import StartCallRequest
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import ServiceUnderTest, running_service
 

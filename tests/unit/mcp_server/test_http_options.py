@@ -123,6 +123,58 @@ def test_a_parameter_in_another_spelling_is_refused_with_the_right_one(name: str
         read_http_options([], f"{name}=x".encode())
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("client_sesion_id", "Write client_session_id="),
+        ("client-session", "Write client_session_id="),
+        ("corelation_id", "Write correlation_id="),
+        ("callback", "Write callback_url="),
+        ("callback_uri", "Write callback_url="),
+        ("webhooks", "Write webhook="),
+        ("Wait", "Write wait="),
+        ("wait_seconds", "Write wait="),
+        ("calback_secret", "A secret must not be in a URL"),
+        ("ringback_session", "The parameters are callback_url, client_session_id, correlation_id, webhook, wait"),
+    ],
+)
+def test_a_parameter_that_resembles_an_option_is_refused_with_the_right_one(name: str, advice: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_http_options([], f"{name}=hidden".encode())
+
+    assert advice in refused.value.detail
+    assert "hidden" not in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    "name", ["session_id", "sessionId", "profile", "api_key", "token", "id", "client", "client_id", "x" * 5000]
+)
+def test_a_parameter_that_may_be_somebody_elses_is_ignored(name: str) -> None:
+    assert read_http_options([], f"{name}=1".encode()) == HttpOptions()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        (b"ringback-client-sesion-id", "Did you mean Ringback-Client-Session-Id?"),
+        (b"ringback-session-id", "Did you mean Ringback-Client-Session-Id?"),
+        (b"ringback-callback", "Did you mean Ringback-Callback-Url?"),
+        (b"ringback-webhook", "webhook=… and wait=… belong in the URL"),
+        (b"ringback-", "The headers are Ringback-Client-Session-Id, "),
+    ],
+)
+def test_an_unknown_header_with_our_prefix_is_refused_with_the_right_one(name: bytes, advice: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_http_options([(b"accept", b"*/*"), (name, b"hidden")], b"")
+
+    assert advice in refused.value.detail
+    assert "hidden" not in refused.value.detail
+
+
+def test_the_cancel_key_is_no_option_and_no_unknown_header() -> None:
+    assert read_http_options([(b"ringback-cancel-key", b"k")], b"") == HttpOptions()
+
+
 def test_a_query_with_too_many_parameters_is_refused() -> None:
     allowed = b"&".join([b"a=1"] * (QUERY_PARAMETERS_MAX - 1))
 

@@ -13,7 +13,7 @@ from ringback.domain.ids import WebhookId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.webhook import Webhook, WebhookOrigin
 from ringback.mcp_server.notify_me import EXPIRES_IN_SECONDS_DEFAULT, NOTIFY_ME_DEFINITION, NotifyMeTool
-from ringback.services.calls import StartCallRequest
+from ringback.services.call_starts import StartCallRequest
 from ringback.services.new_calls import TIMEOUT_SECONDS_MAX
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service
 
@@ -110,6 +110,7 @@ async def test_the_url_must_be_verified_before_it_receives_callbacks(harness: No
     assert webhook.origin is WebhookOrigin.MCP
     assert result["structuredContent"]["state"] == "pending_verification"
     assert "until the URL has answered its challenge" in text(result)
+    assert f"`ringback webhooks verify {webhook.id}`" in result["structuredContent"]["next_step"]
     assert [str(each.state) for each in await harness.service.read_deliveries("alice")] == ["held"]
 
 

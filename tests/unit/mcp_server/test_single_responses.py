@@ -8,7 +8,13 @@ from mcp.server import _streamable_http_modern as sdk
 from starlette.types import Message, Receive, Scope, Send
 
 from ringback.mcp_server import single_responses
-from ringback.mcp_server.single_responses import asks_for_notifications, is_modern_tool_call, send_single_response
+from ringback.mcp_server.single_responses import (
+    asks_for_notifications,
+    is_modern_tool_call,
+    note_wait,
+    send_single_response,
+    send_streamed_response,
+)
 from tests.support.limits import WAIT_SECONDS
 
 HEADERS = {
@@ -20,6 +26,11 @@ HEADERS = {
 NEVER = 3600.0
 UNUSED: Any = None
 START: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
+STREAM_START: Message = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream")],
+}
 BODY: Message = {"type": "http.response.body", "body": b'{"result":{}}', "more_body": False}
 
 
@@ -28,6 +39,7 @@ def make_scope(method: str = "POST", **headers: str) -> Scope:
     return {
         "type": "http",
         "method": method,
+        "state": {},
         "headers": [(name.encode(), value.encode()) for name, value in named.items()],
     }
 
@@ -40,20 +52,24 @@ class Exchange:
         self.sent_changed = asyncio.Event()
         self.respond = asyncio.Event()
         self.disconnected = asyncio.Event()
+        self.handled = asyncio.Event()
         self.was_cancelled = False
+        self.scope = make_scope()
+        self.responses = [START, BODY]
         monkeypatch.setattr(sdk, "handle_modern_request", self.handle)
         monkeypatch.setattr(sdk, "_SSE_PING_INTERVAL", ping)
         monkeypatch.setattr(single_responses, "ATTEND_AFTER_SECONDS", attend_after)
 
     async def handle(self, *arguments: Any) -> None:
         send: Send = arguments[-1]
+        self.handled.set()
         try:
             await self.respond.wait()
         except asyncio.CancelledError:
             self.was_cancelled = True
             raise
-        await send(START)
-        await send(BODY)
+        for message in self.responses:
+            await send(message)
 
     async def receive(self) -> Message:
         await self.disconnected.wait()
@@ -65,7 +81,20 @@ class Exchange:
 
     async def run(self) -> None:
         receive: Receive = self.receive
-        await asyncio.wait_for(send_single_response(UNUSED, UNUSED, make_scope(), receive, self.send), WAIT_SECONDS)
+        await asyncio.wait_for(send_single_response(UNUSED, UNUSED, self.scope, receive, self.send), WAIT_SECONDS)
+
+    async def run_with_notifications(self) -> None:
+        receive: Receive = self.receive
+        handled = send_streamed_response(self.handle, self.scope, receive, self.send)
+        await asyncio.wait_for(handled, WAIT_SECONDS)
+
+    async def wait_until_handled(self) -> None:
+        await asyncio.wait_for(self.handled.wait(), WAIT_SECONDS)
+
+    async def note_wait(self) -> None:
+        """The handler begins to wait for its call."""
+        await self.wait_until_handled()
+        note_wait(self.scope["state"])
 
     async def wait_for_sent(self, count: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -97,6 +126,47 @@ async def test_a_late_response_is_the_event_of_a_stream_that_comments_keep_open(
     assert {(each["body"], each["more_body"]) for each in comments} == {(b": ping\r\n\r\n", True)}
     assert last["body"] == b'event: message\r\ndata: {"result":{}}\r\n\r\n'
     assert not last["more_body"]
+
+
+@pytest.mark.parametrize("asks_for_progress", [False, True])
+async def test_the_stream_opens_when_the_wait_begins_so_that_a_broken_connection_ends_only_this_request(
+    monkeypatch: pytest.MonkeyPatch, *, asks_for_progress: bool
+) -> None:
+    exchange = Exchange(monkeypatch)
+    running = asyncio.create_task(exchange.run_with_notifications() if asks_for_progress else exchange.run())
+    await exchange.note_wait()
+    await exchange.wait_for_sent(2)
+    exchange.respond.set()
+    await running
+
+    start, comment, last = exchange.sent
+    assert (start["status"], dict(start["headers"])[b"content-type"]) == (200, b"text/event-stream")
+    assert comment["body"] == b": ping\r\n\r\n"
+    assert last == {**BODY, "body": b'event: message\r\ndata: {"result":{}}\r\n\r\n'}
+
+
+async def test_events_of_the_handlers_own_stream_are_passed_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange(monkeypatch)
+    event: Message = {"type": "http.response.body", "body": b"data: 1\r\n\r\n", "more_body": True}
+    exchange.responses = [STREAM_START, event, event]
+    running = asyncio.create_task(exchange.run_with_notifications())
+    await exchange.note_wait()
+    await exchange.wait_for_sent(2)
+    exchange.respond.set()
+    await running
+
+    assert exchange.sent[2:] == [event, event]
+
+
+async def test_a_request_that_is_refused_late_keeps_its_http_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange(monkeypatch)
+    exchange.responses = [{**START, "status": 400}, BODY]
+    running = asyncio.create_task(exchange.run_with_notifications())
+    await exchange.wait_until_handled()
+    exchange.respond.set()
+    await running
+
+    assert exchange.sent == exchange.responses
 
 
 async def test_a_disconnect_cancels_the_handler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.upstreams import ToolConfig
 from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN
 from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.http_options import parse_wait_parameter
 from ringback.mcp_server.request_context import RequestContext
-from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows, parse_wait_parameter
+from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows
 from ringback.services.lifecycle import Lifecycle
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from tests.support.clock import FakeClock
@@ -59,7 +60,7 @@ def make_context(
             query_string=query,
             client_name=client,
             client_version="1",
-            endpoint_wait_seconds=endpoint_wait,
+            read_endpoint_wait_seconds=lambda: endpoint_wait,
             request_closed_at=None,
             stream_request=None if call_id is None else SimpleNamespace(call_id=call_id),
         ),

@@ -154,6 +154,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("call_deliveries", "has_unsent", "deliveries_waiting_of_call"),
         ("delivery_queue", "next_due", "deliveries_due"),
         ("mcp_sessions", "count", "mcp_sessions_of_principal"),
+        ("mcp_sessions", "list_expiries", "mcp_sessions_of_principal"),
         ("mcp_sessions", "remove_expired", "mcp_sessions_expiring"),
     ],
 )

@@ -115,6 +115,16 @@ def test_the_form_of_pending_results_is_read_for_an_upstream_and_for_single_tool
     assert parse_one({"command": "uvx"}).get_tool_config("any").pending == "result"
 
 
+def test_the_rerun_policy_is_read_for_an_upstream_and_for_single_tools() -> None:
+    settings = {"rerun_policy": "always", "tools": {"pay": {"rerun_policy": "never"}, "x": {}}}
+    config = parse_one({"command": "uvx", "ringback": settings})
+    safe = parse_one({"command": "uvx", "ringback": {"rerun_policy": "if_safe", "trust_annotations": True}})
+
+    assert [config.get_tool_config(tool).rerun_policy for tool in ("pay", "x", "any")] == ["never", "always", "always"]
+    assert safe.get_tool_config("any").rerun_policy == "if_safe"
+    assert parse_one({"command": "uvx"}).get_tool_config("any").rerun_policy == "never"
+
+
 def test_tools_that_are_called_as_tasks_only_are_read() -> None:
     config = parse_one({"command": "uvx", "ringback": {"tools": {"slow": {"task_only": True}, "x": {}}}})
 
@@ -249,6 +259,15 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "ringback": {"inline_wait_seconds": True}}, "from 0 to 60"),
         ({"command": "x", "ringback": {"pending": "null"}}, "'ringback.pending' must be one of result, error"),
         ({"command": "x", "ringback": {"tools": {"t": {"pending": 1}}}}, "tools.t.pending' must be one of result"),
+        (
+            {"command": "x", "ringback": {"rerun_policy": "yes"}},
+            "'ringback.rerun_policy' must be one of never, if_safe",
+        ),
+        ({"command": "x", "ringback": {"rerun_policy": "if_safe"}}, "needs 'trust_annotations': true"),
+        (
+            {"command": "x", "ringback": {"tools": {"t": {"rerun_policy": "if_safe"}}}},
+            "needs 'trust_annotations': true",
+        ),
         ({"command": "x", "ringback": {"tools": {"t": 1}}}, "'ringback.tools.t' must be an object"),
         ({"command": "x", "ringback": {"tools": {"t": {"wait": 1}}}}, "'ringback.tools.t' has no setting 'wait'"),
         ({"command": "x", "ringback": {"tools": {"t": {"inline_wait_seconds": -1}}}}, "tools.t.inline_wait_seconds'"),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types import RequestId
 
 from ringback.domain.principal import Principal
 from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
@@ -43,7 +44,9 @@ class OpenCall:
         params: Mapping[str, Any],
         *,
         accepts: bool,
+        request_id: RequestId | None = None,
     ) -> None:
+        self.request_id = request_id
         self._end: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self.opened = asyncio.Event()
         self.task = asyncio.create_task(self._run(router, owner, method, params, accepts=accepts))
@@ -76,6 +79,8 @@ class OpenCall:
             receiving,
             router.track_request(method, params) as note_result,
         ):
+            if self.request_id is not None:
+                router.note_request_id(self.request_id)
             self.context, self.receiver = copy_context(), get_receiver()
             self.opened.set()
             note_result(await self._end)
@@ -94,9 +99,10 @@ class OpenCalls:
         method: str = "tools/call",
         *,
         accepts_input: bool = True,
+        request_id: RequestId | None = None,
         **params: Any,
     ) -> OpenCall:
-        self.calls.append(OpenCall(self.router, owner, method, params, accepts=accepts_input))
+        self.calls.append(OpenCall(self.router, owner, method, params, accepts=accepts_input, request_id=request_id))
         await self.calls[-1].opened.wait()
         return self.calls[-1]
 
@@ -172,9 +178,44 @@ async def test_after_an_abandoned_request_only_the_same_client_session_is_asked(
         assert "cannot tell" in refusal(session.router)
 
 
-async def test_after_two_client_sessions_have_abandoned_requests_nobody_is_asked(session: OpenCalls) -> None:
+async def test_after_two_client_sessions_have_abandoned_requests_no_call_is_asked(session: OpenCalls) -> None:
     for owner in (ALICE, BOB, ALICE_ELSEWHERE):
         await (await session.open(owner)).end()
+    await session.open(ALICE)
+
+    assert "cannot tell" in refusal(session.router)
+
+
+@pytest.mark.parametrize(("sent", "received"), [(7, 7), (7, "7"), ("a-1", "a-1")], ids=["number", "text", "name"])
+async def test_a_response_to_an_abandoned_request_ends_the_doubt(
+    session: OpenCalls, sent: RequestId, received: RequestId
+) -> None:
+    await (await session.open(BOB, request_id=sent)).end()
+    following = await session.open(ALICE, request_id=8)
+    session.router.note_response(9)
+    assert "cannot tell" in refusal(session.router)
+
+    session.router.note_response(received)
+    assert session.router.find_receiver(QUESTION) is following.receiver
+
+
+async def test_a_response_that_arrives_while_its_request_is_cancelled_leaves_no_doubt(session: OpenCalls) -> None:
+    answered = await session.open(BOB, request_id=7)
+    session.router.note_response(7)
+    await answered.end()
+    following = await session.open(ALICE, request_id=8)
+
+    assert session.router.find_receiver(QUESTION) is following.receiver
+
+
+async def test_the_doubt_about_more_abandoned_requests_than_are_remembered_stays(
+    session: OpenCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elicitation_router, "ABANDONED_REQUESTS_MAX", 1)
+    for request_id in (1, 2):
+        await (await session.open(BOB, request_id=request_id)).end()
+    for request_id in (1, 2):
+        session.router.note_response(request_id)
     await session.open(ALICE)
 
     assert "cannot tell" in refusal(session.router)

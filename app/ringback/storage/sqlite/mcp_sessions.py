@@ -2,10 +2,11 @@
 
 import logging
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.mcp_sessions import McpSession, McpSessionId
 from ringback.domain.principal import Principal
 from ringback.signing.sealing import UnsealError
@@ -36,6 +37,14 @@ class SqliteMcpSessions(SqliteRows, noun="mcp_sessions"):
         )
         count: int = row["sessions"]
         return count
+
+    async def list_expiries(
+        self, principal: Principal, endpoint: str, *, now: datetime, limit: int
+    ) -> Mapping[McpSessionId, datetime]:
+        rows = self._sql.fetch_all(
+            "list_expiries", principal=principal, endpoint=endpoint, now=instant_to_column(now), limit=limit
+        )
+        return {McpSessionId(row["id"]): from_epoch_milliseconds(row["expires_at"]) for row in rows}
 
     async def save_state(self, session: McpSession) -> None:
         state = _ENCODE_STATE(session)["state"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.call import RerunPolicy
 from ringback.domain.upstreams import DisconnectAction, PendingForm, ToolConfig
 
 MAX_CONCURRENT_STDIO: Final = 16
@@ -90,6 +91,10 @@ class UpstreamConfig:
     pending: PendingForm = PendingForm.RESULT
     tool_pending: Mapping[str, PendingForm] = field(default_factory=dict[str, PendingForm])
     """The same for single tools, by name; it overrides `pending`."""
+    rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    """Whether a call may run again after its runner died during the dispatch, unless its client sets a policy."""
+    tool_rerun_policy: Mapping[str, RerunPolicy] = field(default_factory=dict[str, RerunPolicy])
+    """The same for single tools, by name; it overrides `rerun_policy`."""
     task_only_tools: frozenset[str] = frozenset()
     """Tools that MCP clients may only call as tasks. A client without tasks gets an error instead of a pending result."""
     forwarded_meta_keys: tuple[str, ...] = (META_WILDCARD,)
@@ -102,6 +107,7 @@ class UpstreamConfig:
             on_disconnect=self.tool_on_disconnect.get(tool, self.on_disconnect),
             pending=self.tool_pending.get(tool, self.pending),
             is_task_only=tool in self.task_only_tools,
+            rerun_policy=self.tool_rerun_policy.get(tool, self.rerun_policy),
         )
 
     def forwards_meta_key(self, key: str) -> bool:

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from ringback.domain import meta
+from ringback.domain.call import RerunPolicy
 from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN, DisconnectAction, PendingForm
 from ringback.domain.validation import is_loopback
 from ringback.upstreams.config.expansion import (
@@ -180,6 +181,9 @@ _DisconnectAction = Annotated[DisconnectAction | None, _must_be(f"one of {', '.j
 _PendingForm = Annotated[PendingForm, _must_be(f"one of {', '.join(PendingForm)}")]
 
 
+_RerunPolicy = Annotated[RerunPolicy, _must_be(f"one of {', '.join(RerunPolicy)}")]
+
+
 class _OwnSettings(BaseModel):
     """An object under `ringback`."""
 
@@ -200,6 +204,7 @@ class _ToolSettings(_OwnSettings):
     inline_wait_seconds: _Seconds = None
     on_disconnect: _DisconnectAction = None
     pending: _PendingForm | None = None
+    rerun_policy: _RerunPolicy | None = None
     task_only: _Bool = False
 
 
@@ -241,9 +246,19 @@ class _RingbackSettings(_OwnSettings):
     inline_wait_seconds: _Seconds = None
     on_disconnect: _DisconnectAction = None
     pending: _PendingForm = PendingForm.RESULT
+    rerun_policy: _RerunPolicy = RerunPolicy.NEVER
     tools: Annotated[dict[str, _ToolSettings], _must_be("an object")] = Field(default_factory=dict[str, _ToolSettings])
     pass_meta: Annotated[_Texts, AfterValidator(_check_meta_keys)] = (META_WILDCARD,)
     oauth: Annotated[_OAuthSettings | None, BeforeValidator(_check_object)] = None
+
+    @model_validator(mode="after")
+    def _check_rerun_policies(self) -> Self:
+        policies = {self.rerun_policy, *(tool.rerun_policy for tool in self.tools.values())}
+        if RerunPolicy.IF_SAFE in policies and not self.trust_annotations:
+            raise make_field_error(
+                "has 'rerun_policy': 'if_safe', which needs 'trust_annotations': true: the tools' annotations say what is safe"
+            )
+        return self
 
 
 class _ServerEntry(BaseModel):
@@ -275,6 +290,10 @@ class _ServerEntry(BaseModel):
             },
             pending=own.pending,
             tool_pending={tool: each.pending for tool, each in own.tools.items() if each.pending is not None},
+            rerun_policy=own.rerun_policy,
+            tool_rerun_policy={
+                tool: each.rerun_policy for tool, each in own.tools.items() if each.rerun_policy is not None
+            },
             task_only_tools=frozenset(tool for tool, settings in own.tools.items() if settings.task_only),
             forwarded_meta_keys=own.pass_meta,
             **self._transport_fields(),

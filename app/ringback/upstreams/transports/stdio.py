@@ -229,8 +229,9 @@ class _StdioTransport:
         elif key is None or key not in self._late_responses:
             self._faults.increment(Fault.UNMATCHED)
             await self._limit_rate()
-        else:
+        else:  # the session learns that the tool has ended
             del self._late_responses[key]
+            await self._forward_message(message)
 
     async def _handle_child_request(self, request_id: RequestId, message: JSONRPCMessage) -> None:
         if len(self._child_requests) >= CHILD_REQUESTS_MAX:

@@ -11,6 +11,10 @@ SELECT count(*) AS sessions FROM (
     SELECT 1 FROM mcp_sessions WHERE principal = :principal AND endpoint = :endpoint AND expires_at > :now LIMIT :limit
 );
 
+-- name: list_expiries
+SELECT id, expires_at FROM mcp_sessions WHERE principal = :principal AND endpoint = :endpoint AND expires_at > :now
+ORDER BY expires_at LIMIT :limit;
+
 -- name: save_state
 UPDATE mcp_sessions SET state = :state WHERE id = :id;
 

@@ -1,0 +1,95 @@
+"""The process is frozen for longer than its leases, as by SIGSTOP: both clocks go on, and no lease is extended meanwhile."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import CoroutineType
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import CallOutcome
+from ringback.janitor import LEASE_GRACE_SECONDS, JanitorConfig
+from tests.support.calls import make_calls
+from tests.support.clock import ManualClock
+from tests.support.engine import LEASE_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
+from tests.support.executions import replace_lease
+from tests.support.stores import open_sqlite_store
+
+pytestmark = pytest.mark.requirement("R35")
+
+FREEZE: Final = LEASE_SECONDS + LEASE_GRACE_SECONDS
+"""Seconds after which the janitor finishes the calls of a dead runner."""
+JANITOR_PAUSE: Final = JanitorConfig().interval_seconds
+
+
+class RecordingClock(ManualClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sleeps = list[float]()
+
+    def sleep(self, seconds: float) -> "CoroutineType[Any, Any, None]":
+        self.sleeps.append(seconds)
+        return super().sleep(seconds)
+
+    async def has_slept(self, seconds: float, times: int) -> bool:
+        return self.sleeps.count(seconds) >= times
+
+
+@pytest.fixture
+def clock() -> RecordingClock:
+    return RecordingClock()
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, clock: RecordingClock) -> AsyncGenerator[Engine]:
+    async with open_sqlite_store(tmp_path, clock) as store:
+        yield Engine(store, clock)
+
+
+@asynccontextmanager
+async def running_janitor(engine: Engine) -> AsyncGenerator[None]:
+    stop = asyncio.Event()
+    work = asyncio.create_task(engine.make_janitor().run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await work
+
+
+async def is_prolonged(engine: Engine, before: Call) -> bool:
+    return (await engine.read_call(before)).lease_until != before.lease_until
+
+
+async def test_running_calls_go_on_after_a_freeze(engine: Engine, clock: RecordingClock) -> None:
+    (call,), tool = make_calls(engine, 1), BlockingTool()
+    await engine.insert_calls(call)
+
+    async with engine.running_runner(ScriptedUpstreams(tool)), running_janitor(engine):
+        await tool.wait_until_inside(1)
+        await wait_until(partial(clock.has_slept, JANITOR_PAUSE, 1))
+        before = await engine.read_call(call)
+        clock.advance(FREEZE)
+        await wait_until(partial(clock.has_slept, JANITOR_PAUSE, 2))
+        await wait_until(partial(is_prolonged, engine, before))
+        tool.release.set()
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, ended.runs, tool.cancelled) == (CallOutcome.RESULT, 1, [])
+
+
+async def test_a_call_that_another_runner_took_meanwhile_is_left_to_it(engine: Engine, clock: RecordingClock) -> None:
+    (call,), tool = make_calls(engine, 1), BlockingTool()
+    await engine.insert_calls(call)
+
+    async with engine.running_runner(ScriptedUpstreams(tool)):
+        await tool.wait_until_inside(1)
+        taken = await replace_lease(engine, call)
+        clock.advance(FREEZE)
+        await tool.wait_until_cancelled(1)
+
+    assert await engine.read_call(call) == taken

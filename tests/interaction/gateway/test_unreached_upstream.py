@@ -1,0 +1,52 @@
+"""An upstream that was never reached: its clients see what they have called there, and why it has not started."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mcp import Client, MCPError
+
+from tests.support.api_server import serving_api
+from tests.support.application import running_application
+from tests.support.engine import wait_until
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import make_http_config
+
+pytestmark = pytest.mark.requirement("R15")
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    away = make_http_config("http://127.0.0.1:9/mcp", name="away")
+    async with (
+        running_application(tmp_path, away, auth="off", inline_wait_seconds=0.05) as ringback,
+        serving_api(ringback.app.api) as url,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+    ):
+
+        async def has_failed() -> bool:
+            (upstream,) = (await http.get(f"{url}/v1/upstreams")).json()["upstreams"]
+            return upstream["state"] == "failing"
+
+        await wait_until(has_failed)
+        yield f"{url}/mcp/away"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_the_sdk_client_shows_the_pending_result_and_those_of_the_built_in_tools(url: str, mode: Any) -> None:
+    async with Client(url, mode=mode) as client:
+        with pytest.raises(MCPError, match="does not respond now"):
+            await client.list_tools()
+
+        pending = await client.call_tool("build", {"at": "once"})
+        listed = await client.call_tool("ringback_list_calls", {})
+        tools = (await client.list_tools()).tools
+
+    text = pending.content[0].model_dump()["text"]
+    assert "The tool 'build' of 'away' has not started. 'away' cannot be reached now (cannot connect)" in text
+    content: Any = listed.structured_content
+    (call,) = content["calls"]
+    assert call["call_id"] in text
+    assert [tool.name for tool in tools if not tool.name.startswith("ringback_")] == ["build"]

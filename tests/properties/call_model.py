@@ -1,0 +1,60 @@
+"""A call as `test_call_in_store` expects it in the store: the rules in plain words, without a store."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from ringback.domain.call import MRTR_DRIVER, Handle
+
+ROUND: Final = Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1})
+
+
+@dataclass(slots=True)
+class CallModel:
+    phase: str = "queued"
+    holder: str | None = None
+    """Whose lease it is; None without a lease."""
+    lease_ends: float = 0.0
+    deadline: float = 0.0
+    dispatched: bool = False
+    unsent: bool = False
+    """The lease has marked it as dispatched, and its holder has not sent it yet."""
+    handle: Handle | None = None
+    runs: int = 0
+    rerun: bool = False
+    input_requests: dict[str, str] = field(default_factory=dict[str, str])
+    answers: set[str] = field(default_factory=set[str])
+    rounds: int = 0
+    cancel: bool = False
+    outcome: str | None = None
+
+    @property
+    def status(self) -> str:
+        if self.outcome is None:
+            return "input_required" if self.input_requests else "working"
+        return {"result": "completed", "cancelled": "cancelled"}.get(self.outcome, "failed")
+
+    def end(self, outcome: str) -> None:
+        self.phase, self.holder, self.handle, self.outcome, self.unsent = "ended", None, None, outcome, False
+        self.input_requests, self.answers = {}, set()
+
+    @property
+    def leaves_no_handle(self) -> bool:
+        return not self.dispatched or (self.handle is ROUND and self.phase in {"queued", "parked"})
+
+    def request_input(self, wanted: set[str]) -> None:
+        self.input_requests = {key: name for key, name in self.input_requests.items() if name in wanted}
+        if new := sorted(wanted - set(self.input_requests.values()) - self.answers):
+            self.rounds += 1
+            self.input_requests |= {f"r{self.rounds}.{index}": name for index, name in enumerate(new, start=1)}
+
+    def is_unattended(self) -> None:
+        """Its runner is gone."""
+        self.unsent = False
+        if not self.dispatched and self.cancel:
+            self.end("cancelled")
+        elif self.dispatched and not self.handle and (self.cancel or not self.rerun):
+            self.end("unknown")
+        else:
+            if self.dispatched and not self.handle:
+                self.dispatched, self.input_requests, self.answers = False, {}, set()
+            self.phase, self.holder = "queued", None
