@@ -32,13 +32,15 @@ class LoopThread:
             coroutine.close()
             raise RuntimeError(refusal)
         outcome: Future[T] = Future()
-        self._loop.call_soon_threadsafe(self._start_task, coroutine, outcome)
-        try:
+        try:  # an interrupt may be raised anywhere in it, also inside the first call
+            self._loop.call_soon_threadsafe(self._start_task, coroutine, outcome)
             return outcome.result()
         except BaseException:
             if not outcome.done():
                 self._loop.call_soon_threadsafe(self._cancel_task, outcome)
                 wait([outcome], timeout=STOP_SECONDS)
+            if outcome.cancelled():
+                coroutine.close()
             raise
 
     def iterate(self, source: AsyncGenerator[T]) -> Generator[T]:
@@ -69,8 +71,11 @@ class LoopThread:
             outcome.set_result(task.result())
 
     def _cancel_task(self, outcome: "Future[Any]") -> None:
+        """Cancel the task; without one, the interrupt came before the coroutine was scheduled."""
         if outcome in self._tasks:
             self._tasks[outcome].cancel()
+        else:
+            outcome.cancel()
 
     def _refusal(self) -> str | None:
         if not self._stop.alive:
