@@ -112,6 +112,14 @@ async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp
     assert "17984" in printed
 
 
+async def test_the_synchronous_client_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
+    (code,) = snippets("python-sync")
+
+    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
+
+    assert printed == "result {'result': 17984}\n"
+
+
 @pytest.mark.requirement("R05")
 async def test_the_durable_caller_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
     (code,) = snippets("python-durable")
