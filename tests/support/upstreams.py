@@ -344,6 +344,20 @@ async def wait_until_true(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
+async def wait_until_listening(port: int) -> None:
+    """Wait until a server that another process starts accepts connections."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+
 async def wait_for_state(upstreams: UpstreamRegistry, state: str) -> None:
     """Wait until all are in this state: a short patience then judges an upstream that is known, not how fast it was reached."""
     async with asyncio.timeout(WAIT_SECONDS):

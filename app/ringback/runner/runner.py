@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringback.admission import AdmissionGate
 from ringback.domain.call import Call, is_dispatched_by_lease
@@ -30,6 +30,12 @@ EXTEND_SECONDS_MAX: Final = 5.0
 """How long extending the leases may take after a freeze, before executions are stopped: half of a heartbeat."""
 QUEUE_DUE_BATCH_SIZE: Final = 200
 """Scheduled calls that one transaction queues: some 5 ms. If more are due, the next transaction follows at once."""
+
+
+class _LeasedCalls(NamedTuple):
+    leased: Sequence[Call]
+    pause_seconds: float
+    """Until the next scheduled call."""
 
 
 class Runner:
@@ -174,14 +180,14 @@ class Runner:
         """Queue the scheduled calls that are due, and lease queued calls. Return the seconds until the next scheduled call."""
         leases = self._leasing.prepare_leases()
 
-        async def lease_all(tx: Transaction) -> float:
+        async def lease_all(tx: Transaction) -> _LeasedCalls:
             next_start_at = await tx.scheduled_calls.queue_due(now=tx.now(), limit=QUEUE_DUE_BATCH_SIZE)
-            for upstream in upstreams:
-                await leases.lease_queued(tx, upstream)
-            return math.inf if next_start_at is None else max(0.0, (next_start_at - tx.now()).total_seconds())
+            leased = [call for upstream in upstreams for call in await leases.lease_queued(tx, upstream)]
+            pause_seconds = math.inf if next_start_at is None else (next_start_at - tx.now()).total_seconds()
+            return _LeasedCalls(leased, max(0.0, pause_seconds))
 
         try:
-            return await self._store.write(lease_all)
+            return (await self._store.write(lease_all)).pause_seconds
         except StoreUnavailable:
             log.warning("calls.lease_failed")
             return math.inf

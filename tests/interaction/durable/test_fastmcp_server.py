@@ -3,28 +3,20 @@
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from ringback.client.durable import CallCancelled, CallHandle, CallNotStarted, DurableCaller, InputRequired
+from ringback.client.durable import CallCancelled, CallHandle, DurableCaller, InputRequired
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import free_port
+from tests.support.upstreams import free_port, wait_until_listening
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
 
 
 async def request_first_call(caller: DurableCaller) -> CallHandle:
-    """The server needs a moment to start."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while True:
-            with suppress(CallNotStarted):
-                return await caller.request_call_tool(
-                    "build_report", {"seconds": 0.2}, start_timeout_seconds=WAIT_SECONDS
-                )
-            await asyncio.sleep(0.2)
+    return await caller.request_call_tool("build_report", {"seconds": 0.2}, start_timeout_seconds=WAIT_SECONDS)
 
 
 async def use_other_tools(caller: DurableCaller, built: CallHandle) -> Any:
@@ -55,6 +47,7 @@ async def test_its_tasks_are_joined_answered_and_cancelled(tmp_path: Path) -> No
         *(sys.executable, str(SERVER), str(port), str(tmp_path / "ledger")), stdout=DEVNULL, stderr=DEVNULL
     )
     try:
+        await wait_until_listening(port)
         async with DurableCaller(f"http://127.0.0.1:{port}/mcp") as caller:
             built = await request_first_call(caller)
             result = await asyncio.wait_for(use_other_tools(caller, built), WAIT_SECONDS)
