@@ -114,8 +114,8 @@ async def start_calls(
     """
     if "idempotency-key" in request.headers:
         raise errors.InvalidRequest(
-            "A batch has no Idempotency-Key of its own. Give each of its calls an `idempotency_key`; then the whole request can "
-            "be repeated."
+            "A batch has no Idempotency-Key of its own. Give each of its calls an `idempotency_key`. Then the whole request "
+            "can be repeated."
         )
     started = await services.calls.start_batch(caller, [each.to_request() for each in body.calls])
     return StartedBatchView.from_started(started)
