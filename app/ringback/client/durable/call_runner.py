@@ -64,7 +64,7 @@ class CallRunner:
         self._task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        # If the state cannot be written, the call is not followed any more: the joins raise why.
+        # If the state no longer holds the call, it is not followed any more: the joins raise why.
         tasks = [
             asyncio.create_task(self._target.run_call(self.call)),
             asyncio.create_task(self.call.save_periodically()),

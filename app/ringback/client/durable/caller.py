@@ -5,7 +5,8 @@ import hashlib
 import inspect
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
@@ -84,8 +85,7 @@ class DurableCaller:
 
     async def aclose(self) -> None:
         """Stop waiting for calls, and close the target unless it was passed to the constructor."""
-        for runner in list(self._runners.values()):
-            await runner.stop()
+        await asyncio.gather(*(runner.stop() for runner in list(self._runners.values())))
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._owns_target:
@@ -131,12 +131,10 @@ class DurableCaller:
         )
         self._target.check_request(request)
         runner, is_new = await self._create_runner(request, is_repeatable=idempotency_key is not None)
-        if not is_new and not await self._may_start(runner):
-            runner.release_if_idle()
-            return runner.call.handle
-        runner.call.requires_rejoin = cancel_if_not_resumable
         try:
-            await self._start(runner, start_timeout_seconds)
+            if is_new or await self._may_start(runner):
+                runner.call.requires_rejoin = cancel_if_not_resumable
+                await self._start(runner, start_timeout_seconds)
         finally:
             runner.release_if_idle()
         return runner.call.handle
@@ -153,7 +151,7 @@ class DurableCaller:
         if await self._journal.create(record):
             return self._add_runner(record), True
         stored = await self._read_record(record.handle.id)
-        if stored.request.fingerprint() != request.fingerprint():
+        if stored.fingerprint != request.fingerprint():
             raise IdempotencyConflict(
                 f"The idempotency key belongs to another request, of {stored.request.tool!r}. Use another key, or the same "
                 "tool and arguments."
@@ -179,6 +177,7 @@ class DurableCaller:
         return CallRecord(
             handle=handle,
             request=request,
+            fingerprint=request.fingerprint(),
             held_by=self._holder,
             held_until=now + HOLD_SECONDS,
             expires_at=now + self._keep_seconds,
@@ -224,15 +223,12 @@ class DurableCaller:
         state. `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the state of the call.
         Raises `CallFailed`, `InputRequired`, `UnknownHandle` or `NotRejoinable`, and errors of the target.
         """
-        runner = await self._open_runner(handle)
-        try:
+        async with self._using_runner(handle) as runner:
             with runner.call.join() as join:
                 await _emit_progress(join, on_progress)
                 runner.ensure_running()
                 if await self._wait_for_end(runner, join, timeout_seconds, on_progress):
                     return get_result(runner)
-        finally:
-            runner.release_if_idle()
         if forget_on_timeout:
             await self.forget_call(runner.call.handle)
         return None
@@ -267,20 +263,21 @@ class DurableCaller:
     async def _join_several(
         self, handles: Sequence[CallHandle | str], timeout_seconds: float | None, until: str
     ) -> Sequence[JoinedCall]:
-        runners = [await self._open_runner(handle) for handle in handles]
-        tasks = [asyncio.create_task(self._join_one(runner.call.handle)) for runner in runners]
-        if not tasks:
-            return []
-        try:
-            await asyncio.wait(tasks, timeout=timeout_seconds, return_when=until)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return [
-            JoinedCall(handle=runner.call.handle) if task.cancelled() else task.result()
-            for runner, task in zip(runners, tasks, strict=True)
-        ]
+        async with AsyncExitStack() as stack:
+            runners = [await stack.enter_async_context(self._using_runner(handle)) for handle in handles]
+            tasks = [asyncio.create_task(self._join_one(runner.call.handle)) for runner in runners]
+            if not tasks:
+                return []
+            try:
+                await asyncio.wait(tasks, timeout=timeout_seconds, return_when=until)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            return [
+                JoinedCall(handle=runner.call.handle) if task.cancelled() else task.result()
+                for runner, task in zip(runners, tasks, strict=True)
+            ]
 
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
         try:
@@ -292,31 +289,29 @@ class DurableCaller:
 
     async def answer_call_tool(self, handle: CallHandle | str, responses: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer the tool's requests for input with ElicitResults, by the keys of `InputRequired.input_requests`."""
-        runner = await self._open_runner(handle)
-        record = runner.call.record
-        if unknown := sorted(set(responses) - set(record.input_requests)):
-            asked = ", ".join(sorted(record.input_requests)) or "nothing"
-            raise ValueError(f"The call does not ask for {', '.join(unknown)}. It asks for: {asked}.")
-        await self._target.answer_call(runner.call, responses)
-        if runner.call.record.input_responses:
-            runner.ensure_running()  # the next round begins now, and not with the next join
-        runner.release_if_idle()
+        async with self._using_runner(handle) as runner:
+            record = runner.call.record
+            if unknown := sorted(set(responses) - set(record.input_requests)):
+                asked = ", ".join(sorted(record.input_requests)) or "nothing"
+                raise ValueError(f"The call does not ask for {', '.join(unknown)}. It asks for: {asked}.")
+            await self._target.answer_call(runner.call, responses)
+            if runner.call.record.input_responses:
+                runner.ensure_running()  # the next round begins now, and not with the next join
 
     async def cancel_call_tool(self, handle: CallHandle | str) -> bool:
         """Cancel a call. False if that came too late: the call had ended otherwise. May be repeated.
 
         True means that it is cancelled, or that the target was asked to: a tool may still end with a result.
         """
-        runner = await self._open_runner(handle)
-        call = runner.call
-        if call.record.completion is None and call.is_held_here and runner.is_running:
-            await runner.stop()
-            await call.complete(Completion(outcome="cancelled"))
-        elif call.record.completion is None:
-            await self._target.cancel_call(call)
-        if call.record.completion is not None:
-            await runner.stop()
-        runner.release_if_idle()
+        async with self._using_runner(handle) as runner:
+            call = runner.call
+            if call.record.completion is None and call.is_held_here and runner.is_running:
+                await runner.stop()
+                await call.complete(Completion(outcome="cancelled"))
+            elif call.record.completion is None:
+                await self._target.cancel_call(call)
+            if call.record.completion is not None:
+                await runner.stop()
         completion = call.record.completion
         return completion is None or completion.outcome == "cancelled"
 
@@ -342,14 +337,20 @@ class DurableCaller:
 
     # -- runners --
 
-    async def _open_runner(self, handle: CallHandle | str) -> CallRunner:
+    @asynccontextmanager
+    async def _using_runner(self, handle: CallHandle | str) -> AsyncGenerator[CallRunner]:
+        """The runner of the call, with the record as the state has it. Removes the runner at the end, unless it is needed."""
         if isinstance(handle, CallHandle) and handle.target != self._target.url:
             raise ValueError(f"The handle is of {handle.target}, and this caller's target is {self._target.url}.")
         call_id = handle if isinstance(handle, str) else handle.id
-        if (runner := self._runners.get(call_id)) is not None:
-            await runner.call.refresh()
-            return runner
-        return self._add_runner(await self._read_record(call_id, handle))
+        known = self._runners.get(call_id)
+        runner = known or self._add_runner(await self._read_record(call_id, handle))
+        try:
+            if known is not None:
+                await known.call.refresh()
+            yield runner
+        finally:
+            runner.release_if_idle()
 
     async def _read_record(self, call_id: str, handle: CallHandle | str | None = None) -> CallRecord:
         record = await self._journal.read(call_id)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ringback.client.durable.clock import DurableClock
+from ringback.client.durable.clock import DurableClock, retry_seconds
 from ringback.client.durable.errors import UnknownHandle
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.journal import CallJournal
@@ -21,8 +21,8 @@ SAVE_SECONDS: Final = 1.0
 """The interval between two writes of progress and stream positions, as in the service."""
 QUEUED_PROGRESS_MAX: Final = 256
 """Progress that waits for a slow callback of a join. Above the limit the oldest is dropped: newer progress says more."""
-
-
+COMPLETE_ATTEMPTS_MAX: Final = 5
+"""Writes of the end of a call before it fails: 7.5 s, in which a Redis restarts. The result may be in this process alone."""
 HOLD_SECONDS: Final = 30.0
 """How long a holder counts as alive after it said so: two renewals may be late."""
 HOLD_RENEWAL_SECONDS: Final = 10.0
@@ -84,7 +84,7 @@ class LocalCall:
             join.notify()
 
     def report_progress(self, progress: Progress) -> None:
-        """Tell the joins now, and the state soon."""
+        """Give the progress to the joins at once, and save it soon."""
         if progress == self.record.progress:
             return
         for join in self._joins:
@@ -123,32 +123,64 @@ class LocalCall:
         return self.is_held_here
 
     async def renew_hold(self) -> None:
-        """Say that this process still holds the call, until cancelled."""
+        """Say that this process still holds the call, until cancelled. Raises `UnknownHandle`."""
         while True:
             await self.clock.sleep(HOLD_RENEWAL_SECONDS)
             if self.is_held_here:
-                await self.save(held_until=self.clock.now() + HOLD_SECONDS)
+                await self._save_with_retries(self._renew_lease)
+
+    def _renew_lease(self) -> dict[str, Any]:
+        return {"held_until": self.clock.now() + HOLD_SECONDS} if self.is_held_here else {}
 
     async def save_periodically(self) -> None:
-        """Save progress and positions, until cancelled."""
+        """Save progress and positions, until cancelled. Raises `UnknownHandle`."""
         while True:
             await self._has_unsaved.wait()
-            await self.save()
+            await self._save_with_retries(dict)
             await self.clock.sleep(SAVE_SECONDS)
+
+    async def _save_with_retries(
+        self, make_changes: Callable[[], dict[str, Any]], *, failures_max: int | None = None
+    ) -> None:
+        """Like `save`, until the write succeeds: a state that fails for a moment must not end a running tool."""
+        failures = 0
+        while True:
+            try:
+                await self.save(**make_changes())
+            except UnknownHandle:
+                raise
+            except Exception:
+                failures += 1
+                if failures == failures_max:
+                    raise
+                await self.clock.sleep(min(retry_seconds(failures), HOLD_RENEWAL_SECONDS))
+            else:
+                return
 
     async def save(self, **changes: Any) -> None:
         """Write changes of the record, with progress and position that were not saved yet. Raises `UnknownHandle`."""
         async with self._writing:
-            merged = {**self._unsaved, **changes}
-            self._unsaved = {}
+            unsaved, self._unsaved = self._unsaved, {}
             self._has_unsaved.clear()
-            await self._update(lambda record: _changed(record, merged), reports_own="progress" in merged)
+            merged = {**unsaved, **changes}
+            try:
+                await self._update(lambda record: _changed(record, merged), reports_own="progress" in merged)
+            except BaseException:
+                self._keep_unsaved(unsaved)
+                raise
         if self.record.handle.rejoinable:
             self.started.set()
 
+    def _keep_unsaved(self, unsaved: dict[str, Any]) -> None:
+        """Save these changes with the next write, unless newer ones replace them."""
+        self._unsaved = {**unsaved, **self._unsaved}
+        if self._unsaved:
+            self._has_unsaved.set()
+
     async def complete(self, completion: Completion) -> None:
         """Write the end of the call, unless another process has."""
-        await self.save(completion=completion, input_requests={}, input_responses={}, answered_keys=())
+        end = {"completion": completion, "input_requests": {}, "input_responses": {}, "answered_keys": ()}
+        await self._save_with_retries(lambda: end, failures_max=COMPLETE_ATTEMPTS_MAX)
         self.started.set()
 
     async def refresh(self) -> None:

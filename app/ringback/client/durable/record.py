@@ -100,6 +100,8 @@ class CallRecord(RecordPart):
     version: Literal[1] = 1
     handle: CallHandle
     request: CallRequest
+    fingerprint: str
+    """`CallRequest.fingerprint` of the request as it was made. After the start, `request` has no callback any more."""
     position: Position | None = None
     """None before anything was sent."""
     progress: Progress | None = None
