@@ -29,7 +29,7 @@ FAR = 32_503_680_000.0
 
 
 class ClockAhead(SystemDurableClock):
-    """A minute ahead: by then, a process that has not renewed its hold counts as dead."""
+    """A minute ahead: by then, a process that has not renewed its lease counts as dead."""
 
     def now(self) -> float:
         return time.time() + 60  # noqa: TID251 - the clock of this test
@@ -146,7 +146,7 @@ async def test_a_round_that_another_caller_sends_has_the_headers_of_the_tool() -
     assert regions == [b"eu", b"eu"]
 
 
-async def test_a_caller_that_is_gone_is_noticed_by_its_hold() -> None:
+async def test_a_caller_that_is_gone_is_noticed_by_its_lease() -> None:
     upstream, state = ControlledUpstream(), SharedMemory()
     async with (
         asyncio.timeout(WAIT_SECONDS),

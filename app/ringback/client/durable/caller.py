@@ -23,7 +23,7 @@ from ringback.client.durable.errors import (
 )
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import HOLD_SECONDS, Join, LocalCall
+from ringback.client.durable.local_call import LEASE_SECONDS, Join, LocalCall
 from ringback.client.durable.mcp_target import McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion
@@ -144,7 +144,7 @@ class DurableCaller:
         call = runner.call
         if call.record.position is not None or call.record.completion is not None or runner.is_running:
             return False
-        return self._target.may_repeat_start or await call.take_hold()
+        return self._target.may_repeat_start or await call.acquire_lease()
 
     async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
         record = self._make_record(request, is_repeatable=is_repeatable)
@@ -178,8 +178,8 @@ class DurableCaller:
             handle=handle,
             request=request,
             fingerprint=request.fingerprint(),
-            held_by=self._holder,
-            held_until=now + HOLD_SECONDS,
+            lease_holder=self._holder,
+            lease_until=now + LEASE_SECONDS,
             expires_at=now + self._keep_seconds,
         )
 
@@ -305,7 +305,7 @@ class DurableCaller:
         """
         async with self._using_runner(handle) as runner:
             call = runner.call
-            if call.record.completion is None and call.is_held_here and runner.is_running:
+            if call.record.completion is None and call.has_lease and runner.is_running:
                 await runner.stop()
                 await call.complete(Completion(outcome="cancelled"))
             elif call.record.completion is None:

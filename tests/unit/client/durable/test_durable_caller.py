@@ -60,7 +60,7 @@ class PlainTarget:
     def check_request(self, request: Any) -> None: ...
 
     async def run_call(self, call: LocalCall) -> None:
-        await call.take_hold(position=PlainPosition())
+        await call.acquire_lease(position=PlainPosition())
         call.started.set()
         await self._respond(call)
 

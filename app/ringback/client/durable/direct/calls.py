@@ -36,7 +36,7 @@ _LOST_WITH_ITS_PROCESS: Final = (
 _NOT_SENT: Final = (
     "The process that requested this call ended before it sent it. The tool has not run; request it again."
 )
-_HELD_ELSEWHERE: Final = (
+_LEASED_ELSEWHERE: Final = (
     "Only the process that requested this call can cancel it: the server keeps it for that process's connection alone."
 )
 STATE_POLL_SECONDS: Final = 1.0
@@ -51,7 +51,7 @@ class DirectCalls:
         """By name, as the server first listed them."""
 
     async def run_call(self, call: LocalCall) -> None:
-        if call.record.position is None and call.is_held_here:
+        if call.record.position is None and call.has_lease:
             await self._start_call(call)
         attempts = 0
         while call.record.completion is None and not call.record.input_requests:
@@ -79,8 +79,8 @@ class DirectCalls:
                 )
             case RoundPosition():
                 await call.complete(CANCELLED)
-            case _ if call.is_held_elsewhere:
-                raise NotRejoinable(_HELD_ELSEWHERE)
+            case _ if call.is_leased_elsewhere:
+                raise NotRejoinable(_LEASED_ELSEWHERE)
             case None:
                 await call.complete(CANCELLED)
             case _:
@@ -116,7 +116,7 @@ class DirectCalls:
                 "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
                 "The tool was not called."
             )
-        await call.take_hold(position=PlainPosition())
+        await call.acquire_lease(position=PlainPosition())
         if not may_be_kept:
             call.started.set()
         await start(connection)
@@ -158,7 +158,7 @@ class DirectCalls:
                 await self._resume_stream(call, position, attempts)
             case RoundPosition():
                 await self._run(lambda connection: self._run_next_round(connection, call))
-            case _ if call.is_held_elsewhere:
+            case _ if call.is_leased_elsewhere:
                 await call.clock.sleep(STATE_POLL_SECONDS)  # the holder writes the result into the state
             case PlainPosition():
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
