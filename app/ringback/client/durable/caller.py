@@ -2,10 +2,9 @@
 
 import asyncio
 import hashlib
-import inspect
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -22,15 +21,15 @@ from ringback.client.durable.errors import (
     UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle
+from ringback.client.durable.joins import OnProgress, emit_progress, join_several, wait_for_end
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import LEASE_SECONDS, Join, LocalCall
+from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
 from ringback.client.durable.mcp_target import McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion
 from ringback.client.durable.ringback_target import RingbackTarget
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager
 from ringback.client.durable.target import CallTarget
-from ringback.client.models import Progress
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import ClientError
 
@@ -41,7 +40,6 @@ KEEP_SECONDS: Final = 7 * 24 * 3600.0
 _ID_BYTES: Final = 16
 _ID_PREFIX: Final = "req_"
 
-OnProgress = Callable[[Progress], Awaitable[None] | None]
 Target = str | RingbackClient | RingbackTarget | McpTarget
 
 
@@ -225,28 +223,13 @@ class DurableCaller:
         """
         async with self._using_runner(handle) as runner:
             with runner.call.join() as join:
-                await _emit_progress(join, on_progress)
+                await emit_progress(join, on_progress)
                 runner.ensure_running()
-                if await self._wait_for_end(runner, join, timeout_seconds, on_progress):
+                if await wait_for_end(runner, join, timeout_seconds, on_progress):
                     return get_result(runner)
         if forget_on_timeout:
             await self.forget_call(runner.call.handle)
         return None
-
-    async def _wait_for_end(
-        self, runner: CallRunner, join: Join, timeout_seconds: float | None, on_progress: OnProgress | None
-    ) -> bool:
-        """True once the call has ended; False after the timeout."""
-        scope = asyncio.timeout(timeout_seconds)
-        try:
-            async with scope:
-                while not runner.has_ended:
-                    await join.wait_for_change()
-                    await _emit_progress(join, on_progress)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        return runner.has_ended
 
     async def join_any(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
@@ -265,19 +248,7 @@ class DurableCaller:
     ) -> Sequence[JoinedCall]:
         async with AsyncExitStack() as stack:
             runners = [await stack.enter_async_context(self._using_runner(handle)) for handle in handles]
-            tasks = [asyncio.create_task(self._join_one(runner.call.handle)) for runner in runners]
-            if not tasks:
-                return []
-            try:
-                await asyncio.wait(tasks, timeout=timeout_seconds, return_when=until)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            return [
-                JoinedCall(handle=runner.call.handle) if task.cancelled() else task.result()
-                for runner, task in zip(runners, tasks, strict=True)
-            ]
+            return await join_several([each.call.handle for each in runners], self._join_one, timeout_seconds, until)
 
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
         try:
@@ -387,10 +358,3 @@ def _make_target(target: Target) -> CallTarget:
         case str():
             has_path = bool(target.partition("://")[2].partition("/")[2])
             return McpTarget(target) if has_path else RingbackTarget(target)
-
-
-async def _emit_progress(join: Join, on_progress: OnProgress | None) -> None:
-    while join.unseen_progress:
-        progress = join.unseen_progress.popleft()
-        if on_progress is not None and inspect.isawaitable(answer := on_progress(progress)):
-            await answer
