@@ -6,13 +6,14 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self, assert_never
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, assert_never
 
 from ringback.receiver import asgi, fastapi_routes
 from ringback.receiver.arrived_callbacks import ArrivedCallbacks, CallbackSelector
 from ringback.receiver.asgi import Receive, Response, Scope, Send
 from ringback.receiver.direct_handling import TURN_WAIT_SECONDS, DirectHandling
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
+from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
 from ringback.receiver.handling import Envelope, MessageHandling, NotReady, OrderKey, ReceivedMessage, order_by_session
 from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.inbox_handling import InboxHandling
@@ -39,6 +40,7 @@ UNAVAILABLE_RETRY_SECONDS: Final = 30.0
 """When a sender should try again after the inbox could not be opened."""
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -55,7 +57,8 @@ class ReceiverApp:
     way.
 
     Handlers of one session (`order_key`: the client_session_id, else the call) run one after the other, and `handlers_max` of
-    different sessions at the same time.
+    different sessions at the same time. A handler that runs for more than `handler_timeout_seconds` is cancelled, and has failed:
+    otherwise it would block its session for ever.
 
     `fetch_since(cursor)` reads the event log: after a gap, and at the start for what was missed while the receiver was down.
     Events named in `fetched_names` are handled like callbacks, but have no resume token. The inbox keeps the place from which
@@ -77,13 +80,17 @@ class ReceiverApp:
         start_cursor: str | None = None,
         order_key: OrderKey = order_by_session,
         handlers_max: int = HANDLERS_MAX,
+        handler_timeout_seconds: float = HANDLER_TIMEOUT_SECONDS,
         turn_wait_seconds: float = TURN_WAIT_SECONDS,
         clock: Callable[[], datetime] = current_time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._get_secrets = secrets if callable(secrets) else _fixed_secrets(secrets)
+        if not handler_timeout_seconds > 0:
+            raise ValueError("handler_timeout_seconds must be more than 0: the longest run of a handler, in seconds.")
         self._on_callback = on_callback
         self._on_notice = on_notice
+        self._handler_timeout_seconds = handler_timeout_seconds
         self._clock = clock
         self._requests = 0
         self._arrived = ArrivedCallbacks(capacity=WAITABLE_CALLBACKS_MAX, on_removed=self._forget_waitable)
@@ -265,15 +272,18 @@ class ReceiverApp:
     async def _dispatch_envelope(self, envelope: Envelope) -> None:
         match envelope:
             case Callback():
-                await self._on_callback(envelope)
+                await self._run_handler(self._on_callback, envelope)
             case Gap():
-                await self._on_notice(envelope)
+                await self._run_handler(self._on_notice, envelope)
                 if self._missed is not None:
                     await self._missed.fetch_after_gap(envelope.cursor)
             case Terminated():
-                await self._on_notice(envelope)
+                await self._run_handler(self._on_notice, envelope)
             case _:
                 assert_never(envelope)
+
+    async def _run_handler(self, handler: Callable[[T], Awaitable[None]], envelope: T) -> None:
+        await run_handler(handler, envelope, timeout_seconds=self._handler_timeout_seconds)
 
     def _keep_for_waiters(self, callback: Callback, number: int) -> None:
         self._arrived.put_callback(callback, number=number)

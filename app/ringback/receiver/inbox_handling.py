@@ -146,7 +146,8 @@ class InboxHandling:
             lane.append(number)
             return
         self._lanes[order_key] = deque([number])
-        self._spawn(self._run_lane(order_key))
+        lane_task = self._spawn(self._run_lane(order_key))
+        lane_task.add_done_callback(partial(_log_failed_lane, order_key))
 
     async def _run_lane(self, order_key: str) -> None:
         lane = self._lanes[order_key]
@@ -238,6 +239,11 @@ class InboxHandling:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _log_failed_lane(order_key: str, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("The callbacks of %s are not handled until the next start", order_key, exc_info=error)
 
 
 def _parse_stored(stored: StoredBody) -> Envelope:

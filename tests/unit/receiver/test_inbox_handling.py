@@ -1,0 +1,110 @@
+"""What a handler, a full disk or a cancelled start may do to a receiver with an inbox: no callback waits for a restart."""
+
+import asyncio
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.receiver import Callback, NotReady, SQLiteInbox, inbox_file
+from tests.support.inbox_receivers import FakeTime, Handler, make_app, never, read_rows
+from tests.support.limits import WAIT_SECONDS
+from tests.support.signed_posts import make_event_body, post_signed
+
+
+def fail_on_disk(*_: Any, **__: Any) -> Any:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+# -- handlers --
+
+
+@pytest.mark.requirement("R35")
+async def test_a_handler_whose_own_task_was_cancelled_is_tried_again_and_its_session_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, time = Handler(), FakeTime()
+
+    async def await_a_cancelled_task(callback: Callback) -> None:
+        if not handler.tried:
+            handler.tried.append(callback.event_id)
+            agent = asyncio.create_task(asyncio.Event().wait())
+            agent.cancel()
+            await agent
+        await handler.handle(callback)
+
+    async with make_app(tmp_path, await_a_cancelled_task, clock=time.read, sleep=time.sleep) as app:
+        for event_id in ("evt_1", "evt_2"):
+            await post_signed(app, make_event_body(event_id))
+        await handler.wait_until_handled(2)
+
+    assert handler.handled == ["evt_1", "evt_2"]
+    assert time.pauses == [1]
+    assert "evt_1" in caplog.text
+
+
+async def test_a_handler_that_cancels_the_task_in_which_it_runs_fails_like_any_other(tmp_path: Path) -> None:
+    handler, time = Handler(), FakeTime()
+
+    async def cancel_itself(callback: Callback) -> None:
+        if time.pauses == []:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.Event().wait()
+        await handler.handle(callback)
+
+    async with make_app(tmp_path, cancel_itself, clock=time.read, sleep=time.sleep) as app:
+        await post_signed(app, make_event_body("evt_1"))
+        await handler.wait_until_handled(1)
+
+
+async def test_a_handler_that_exceeds_its_time_limit_is_ended_as_a_failure_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, time = Handler(), FakeTime()
+    ended: list[str] = []
+
+    async def hang_once(callback: Callback) -> None:
+        if not ended:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(callback.event_id)
+        await handler.handle(callback)
+
+    app = make_app(tmp_path, hang_once, clock=time.read, sleep=time.sleep, handler_timeout_seconds=0.01)
+    async with app:
+        await post_signed(app, make_event_body("evt_1"))
+        await handler.wait_until_handled(1)
+
+    assert (ended, handler.handled) == (["evt_1"], ["evt_1"])
+    assert "more than 0.01 s" in caplog.text
+
+
+async def test_an_error_outside_the_handler_that_ends_a_session_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged = asyncio.Event()
+
+    class SetOnRecord(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logged.set()
+
+    def break_row(*_: Any) -> Any:
+        raise TypeError("no such row")
+
+    monkeypatch.setattr(inbox_file.InboxFile, "read_body", break_row)
+    watcher = SetOnRecord()
+    logging.getLogger("ringback.receiver.inbox_handling").addHandler(watcher)
+    try:
+        async with make_app(tmp_path, never) as app:
+            await post_signed(app, make_event_body("evt_1", client_session_id="s1"))
+            await asyncio.wait_for(logged.wait(), WAIT_SECONDS)
+    finally:
+        logging.getLogger("ringback.receiver.inbox_handling").removeHandler(watcher)
+
+    assert "no such row" in caplog.text
+    assert "session s1" in caplog.text
