@@ -57,8 +57,8 @@ class ReceiverApp:
     way.
 
     Handlers of one session (`order_key`: the client_session_id, else the call) run one after the other, and `handlers_max` of
-    different sessions at the same time. A handler that runs for more than `handler_timeout_seconds` is cancelled, and has failed:
-    otherwise it would block its session for ever.
+    different sessions at the same time. A handler that runs for more than `handler_timeout_seconds` is cancelled, and has
+    failed: otherwise it would block its session for ever.
 
     `fetch_since(cursor)` reads the event log: after a gap, and at the start for what was missed while the receiver was down.
     Events named in `fetched_names` are handled like callbacks, but have no resume token. The inbox keeps the place from which
@@ -137,7 +137,11 @@ class ReceiverApp:
             if self._is_open:
                 return
             await self._handling.open()
-            cursor = await self._handling.read_cursor()
+            try:
+                cursor = await self._handling.read_cursor()
+            except BaseException:  # also a cancelled start: the next one opens the inbox again
+                await self._handling.close()
+                raise
             if self._missed is not None and cursor is not None:
                 self._fetching = asyncio.create_task(self._missed.fetch_from_start(cursor))
             self._is_open, self._is_closed = True, False
@@ -150,15 +154,20 @@ class ReceiverApp:
             await self.open()
 
     async def aclose(self) -> None:
-        """Let running handlers end, for at most 10 seconds, and close the inbox."""
+        """With an inbox, let running handlers end, for at most 10 seconds, and close the inbox.
+
+        Without one, handlers run within the requests of their senders, and the server ends those.
+        """
         async with self._opening:
             if not self._is_open:
                 return
             self._is_open, self._is_closed = False, True
-            if self._fetching is not None:
-                self._fetching.cancel()
-                await asyncio.wait([self._fetching])
-            await self._handling.close()
+            try:
+                if self._fetching is not None:
+                    self._fetching.cancel()
+                    await asyncio.wait([self._fetching])
+            finally:
+                await self._handling.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -71,6 +71,7 @@ class InboxHandling:
         self._none_runs = asyncio.Event()
         self._none_runs.set()
         self._forgotten: list[int] = []
+        self._is_dropping = False
         self._is_open = False
 
     async def open(self) -> None:
@@ -86,15 +87,11 @@ class InboxHandling:
     async def close(self) -> None:
         """Let running handlers end, then close the inbox. What was not handled is handled after the next `open`."""
         self._is_open = False
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._none_runs.wait(), CLOSE_SECONDS)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._lanes.clear()
-        await self._inbox.drop_bodies(self._forgotten)
-        self._forgotten.clear()
-        await self._inbox.close()
+        try:
+            await self._end_tasks()
+            await self._drop_forgotten()
+        finally:  # also after a cancellation or on a full disk: an inbox that stays open cannot be opened again
+            await self._inbox.close()
 
     async def accept(self, message: ReceivedMessage) -> None:
         """Store the message. A sender that disconnects meanwhile does not undo it, so the task is not the sender's."""
@@ -103,10 +100,11 @@ class InboxHandling:
         await asyncio.shield(self._spawn(self._store(message)))
 
     def forget_waitable(self, number: int) -> None:
-        """Drop the body, with all others that are dropped until the task runs."""
+        """Drop the body, with all others that are dropped until the task runs; while closed, at the next `open`."""
         self._forgotten.append(number)
-        if len(self._forgotten) == 1 and self._is_open:
-            self._spawn(self._drop_forgotten())
+        if self._is_open and not self._is_dropping:
+            self._is_dropping = True
+            self._spawn(self._drop_forgotten_later())
 
     async def read_cursor(self) -> str | None:
         return await self._inbox.read_cursor() or self._start_cursor
@@ -114,7 +112,18 @@ class InboxHandling:
     async def save_cursor(self, cursor: str) -> None:
         await self._inbox.save_cursor(cursor)
 
+    async def _end_tasks(self) -> None:
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._none_runs.wait(), CLOSE_SECONDS)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._lanes.clear()
+
     async def _read_inbox(self) -> None:
+        await self._drop_forgotten()
         for number in await self._inbox.read_waitable(self._waitable_max):
             envelope = _parse_stored(await self._inbox.read_body(number))
             if isinstance(envelope, Callback):
@@ -208,10 +217,16 @@ class InboxHandling:
             lambda: self._inbox.record_end(number, given_up=given_up, keep_body=keep_body, now=self._get_time())
         )
 
+    async def _drop_forgotten_later(self) -> None:
+        try:
+            await self._repeat_until_stored(self._drop_forgotten)
+        finally:
+            self._is_dropping = False
+
     async def _drop_forgotten(self) -> None:
         while self._forgotten:
             numbers = self._forgotten[:FORGOTTEN_BATCH_MAX]
-            await self._repeat_until_stored(partial(self._inbox.drop_bodies, numbers))
+            await self._inbox.drop_bodies(numbers)
             del self._forgotten[: len(numbers)]
 
     async def _repeat_until_stored(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ async def test_an_error_outside_the_handler_that_ends_a_session_is_logged(
     logged = asyncio.Event()
 
     class SetOnRecord(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
+        def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002 - the base class names it
             logged.set()
 
     def break_row(*_: Any) -> Any:
@@ -108,3 +109,115 @@ async def test_an_error_outside_the_handler_that_ends_a_session_is_logged(
 
     assert "no such row" in caplog.text
     assert "session s1" in caplog.text
+
+
+# -- a start or an end that fails --
+
+
+async def test_a_receiver_whose_cursor_could_not_be_read_opens_at_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = Handler()
+    app = make_app(tmp_path, handler.handle)
+    with monkeypatch.context() as patch:
+        patch.setattr(inbox_file.InboxFile, "read_cursor", fail_on_disk)
+        with pytest.raises(sqlite3.OperationalError, match="disk is full"):
+            await app.open()
+
+    async with app:
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await handler.wait_until_handled(1)
+
+
+async def test_a_receiver_whose_start_was_cancelled_opens_at_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, reading = make_app(tmp_path, never), asyncio.Event()
+
+    async def wait_forever(_: SQLiteInbox) -> None:
+        reading.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteInbox, "read_cursor", wait_forever)
+        opening = asyncio.create_task(app.open())
+        await asyncio.wait_for(reading.wait(), WAIT_SECONDS)
+        opening.cancel()
+        await asyncio.wait([opening])
+
+    async with app:
+        pass
+
+
+async def test_a_receiver_whose_end_failed_on_a_full_disk_opens_again_and_repeats_no_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = Handler()
+    app = make_app(tmp_path, handler.handle)
+    await app.open()
+    await post_signed(app, make_event_body("evt_1"))
+    await handler.wait_until_handled(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(inbox_file.InboxFile, "drop_bodies", fail_on_disk)
+        await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)
+        with pytest.raises(sqlite3.OperationalError, match="disk is full"):
+            await app.aclose()
+        await app.aclose()
+
+    async with app:
+        with pytest.raises(TimeoutError):
+            await app.wait_for(correlation_id="c1", timeout_seconds=0)
+
+
+async def test_a_receiver_whose_end_was_cancelled_opens_again(tmp_path: Path) -> None:
+    entered, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: Callback) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    app = make_app(tmp_path, hang)
+    await app.open()
+    await post_signed(app, make_event_body("evt_1"))
+    await asyncio.wait_for(entered.wait(), WAIT_SECONDS)
+    closing = asyncio.create_task(app.aclose())
+    await asyncio.wait([closing], timeout=0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert ended.is_set()
+
+    async with app:
+        pass
+
+
+# -- waiters --
+
+
+async def test_a_callback_that_a_waiter_received_while_the_receiver_was_closed_does_not_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, dropped = Handler(), asyncio.Queue[list[int]]()
+    app = make_app(tmp_path, handler.handle)
+    async with app:
+        for session in ("s1", "s2"):
+            await post_signed(app, make_event_body(f"evt_{session}", client_session_id=session))
+        await handler.wait_until_handled(2)
+    drop_bodies = SQLiteInbox.drop_bodies
+
+    async def record_drop(self: SQLiteInbox, numbers: Sequence[int]) -> None:
+        await dropped.put(list(numbers))
+        await drop_bodies(self, numbers)
+
+    monkeypatch.setattr(SQLiteInbox, "drop_bodies", record_drop)
+    await app.wait_for(client_session_id="s1", timeout_seconds=0)
+    async with app:
+        with pytest.raises(TimeoutError):
+            await app.wait_for(client_session_id="s1", timeout_seconds=0)
+        await app.wait_for(client_session_id="s2", timeout_seconds=0)
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert [await dropped.get(), await dropped.get()] == [[1], [2]]
+
+    assert read_rows(tmp_path, "SELECT count(body) FROM messages") == [(0,)]
