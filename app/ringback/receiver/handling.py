@@ -16,6 +16,11 @@ RETRY_AFTER_SECONDS: Final = 5.0
 RETRY_AFTER_SECONDS_MAX: Final = 86_400.0
 """The longest step of Ringback's own retries; a sender waits no longer than that."""
 
+NOT_READY_SECONDS_MIN: Final = 1.0
+"""The shortest pause before a handler that was not ready runs again in this process: the first pause after a failure, too."""
+GIVE_UP_SECONDS: Final = 4 * 86_400.0
+"""The age at which a callback is given up whose handler still fails: Ringback's own age limit for deliveries."""
+
 Envelope = Callback | Gap | Terminated
 OrderKey = Callable[[Callback], str]
 """Callbacks with the same key are handled one after the other."""
@@ -24,8 +29,8 @@ OrderKey = Callable[[Callback], str]
 class NotReady(Exception):
     """A handler raises it if it cannot handle the callback yet, for instance because the agent's checkpoint is not written.
 
-    The callback comes again after `retry_after_seconds`: the sender gets 503 with Retry-After, or the inbox tries again. It is
-    not logged as an error.
+    The callback comes again after `retry_after_seconds`: the sender gets 503 with Retry-After, or the inbox tries again, after
+    a second at the earliest. It is not logged as an error.
     """
 
     def __init__(self, retry_after_seconds: float = RETRY_AFTER_SECONDS, *, reason: str = "Not ready yet.") -> None:

@@ -13,20 +13,26 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from ringback.receiver.arrived_callbacks import is_waitable
 from ringback.receiver.envelopes import Callback, parse
-from ringback.receiver.handling import Envelope, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.handling import (
+    GIVE_UP_SECONDS,
+    NOT_READY_SECONDS_MIN,
+    Envelope,
+    NotReady,
+    OrderKey,
+    ReceivedMessage,
+)
 from ringback.receiver.inbox_file import InboxFull, StoredBody
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 from ringback.receiver.turns import HandlerTurns
 
 RETRY_SECONDS_MAX: Final = 300.0
 """The longest pause before a failed handler runs again."""
-GIVE_UP_SECONDS: Final = 4 * 86_400.0
-"""The age at which a callback is given up whose handler still fails: Ringback's own age limit for deliveries."""
 CLOSE_SECONDS: Final = 10.0
 """How long running handlers may take at the end. Those that take longer are cancelled, and run again at the next start."""
 FULL_RETRY_SECONDS: Final = 30.0
@@ -40,6 +46,14 @@ _DOUBLINGS_MAX: Final = 9
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _NextTry:
+    """A handler has not succeeded. `is_failure` is false if it was not ready: that does not prolong later pauses."""
+
+    pause_seconds: float
+    is_failure: bool
 
 
 class InboxHandling:
@@ -171,33 +185,33 @@ class InboxHandling:
         failures = 0
         while self._is_open:
             stored = await self._repeat_until_stored(lambda: self._inbox.read_body(number))
-            pause = await self._try_handler(order_key, number, stored, failures)
-            if pause is None:
+            next_try = await self._try_handler(order_key, number, stored, failures)
+            if next_try is None:
                 return
             if self._get_time() - stored.arrived_at >= GIVE_UP_SECONDS:
                 await self._give_up(number, stored)
                 return
-            failures += 1
+            failures += next_try.is_failure
             if self._is_open:
-                await self._sleep(pause)
+                await self._sleep(next_try.pause_seconds)
 
-    async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> float | None:
-        """Run the handler once. Returns None if it has succeeded, else the pause before the next try."""
+    async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> _NextTry | None:
+        """Run the handler once. Returns None if it has succeeded."""
         envelope = _parse_stored(stored)
         # Handling a gap stores callbacks, which may wait for room in the inbox: it must not keep their handlers from running.
         turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else nullcontext()
         async with turn:
             if not self._is_open:
-                return 0.0
+                return _NextTry(0.0, is_failure=False)
             with self._counted_as_running():
                 try:
                     await self._dispatch(envelope)
                 except NotReady as error:
-                    return error.retry_after_seconds
+                    return _NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
                 except Exception:  # the boundary to the owner's code
                     pause = min(RETRY_SECONDS_MAX, 2.0 ** min(failures, _DOUBLINGS_MAX))
                     log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
-                    return pause
+                    return _NextTry(pause, is_failure=True)
                 await self._record_handled(number, envelope)
         return None
 

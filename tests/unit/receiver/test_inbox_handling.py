@@ -111,6 +111,26 @@ async def test_an_error_outside_the_handler_that_ends_a_session_is_logged(
     assert "session s1" in caplog.text
 
 
+async def test_a_handler_that_is_not_ready_is_tried_again_after_a_second_at_the_earliest(tmp_path: Path) -> None:
+    handler, time = Handler(NotReady(0), NotReady(0.01)), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        await post_signed(app, make_event_body("evt_1"))
+        await handler.wait_until_handled(1)
+
+    assert time.pauses == [1, 1]
+
+
+async def test_a_handler_that_was_not_ready_often_has_a_short_pause_after_its_first_failure(tmp_path: Path) -> None:
+    handler, time = Handler(*(NotReady(5) for _ in range(6)), ValueError("a bug"), ValueError("again")), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        await post_signed(app, make_event_body("evt_1"))
+        await handler.wait_until_handled(1)
+
+    assert time.pauses == [*[5] * 6, 1, 2]
+
+
 # -- a start or an end that fails --
 
 
