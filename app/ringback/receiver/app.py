@@ -35,7 +35,9 @@ HANDLERS_MAX: Final = 16
 REQUESTS_MAX: Final = 1_000
 """Requests that wait or are handled at the same time: 270 MB if every body has the largest size. Further ones get 503."""
 WAITABLE_CALLBACKS_MAX: Final = 1_000
-"""Callbacks kept for later calls of `wait_for`: about 1 MB, because a thin callback has about 1 KB."""
+"""Callbacks kept for later calls of `wait_for`: about 1 MB, if they have no results."""
+WAITABLE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of these callbacks: some sixty of the largest size."""
 UNAVAILABLE_RETRY_SECONDS: Final = 30.0
 """When a sender should try again after the inbox could not be opened."""
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
@@ -93,7 +95,9 @@ class ReceiverApp:
         self._handler_timeout_seconds = handler_timeout_seconds
         self._clock = clock
         self._requests = 0
-        self._arrived = ArrivedCallbacks(capacity=WAITABLE_CALLBACKS_MAX, on_removed=self._forget_waitable)
+        self._arrived = ArrivedCallbacks(
+            capacity=WAITABLE_CALLBACKS_MAX, bytes_max=WAITABLE_BYTES_MAX, on_removed=self._forget_waitable
+        )
         self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
         self._missed = (
             None if fetch_since is None else MissedEvents(fetch_since, self._handling, names=fetched_names, sleep=sleep)
@@ -108,8 +112,8 @@ class ReceiverApp:
     ) -> Callback:
         """The next callback with these ids, or one that arrived earlier; raises TimeoutError.
 
-        Each callback is returned once, after `on_callback` has returned. Only the newest `WAITABLE_CALLBACKS_MAX` earlier
-        callbacks are kept, so read the call when the time is over. With an inbox, they are kept across restarts.
+        Each callback is returned once, after `on_callback` has returned. Only the newest 1,000 earlier callbacks are kept,
+        and of them no more than 16 MiB, so read the call when the time is over. With an inbox, they are kept across restarts.
         """
         selector = CallbackSelector(correlation_id=correlation_id, client_session_id=client_session_id)
         if not self._is_closed:
@@ -294,8 +298,8 @@ class ReceiverApp:
     async def _run_handler(self, handler: Callable[[T], Awaitable[None]], envelope: T) -> None:
         await run_handler(handler, envelope, timeout_seconds=self._handler_timeout_seconds)
 
-    def _keep_for_waiters(self, callback: Callback, number: int) -> None:
-        self._arrived.put_callback(callback, number=number)
+    def _keep_for_waiters(self, callback: Callback, number: int, size_bytes: int) -> None:
+        self._arrived.put_callback(callback, number=number, size_bytes=size_bytes)
 
     def _forget_waitable(self, number: int) -> None:
         self._handling.forget_waitable(number)

@@ -24,6 +24,8 @@ GIVE_UP_SECONDS: Final = 4 * 86_400.0
 Envelope = Callback | Gap | Terminated
 OrderKey = Callable[[Callback], str]
 """Callbacks with the same key are handled one after the other."""
+KeepForWaiters = Callable[[Callback, int, int], None]
+"""Keeps a callback for `wait_for`, under its number, with the size of its body in bytes."""
 
 
 class NotReady(Exception):

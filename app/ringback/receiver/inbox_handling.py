@@ -23,6 +23,7 @@ from ringback.receiver.handling import (
     GIVE_UP_SECONDS,
     NOT_READY_SECONDS_MIN,
     Envelope,
+    KeepForWaiters,
     NotReady,
     OrderKey,
     ReceivedMessage,
@@ -62,7 +63,7 @@ class InboxHandling:
         inbox: SQLiteInbox,
         dispatch: Callable[[Envelope], Awaitable[None]],
         *,
-        keep_for_waiters: Callable[[Callback, int], None],
+        keep_for_waiters: KeepForWaiters,
         waitable_max: int,
         turns: HandlerTurns,
         order_key: OrderKey,
@@ -139,9 +140,10 @@ class InboxHandling:
     async def _read_inbox(self) -> None:
         await self._drop_forgotten()
         for number in await self._inbox.read_waitable(self._waitable_max):
-            envelope = _parse_stored(await self._inbox.read_body(number))
+            stored = await self._inbox.read_body(number)
+            envelope = _parse_stored(stored)
             if isinstance(envelope, Callback):
-                self._keep_for_waiters(envelope, number)
+                self._keep_for_waiters(envelope, number, len(stored.body))
         for message in await self._inbox.read_pending():
             self._enqueue(message.order_key, message.number)
 
@@ -212,19 +214,19 @@ class InboxHandling:
                     pause = min(RETRY_SECONDS_MAX, 2.0 ** min(failures, _DOUBLINGS_MAX))
                     log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
                     return _NextTry(pause, is_failure=True)
-                await self._record_handled(number, envelope)
+                await self._record_handled(number, envelope, len(stored.body))
         return None
 
     async def _give_up(self, number: int, stored: StoredBody) -> None:
         log.error("Message %s is given up: its handler has failed for four days", stored.message_id)
         await self._record_end(number, given_up=True, keep_body=True)
 
-    async def _record_handled(self, number: int, envelope: Envelope) -> None:
+    async def _record_handled(self, number: int, envelope: Envelope, size_bytes: int) -> None:
         """Record the end first: a waiter that receives the callback then releases a message that has ended."""
         keep_body = isinstance(envelope, Callback) and is_waitable(envelope)
         await self._record_end(number, given_up=False, keep_body=keep_body)
         if isinstance(envelope, Callback):
-            self._keep_for_waiters(envelope, number)
+            self._keep_for_waiters(envelope, number, size_bytes)
 
     async def _record_end(self, number: int, *, given_up: bool, keep_body: bool) -> None:
         await self._repeat_until_stored(
