@@ -99,9 +99,16 @@ class ReceiverApp:
             capacity=WAITABLE_CALLBACKS_MAX, bytes_max=WAITABLE_BYTES_MAX, on_removed=self._forget_waitable
         )
         self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
-        self._missed = (
-            None if fetch_since is None else MissedEvents(fetch_since, self._handling, names=fetched_names, sleep=sleep)
-        )
+        self._missed = None
+        if fetch_since is not None:
+            self._missed = MissedEvents(
+                fetch_since,
+                self._handling,
+                names=fetched_names,
+                order_key=order_key,
+                get_time=lambda: self._clock().timestamp(),
+                sleep=sleep,
+            )
         self._fetching: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._is_open = False

@@ -42,6 +42,10 @@ class NotReady(Exception):
         self.retry_after_seconds = min(retry_after_seconds, RETRY_AFTER_SECONDS_MAX)
 
 
+class NoRoom(NotReady):
+    """The inbox is full: not this message, but every one has to wait."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
     """A verified message, or an event that was read from the log."""

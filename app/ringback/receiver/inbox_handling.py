@@ -24,6 +24,7 @@ from ringback.receiver.handling import (
     NOT_READY_SECONDS_MIN,
     Envelope,
     KeepForWaiters,
+    NoRoom,
     NotReady,
     OrderKey,
     ReceivedMessage,
@@ -161,7 +162,7 @@ class InboxHandling:
                 now=self._get_time(),
             )
         except InboxFull:
-            raise NotReady(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
+            raise NoRoom(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
         if number is not None:
             self._enqueue(order_key, number)
 
