@@ -205,8 +205,7 @@ async def _listen(options: ListenOptions) -> None:
 @asynccontextmanager
 async def _open_handler(options: ListenOptions, inbox: Inbox) -> AsyncGenerator[CallbackHandler]:
     if options.command is not None:
-        environment = {**os.environ, "RINGBACK_URL": options.selection.url}
-        yield CommandHandler(options.command, timeout_seconds=options.command_timeout_seconds, environment=environment)
+        yield create_command_handler(options, options.command)
     elif options.forward_to is not None:
         secret, is_generated = await choose_secret(inbox, options.secret)
         if is_generated:
@@ -225,10 +224,11 @@ async def _open_handler(options: ListenOptions, inbox: Inbox) -> AsyncGenerator[
         yield PrintHandler(print_output, as_json=options.as_json)
 
 
-def build_service_variables(options: ListenOptions) -> dict[str, str]:
-    """The listener's own service, so that a command may use `ringback join` and the like without options."""
+def create_command_handler(options: ListenOptions, command: str) -> CommandHandler:
+    """The handler of --exec. Its command may use `ringback join` and the like at the listener's service without options."""
     key = {} if options.api_key is None else {"RINGBACK_API_KEY": options.api_key}
-    return {"RINGBACK_URL": options.selection.url, **key}
+    environment = {**os.environ, "RINGBACK_URL": options.selection.url, **key}
+    return CommandHandler(command, timeout_seconds=options.command_timeout_seconds, environment=environment)
 
 
 def _handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
