@@ -20,15 +20,12 @@ give that state to `DurableRunner.run` as its input.
 """
 
 import asyncio
-import json
 import logging
-import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import Any, Final, TypeVar, Unpack
 
 from agents import (
     Agent,
@@ -39,14 +36,12 @@ from agents import (
     RunState,
     Session,
     TResponseInputItem,
-    UserError,
 )
 from agents.run_config import RunOptions
-from agents.tool_context import ToolContext
 
 from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_states
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.openai_agents_results import to_tool_output
+from ringback.agents.openai_agents_tools import build_tool, build_tool_name, parse_arguments, returning_results
 from ringback.agents.parked_runs import ParkedRun, ParkedRuns, ParkedRunsUnavailable, SQLiteParkedRuns, ToolRequest
 from ringback.agents.wake_up import AskPerson, CallbackForm, NotParkedYet, SessionLocks, ask_person, parse_wake_up
 from ringback.client import RingbackClient, Tool
@@ -56,8 +51,6 @@ __all__ = ["AskPerson", "DurableRunner", "ParkedRunsUnavailable", "SQLiteParkedR
 LEASE_SECONDS: Final = 60.0
 """How long after the death of a process another one may continue its run."""
 TOKEN_BYTES: Final = 16
-TOOL_NAME_CHARACTERS_MAX: Final = 64
-"""The Responses API allows 64 letters, digits, _ and -."""
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +58,6 @@ ResultT = TypeVar("ResultT", RunResult, RunResultStreaming)
 
 DeliverResult = Callable[[RunResult], Awaitable[None]]
 """Takes the result of a run that waits for no calls any more. If it raises, the next callback continues the run again."""
-
-_ended_calls: ContextVar[Mapping[str, CallState] | None] = ContextVar("ended_calls", default=None)
-"""By tool_call_id: what the tools of the current run return."""
 
 
 class DurableRunner:
@@ -247,7 +237,7 @@ class DurableRunner:
 
     async def _park(self, client_session_id: str, request: ToolRequest) -> CallState:
         try:
-            arguments = _parse_arguments(request.arguments)
+            arguments = parse_arguments(request.arguments)
         except ValueError as error:
             return _build_refused_state(request, error)
         try:
@@ -290,19 +280,12 @@ class DurableRunner:
                 log.exception("The lease of the run %s could not be renewed", run_id)
 
     def _build_tool(self, upstream: str, tool: Tool, prefix: str) -> FunctionTool:
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", prefix + tool.name)[:TOOL_NAME_CHARACTERS_MAX]
+        name = build_tool_name(prefix + tool.name)
         if self._tools.setdefault(name, (upstream, tool.name)) != (upstream, tool.name):
             raise ValueError(
                 f"There is a tool '{name}' of the upstream '{self._tools[name][0]}' already. Give a prefix."
             )
-        return FunctionTool(
-            name=name,
-            description=tool.description or "",
-            params_json_schema={"properties": {}, **tool.input_schema},  # the API requires `properties`; MCP does not
-            on_invoke_tool=_return_result,
-            strict_json_schema=False,
-            needs_approval=True,
-        )
+        return build_tool(name, tool)
 
 
 def _build_refused_state(request: ToolRequest, reason: Exception) -> CallState:
@@ -333,28 +316,5 @@ async def _resume(
     for item in state.get_interruptions():
         if item.call_id in states:
             state.approve(item)
-    ended = _ended_calls.set(states)
-    try:
+    with returning_results(states):
         return await Runner.run(agent, state, **options)
-    finally:
-        _ended_calls.reset(ended)
-
-
-async def _return_result(context: ToolContext[Any], arguments: str) -> Any:
-    """The body of every tool: what the call of this tool call has."""
-    del arguments
-    state = (_ended_calls.get() or {}).get(context.tool_call_id)
-    if state is None:
-        raise UserError(f"The tool '{context.tool_name}' runs on Ringback: run its agent with DurableRunner.run.")
-    return to_tool_output(state)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON.")
-
-
-def _parse_arguments(text: str) -> dict[str, Any]:
-    arguments = json.loads(text, parse_constant=_refuse_constant)
-    if not isinstance(arguments, dict):
-        raise ValueError("The arguments are not a JSON object.")  # noqa: TRY004 - as for what is not JSON
-    return cast("dict[str, Any]", arguments)
