@@ -231,8 +231,9 @@ class DurableRunner:
         """
         missing = [request for request in run.requests if request.call_id is None]
         states = {request.tool_call_id: await self._park(run.client_session_id, request) for request in missing}
-        if call_ids := {tool_call_id: state.call_id for tool_call_id, state in states.items() if state.call_id}:
-            await self._runs.record_calls(run.id, call_ids)
+        named = [replace(request, call_id=states[request.tool_call_id].call_id or None) for request in missing]
+        if started := [request for request in named if request.call_id is not None]:
+            await self._runs.record_calls(run.id, started)
         return states
 
     async def _park(self, client_session_id: str, request: ToolRequest) -> CallState:

@@ -11,7 +11,7 @@ finished run stays for a while, so that a repeated callback is recognised.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,8 +99,8 @@ class ParkedRuns(Protocol):
         """All runs that have not finished."""
         ...
 
-    async def record_calls(self, run_id: str, call_ids: Mapping[str, str]) -> None:
-        """Store the ids of calls of the run that have started, by tool_call_id."""
+    async def record_calls(self, run_id: str, started: Sequence[ToolRequest]) -> None:
+        """Store the `call_id` of these requests of the run. One that the run has no longer is ignored."""
         ...
 
     async def lease(self, run_id: str, token: str, *, seconds: float) -> bool:
@@ -143,8 +143,8 @@ class SQLiteParkedRuns:
     async def release(self, run_id: str, token: str) -> None:
         await self.renew(run_id, token, seconds=0)
 
-    async def record_calls(self, run_id: str, call_ids: Mapping[str, str]) -> None:
-        await self._transact(lambda database: _record_calls(database, run_id, call_ids))
+    async def record_calls(self, run_id: str, started: Sequence[ToolRequest]) -> None:
+        await self._transact(lambda database: _record_calls(database, run_id, started))
 
     async def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.to_thread(self._transact_in_thread, work)
@@ -275,8 +275,10 @@ def _renew(database: sqlite3.Connection, run_id: str, token: str, seconds: float
     return renewed.rowcount == 1
 
 
-def _record_calls(database: sqlite3.Connection, run_id: str, call_ids: Mapping[str, str]) -> None:
+def _record_calls(database: sqlite3.Connection, run_id: str, started: Sequence[ToolRequest]) -> None:
+    # Some models name the tool calls of every turn alike, so the name alone may mean a later one.
     database.executemany(
-        "UPDATE requests SET call_id = ? WHERE run_id = ? AND tool_call_id = ?",
-        [(call_id, run_id, tool_call_id) for tool_call_id, call_id in call_ids.items()],
+        """UPDATE requests SET call_id = ?
+        WHERE run_id = ? AND tool_call_id = ? AND upstream = ? AND tool = ? AND arguments = ?""",
+        [(each.call_id, run_id, each.tool_call_id, each.upstream, each.tool, each.arguments) for each in started],
     )

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import stat
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,10 @@ async def test_a_call_belongs_to_the_run_that_was_saved_last(runs: SQLiteParkedR
 async def test_a_run_knows_the_ids_of_its_calls_that_have_started(runs: SQLiteParkedRuns, path: Path) -> None:
     await runs.save(RUN, "token", lease_seconds=LEASE)
 
-    await runs.record_calls("run-1", {"c2": "call_2"})
+    of_an_earlier_turn = ToolRequest(
+        tool_call_id="c1", upstream="git", tool="git_log", arguments="{}", call_id="call_earlier"
+    )
+    await runs.record_calls("run-1", [replace(request("c2"), call_id="call_2"), of_an_earlier_turn])
 
     found = await SQLiteParkedRuns(path).find("session-1", "c1")
     assert found is not None
