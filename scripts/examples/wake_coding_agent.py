@@ -122,7 +122,7 @@ def wake_once(callback: Callback, session: str, command: Sequence[str], seen: Pa
         state = asyncio.run(read_state(callback.call_id or ""))
         if not owns_all_calls and state.client_session_id != session:
             raise CannotWake("The call belongs to another session than the callback says.")
-        if not state.ended and state.kind is not CallStateKind.INPUT_REQUIRED:
+        if not state.is_final and state.kind is not CallStateKind.INPUT_REQUIRED:
             return 0  # its question has been answered meanwhile
         words = {"{session}": session, "{prompt}": write_prompt(state)}
         # Without DEVNULL a coding agent waits for more of its prompt on standard input.
