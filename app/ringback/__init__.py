@@ -49,9 +49,9 @@ Three rules carry everything:
 Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
 
     __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
-      >  http_server  >  api | mcp_server | identity | runner | janitor | resealing | supervisor  >  schemas | upstreams | storage
-      >  services  >  notifier  >  telemetry  >  admission | post_commit | waits  >  domain  >  protocol
-      >  backoff | signing
+      >  http_server  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
+      >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry  >  admission | post_commit | waits
+      >  domain  >  protocol  >  backoff | signing
 """
 
 __version__ = "0.1.0"
