@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
+from ringback.backoff import Backoff
 from ringback.cli.durable_listener.callback_body import build_callback_body, order_key
 from ringback.cli.durable_listener.inbox import Inbox, NewCallback, WaitingCallback
 from ringback.cli.durable_listener.state_file import EventSelection
@@ -25,8 +26,8 @@ BATCH_SIZE: Final = 100
 """Events of one transaction: a page of the service's stream."""
 TOKEN_REQUESTS_MAX: Final = 8
 """Requests for resume tokens at once."""
-LONGEST_PAUSE_SECONDS: Final = 30.0
-"""The longest pause between two attempts to reach the service, as in the client's own reconnects."""
+BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=30.0)
+"""The pause between two attempts to reach the service, as in the client's own reconnects."""
 PASSING_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer)
 """Errors of a service, or of a proxy before it, that is restarting."""
 UNKNOWN_CALL_ID: Final = "call_00000000000000000000000000"
@@ -75,7 +76,7 @@ class EventReader:
                 failures += 1
                 if failures == 1:
                     self._report(f"{error} The listener tries again until it reaches the service.")
-            await self._clock.sleep(compute_pause(failures))
+            await self._clock.sleep(BACKOFF.pause_seconds(failures))
 
     def _open_stream(self, cursor: str | None):  # noqa: ANN202 - the client's own type
         names = self._selection.names
@@ -132,7 +133,7 @@ class EventReader:
                     return None
                 except PASSING_ERRORS:
                     failures += 1
-                await self._clock.sleep(compute_pause(failures))
+                await self._clock.sleep(BACKOFF.pause_seconds(failures))
 
 
 async def find_first_cursor(client: RingbackClient, selection: EventSelection, *, from_start: bool) -> str | None:
@@ -145,8 +146,3 @@ async def find_first_cursor(client: RingbackClient, selection: EventSelection, *
         page = await client.poll_events(name=name, call_id=UNKNOWN_CALL_ID, limit=1)
         cursor = cursor or page.cursor
     return None if from_start else cursor
-
-
-def compute_pause(failures: int) -> float:
-    """The pause after this many consecutive failures, in seconds."""
-    return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(failures, 30))
