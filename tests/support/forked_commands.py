@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from asyncio import StreamReader
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from tests.support.processes import FORK_SERVER, open_stream_reader
 @dataclass(slots=True)
 class ForkedCommand:
     process: ForkServerProcess
+    stdin: StreamWriter
     stdout: StreamReader
     stderr: StreamReader
 
@@ -64,24 +65,46 @@ async def running_forked_command(
 ) -> AsyncGenerator[ForkedCommand]:
     """Run `ringback …` in this folder with exactly this environment; the end of the context kills it."""
     async with AsyncExitStack() as stack:
+        read_stdin, write_stdin = multiprocessing.Pipe(duplex=False)
         readers, writers = zip(*(multiprocessing.Pipe(duplex=False) for _ in range(2)), strict=True)
-        process = FORK_SERVER.Process(target=_run, args=(arguments, str(folder), dict(environment), *writers))
+        process = FORK_SERVER.Process(
+            target=_run, args=(arguments, str(folder), dict(environment), read_stdin, *writers)
+        )
         await asyncio.to_thread(process.start)
-        for writer in writers:
-            writer.close()
+        for passed in (read_stdin, *writers):
+            passed.close()
         for reader in readers:
             stack.enter_context(reader)
-        command = ForkedCommand(process, *[await open_stream_reader(reader) for reader in readers])
+        stdin = await _open_stream_writer(write_stdin)
+        command = ForkedCommand(process, stdin, *[await open_stream_reader(reader) for reader in readers])
         try:
             yield command
         finally:
             process.kill()
+            stdin.close()
             await command.communicate()
 
 
+async def _open_stream_writer(writer: Connection) -> StreamWriter:
+    """A stream writer on the pipe, which it closes."""
+    loop = asyncio.get_running_loop()
+    with writer:
+        pipe = os.fdopen(os.dup(writer.fileno()), "wb")
+    transport, protocol = await loop.connect_write_pipe(lambda: asyncio.StreamReaderProtocol(StreamReader()), pipe)
+    return StreamWriter(transport, protocol, None, loop)
+
+
 def _run(
-    arguments: tuple[str, ...], folder: str, environment: dict[str, str], stdout: Connection, stderr: Connection
+    arguments: tuple[str, ...],
+    folder: str,
+    environment: dict[str, str],
+    stdin: Connection,
+    stdout: Connection,
+    stderr: Connection,
 ) -> None:
+    os.dup2(stdin.fileno(), 0)
+    stdin.close()
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     for writer, stream in ((stdout, sys.stdout), (stderr, sys.stderr)):
         os.dup2(writer.fileno(), stream.fileno())
         writer.close()
