@@ -1,4 +1,4 @@
-"""The command `ringback` in its own process, without the four seconds of CPU for importing the service.
+"""The command `ringback` in its own process, without the seconds of CPU for importing the service.
 
     async with forked_command("serve", "--dev", folder=tmp_path) as process:
         async for line in process.stderr: ...
@@ -53,8 +53,10 @@ class ForkedCommand:
             await asyncio.to_thread(self.process.join, WAIT_SECONDS)
         return self.process.exitcode
 
-    async def communicate(self) -> tuple[bytes, bytes]:
-        """Wait for the end of the process, and return the rest of standard output and standard error."""
+    async def communicate(self, sent: bytes = b"") -> tuple[bytes, bytes]:
+        """Send this, end the input, wait for the end of the process, and return the rest of both outputs."""
+        self.stdin.write(sent)
+        self.stdin.close()
         out, err, _ = await asyncio.gather(self.stdout.read(), self.stderr.read(), self.wait())
         return out, err
 
@@ -81,7 +83,6 @@ async def running_forked_command(
             yield command
         finally:
             process.kill()
-            stdin.close()
             await command.communicate()
 
 
