@@ -17,6 +17,7 @@ Three rules carry everything:
 
     cli/          the command line: serve, call, listen, webhooks, deliveries, keys, doctor, mcp
     extension/    the MCP callback extension for servers that embed Ringback
+    agents/       wakes the runs of agent frameworks
     server        the process: signals, sockets, shutdown
     bootstrap/    the composition root: builds every component from the settings
     client/       the Python client of the REST API
@@ -41,13 +42,16 @@ Three rules carry everything:
     admission     lets requests that start calls go before background work
     waits         waiting for the first of several events
     domain/       values, rules, and the ports that storage implements
+    protocol/     MCP on the wire, for the service and for the durable caller
+    backoff       the pause before the next attempt
     signing/      signatures, secrets and sealing
 
 Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
 
-    __main__  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings  >  http_server
-      >  api | mcp_server | identity | runner | janitor | resealing | supervisor  >  schemas | upstreams | storage
-      >  services  >  notifier  >  telemetry  >  admission | post_commit | waits  >  domain  >  signing
+    __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
+      >  http_server  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
+      >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry  >  admission | post_commit | waits
+      >  domain  >  protocol  >  backoff | signing
 """
 
 __version__ = "0.1.0"

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ringback.domain.backoff import Backoff
+from ringback.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.waits import wait_first
 

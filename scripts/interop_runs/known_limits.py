@@ -11,8 +11,14 @@ _DEAD_CLIENT: Final = (
 )
 
 _SILENT_CLIENT: Final = "AI SDK 5 never ends a call whose response stream broke. A new client can look again."
+_NO_RECONNECT: Final = (
+    "The framework keeps a stream open, and its client closes when that stream breaks. It reconnects only after an error with "
+    "the text 'session terminated', which its SDK does not raise then. A new client can look again."
+)
 
 KNOWN_LIMITS: Final[Mapping[tuple[str, str], str]] = {
+    ("agent-framework", "kill"): _NO_RECONNECT,
+    ("agent-framework", "restart"): _NO_RECONNECT,
     ("ai-sdk-5", "kill"): _SILENT_CLIENT,
     ("openai-agents", "kill"): _DEAD_CLIENT,
 }

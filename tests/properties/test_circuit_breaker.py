@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ringback.domain.backoff import JITTER_FRACTION
+from ringback.backoff import JITTER_FRACTION
 from ringback.domain.circuit_breaker import (
     CLOSED_BREAKER,
     ORIGIN_BREAKER_POLICY,

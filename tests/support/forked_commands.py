@@ -1,4 +1,4 @@
-"""The command `ringback` in its own process, without the four seconds of CPU for importing the service.
+"""The command `ringback` in its own process, without the seconds of CPU for importing the service.
 
     async with forked_command("serve", "--dev", folder=tmp_path) as process:
         async for line in process.stderr: ...
@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from asyncio import StreamReader
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from tests.support.processes import FORK_SERVER, open_stream_reader
 @dataclass(slots=True)
 class ForkedCommand:
     process: ForkServerProcess
+    stdin: StreamWriter
     stdout: StreamReader
     stderr: StreamReader
 
@@ -52,8 +53,10 @@ class ForkedCommand:
             await asyncio.to_thread(self.process.join, WAIT_SECONDS)
         return self.process.exitcode
 
-    async def communicate(self) -> tuple[bytes, bytes]:
-        """Wait for the end of the process, and return the rest of standard output and standard error."""
+    async def communicate(self, sent: bytes = b"") -> tuple[bytes, bytes]:
+        """Send this, end the input, wait for the end of the process, and return the rest of both outputs."""
+        self.stdin.write(sent)
+        self.stdin.close()
         out, err, _ = await asyncio.gather(self.stdout.read(), self.stderr.read(), self.wait())
         return out, err
 
@@ -64,14 +67,18 @@ async def running_forked_command(
 ) -> AsyncGenerator[ForkedCommand]:
     """Run `ringback …` in this folder with exactly this environment; the end of the context kills it."""
     async with AsyncExitStack() as stack:
+        read_stdin, write_stdin = multiprocessing.Pipe(duplex=False)
         readers, writers = zip(*(multiprocessing.Pipe(duplex=False) for _ in range(2)), strict=True)
-        process = FORK_SERVER.Process(target=_run, args=(arguments, str(folder), dict(environment), *writers))
+        process = FORK_SERVER.Process(
+            target=_run, args=(arguments, str(folder), dict(environment), read_stdin, *writers)
+        )
         await asyncio.to_thread(process.start)
-        for writer in writers:
-            writer.close()
+        for passed in (read_stdin, *writers):
+            passed.close()
         for reader in readers:
             stack.enter_context(reader)
-        command = ForkedCommand(process, *[await open_stream_reader(reader) for reader in readers])
+        stdin = await _open_stream_writer(write_stdin)
+        command = ForkedCommand(process, stdin, *[await open_stream_reader(reader) for reader in readers])
         try:
             yield command
         finally:
@@ -79,9 +86,26 @@ async def running_forked_command(
             await command.communicate()
 
 
+async def _open_stream_writer(writer: Connection) -> StreamWriter:
+    """A stream writer on the pipe, which it closes."""
+    loop = asyncio.get_running_loop()
+    with writer:
+        pipe = os.fdopen(os.dup(writer.fileno()), "wb")
+    transport, protocol = await loop.connect_write_pipe(lambda: asyncio.StreamReaderProtocol(StreamReader()), pipe)
+    return StreamWriter(transport, protocol, None, loop)
+
+
 def _run(
-    arguments: tuple[str, ...], folder: str, environment: dict[str, str], stdout: Connection, stderr: Connection
+    arguments: tuple[str, ...],
+    folder: str,
+    environment: dict[str, str],
+    stdin: Connection,
+    stdout: Connection,
+    stderr: Connection,
 ) -> None:
+    os.dup2(stdin.fileno(), 0)
+    stdin.close()
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     for writer, stream in ((stdout, sys.stdout), (stderr, sys.stderr)):
         os.dup2(writer.fileno(), stream.fileno())
         writer.close()

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ringback.backoff import Backoff
 from ringback.cli.output import (
     EXIT_NO_RESULT,
     TRY_AGAIN,
@@ -20,8 +21,8 @@ from ringback.client import Call, ConnectionFailed, QuotaExceeded, RingbackClien
 
 POLL_INTERVAL_SECONDS: Final = 0.5
 """Between two requests for the progress. The service records progress at most once a second."""
-RETRY_SECONDS_MAX: Final = 15.0
-"""The longest pause while the service does not respond."""
+RETRY_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=15.0)
+"""The pause while the service does not respond."""
 
 
 async def show_outcome(
@@ -70,14 +71,14 @@ async def follow_call(client: RingbackClient, call: Call, *, wait_seconds: float
 
 async def _read_call(client: RingbackClient, call_id: str) -> Call:
     """Read the call, for as long as it takes the service to respond: a join outlives its restart."""
-    pause = POLL_INTERVAL_SECONDS
+    failures = 0
     while True:
         try:
             return await client.call(call_id)
         except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
-            pause = min(RETRY_SECONDS_MAX, 2 * pause)
+            failures += 1
             print_message(f"{error} The next attempt follows.")
-            await asyncio.sleep(pause)
+            await asyncio.sleep(RETRY_BACKOFF.pause_seconds(failures))
 
 
 class _ProgressDisplay:

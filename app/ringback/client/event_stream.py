@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from ringback.backoff import Backoff
 from ringback.client.http_transport import ClientClock, HttpTransport, parse_text
 from ringback.client.models import Event
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
@@ -13,8 +14,8 @@ from ringback.client.server_sent_events import ServerSentEvent, ServerSentEvents
 
 STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
 """Three heartbeats of the service. A stream that is silent for longer is dead, even if TCP reports no error."""
-RECONNECT_SECONDS_MAX: Final = 30.0
-"""The longest pause between two attempts to reconnect."""
+RECONNECT_BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=30.0)
+"""The pause before the next attempt to reconnect, unless the service asks for a longer one, up to the longest."""
 RECENT_EVENTS_MAX: Final = 10_000
 """Events whose repetition is recognised: about 2 MB. A restored backup is the only case in which the service repeats some."""
 TRUNCATED_EVENT: Final = "truncated"
@@ -135,4 +136,4 @@ class EventStream:
 def reconnect_delay(error: TemporaryError, failures: int) -> float:
     """The pause after `failures` errors in succession: 2, 4, 8, 16, 30 seconds, or as long as the service asks for."""
     retry_after = None if isinstance(error, ConnectionFailed) else error.retry_after_seconds
-    return min(RECONNECT_SECONDS_MAX, max(retry_after or 0.0, 2.0 ** min(failures, 10)))
+    return min(RECONNECT_BACKOFF.longest_seconds, max(retry_after or 0.0, RECONNECT_BACKOFF.pause_seconds(failures)))

@@ -6,7 +6,7 @@ that several surfaces need is written here once and tested by properties.
     ids  clock  errors  cursor  jsontext  validation   shared small types and checks
     call  call_outcome  call_completion  inputs  tool_result         a call, how it ends, its input requests, its result
     webhook  webhook_health  circuit_breaker           which events a webhook matches; when it is suspended or paused
-    event  delivery  retry  backoff  rate_limiter      the log, deliveries, retry schedules, pauses and rates
+    event  delivery  retry  rate_limiter               the log, deliveries, retry schedules, pauses and rates
     catch_up  verification  suspension  liveness       old cursors, proof of a URL, sleep of the machine, frozen children
     principal  protected_resource  usage  meta         callers and scopes, OAuth resources, quotas, reserved `_meta` keys
     cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP

@@ -21,7 +21,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from ringback.domain.backoff import add_jitter
+from ringback.backoff import add_jitter
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import AttemptCategory
 from ringback.domain.retry import HOUR, MINUTE

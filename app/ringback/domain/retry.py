@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
-from ringback.domain.backoff import add_jitter
+from ringback.backoff import add_jitter
 
 MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ringback.domain.backoff import JITTER_FRACTION, Backoff
+from ringback.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.clock import Clock
 from ringback.waits import wait_first
 

@@ -7,9 +7,11 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          │
     server ── auth ────────────────── authenticates and authorizes; a forbidden upstream looks like an unknown one
          │
-    session_manager ───────────────── the SDK's manager: HTTP, sessions, JSON-RPC, era; one for each endpoint, started by the
-         │                            first request and restarted after a failure; until it runs, requests get 503
-         │                            A legacy session is stored and goes on after a restart
+    endpoint_supervisor ───────────── starts a session manager with the first request of its endpoint, and restarts it after a
+         │                            failure; until it runs, requests get 503
+         │
+    session_manager ───────────────── the SDK's manager: HTTP, sessions, JSON-RPC, era. A legacy session is stored and goes on
+         │                            after a restart
          │
     session_transport ─────────────── one legacy session: repeats a request whose client lost its stream (`event_ids`), and
          │                            keeps notifications while the session's own stream is away (`session_events`)

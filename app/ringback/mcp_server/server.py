@@ -21,12 +21,13 @@ from ringback.domain.upstreams import Listing
 from ringback.mcp_server import builtin_tools, legacy_tasks, notify_me, proxied_methods, subscriptions, tasks, tools
 from ringback.mcp_server.auth import authenticate_request, authorize_request
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
+from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import REQUEST_CLOSED_AT_KEY, REQUEST_CLOSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
-from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
+from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.mcp_server.session_recorder import SessionRecorder
 from ringback.mcp_server.session_transport import SessionTransport
 from ringback.mcp_server.wait_windows import WaitWindows

@@ -9,7 +9,7 @@
     transport_errors           those errors, and the size limits of messages
     errors                     why a request failed, and whether the tool may have run
 
-This package imports no other package of Ringback. `runner.drivers` and `upstreams` use it in the service, and
+Of Ringback this package may import only `backoff` and `signing`. `runner.drivers` and `upstreams` use it in the service, and
 `client.durable.direct` in an agent's process. Modules that need the MCP SDK import it themselves, so that importing
 `ringback.client` does not.
 """

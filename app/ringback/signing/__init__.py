@@ -6,7 +6,7 @@
     sealing             encrypts and decrypts columns of the database
     secrets             whsec_… and rbk_… texts: generation, validation, hashing
 
-This is the lowest layer. It imports nothing else of Ringback, reads no clock and draws no randomness: `now` and random bytes
+It imports nothing else of Ringback, reads no clock and draws no randomness: `now` and random bytes
 are parameters, so tests cover every expiry and every nonce. `hmac`, `itsdangerous` and `cryptography` provide the primitives;
 these modules define formats and policies: which data a signature covers, the maximum age, which key signs, and which
 exception a failure raises.

@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 import anyio
 import anyio.abc
 
-from ringback.domain.backoff import JITTER_FRACTION, Backoff
+from ringback.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from ringback.domain.principal import DEFAULT_SCOPES
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
 from tests.support.engine import wait_until
+from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import make_http_config, serving
@@ -53,28 +52,21 @@ class BridgedService:
     key: str
 
     @asynccontextmanager
-    async def waiting_client(self, messages: list[dict[str, Any]], folder: Path) -> AsyncGenerator[Process]:
+    async def waiting_client(self, messages: list[dict[str, Any]], folder: Path) -> AsyncGenerator[ForkedCommand]:
         """A bridge whose client waits for a call of `wait`, which runs."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ringback", "mcp", "--url", self.url, "--upstream", "paint"),
+        async with running_forked_command(
+            *("mcp", "--url", self.url, "--upstream", "paint"),
             # A session of its own: a client that disconnected during a wait waits shorter for the rest of its session.
             *("--client-session-id", folder.name),
-            stdin=PIPE,
-            stdout=PIPE,
-            cwd=folder,
-            env={**os.environ, "RINGBACK_API_KEY": self.key},
-        )
-        try:
+            folder=folder,
+            environment={**os.environ, "RINGBACK_API_KEY": self.key},
+        ) as process:
             for message in messages:
                 write_message(process, message)
                 if message.get("id") == "hello":
                     await read_message(process)
             await self.upstream.wait_until_held()
             yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
 
     async def read_call_id(self) -> CallId:
         """The id of the newest call."""
@@ -90,13 +82,11 @@ class BridgedService:
         await wait_until(is_unattended)
 
 
-def write_message(process: Process, message: dict[str, Any]) -> None:
-    assert process.stdin is not None
+def write_message(process: ForkedCommand, message: dict[str, Any]) -> None:
     process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 
-async def read_message(process: Process) -> Any:
-    assert process.stdout is not None
+async def read_message(process: ForkedCommand) -> Any:
     return json.loads(await asyncio.wait_for(process.stdout.readline(), WAIT_SECONDS))
 
 
@@ -141,9 +131,8 @@ async def test_a_client_that_vanishes_leaves_its_call(
 ) -> None:
     async with bridged.waiting_client(messages, tmp_path) as process:
         if ending == "killed":
-            process.kill()
+            process.process.kill()
         else:
-            assert process.stdin is not None
             process.stdin.close()
         await asyncio.wait_for(process.wait(), WAIT_SECONDS)
     call_id = await bridged.read_call_id()

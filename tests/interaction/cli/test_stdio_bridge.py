@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from mcp import Client, StdioServerParameters
 from ringback.domain.principal import Scope
 from tests.support.api_server import serving_api
 from tests.support.application import SECRET, running_application, serving_callbacks
+from tests.support.forked_commands import running_forked_command
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import ControlledUpstream, free_port, make_http_config, serving
@@ -117,16 +117,13 @@ async def test_options_set_what_the_client_cannot(
 
 
 async def test_the_last_line_of_a_pipe_gets_its_response(running: RunningBridge, tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ringback", "mcp", "--url", running.url),
-        stdin=PIPE,
-        stdout=PIPE,
-        cwd=tmp_path,
-        env={**os.environ, "RINGBACK_API_KEY": running.key},
-    )
     greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "pipe", "version": "1"}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting})
-    async with asyncio.timeout(WAIT_SECONDS):
+    environment = {**os.environ, "RINGBACK_API_KEY": running.key}
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        running_forked_command("mcp", "--url", running.url, folder=tmp_path, environment=environment) as process,
+    ):
         out, _ = await process.communicate(f"{line}\n".encode())
 
     assert json.loads(out)["result"]["serverInfo"]["name"] == "ringback"
@@ -135,25 +132,19 @@ async def test_the_last_line_of_a_pipe_gets_its_response(running: RunningBridge,
 
 async def test_without_a_service_each_request_gets_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ringback", "mcp", "--url", url, "--upstream", "git"),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        cwd=tmp_path,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
     lines: list[Any] = [
         {"jsonrpc": "2.0", "id": "a", "method": "initialize", "params": {}},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         "no JSON-RPC",
         {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
     ]
-    process.stdin.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
-    async with asyncio.timeout(WAIT_SECONDS):
+    arguments = ("mcp", "--url", url, "--upstream", "git")
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        running_forked_command(*arguments, folder=tmp_path, environment=os.environ) as process,
+    ):
+        process.stdin.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
         answers = [json.loads(await process.stdout.readline()) for _ in range(3)]
-        process.stdin.close()
         _, errors = await process.communicate()
 
     by_id = {answer["id"]: answer["error"] for answer in answers}
@@ -166,15 +157,12 @@ async def test_without_a_service_each_request_gets_an_error_that_says_what_to_do
 
 
 async def test_the_bridge_exits_when_standard_input_ends_while_it_waits_for_the_service(tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ringback", "mcp", "--url", f"http://127.0.0.1:{free_port()}"),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        cwd=tmp_path,
-    )
+    url = f"http://127.0.0.1:{free_port()}"
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        running_forked_command("mcp", "--url", url, folder=tmp_path, environment=os.environ) as process,
+    ):
         out, errors = await process.communicate(f"{line}\n".encode())
 
     assert (process.returncode, out, errors) == (0, b"", b"")

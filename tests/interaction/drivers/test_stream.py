@@ -7,7 +7,7 @@ import mcp_types as types
 import pytest
 from mcp.server.streamable_http import EventCallback
 
-from ringback.domain.backoff import Backoff
+from ringback.backoff import Backoff
 from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.runner.drivers import stream

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.backoff import Backoff
-from ringback.mcp_server import server, session_manager
+from ringback.backoff import Backoff
+from ringback.mcp_server import endpoint_supervisor, server
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
 from tests.interaction.gateway_hostile.connections import open_raw_request
@@ -67,7 +67,7 @@ def managers(monkeypatch: pytest.MonkeyPatch) -> SessionManagers:
     """A failed endpoint stays down, unless the test changes that."""
     FailingSessionManager.managers = SessionManagers()
     monkeypatch.setattr(server, "BoundedSessionManager", FailingSessionManager)
-    monkeypatch.setattr(session_manager, "RESTART_BACKOFF", Backoff(first_seconds=HOUR, longest_seconds=HOUR))
+    monkeypatch.setattr(endpoint_supervisor, "RESTART_BACKOFF", Backoff(first_seconds=HOUR, longest_seconds=HOUR))
     return FailingSessionManager.managers
 
 
@@ -115,7 +115,7 @@ async def test_requests_to_an_endpoint_that_fails_to_start_get_an_error(
 async def test_a_failed_endpoint_restarts(
     gate: GatewayHarness, managers: SessionManagers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_manager, "RESTART_BACKOFF", Backoff(first_seconds=0.0, longest_seconds=60.0))
+    monkeypatch.setattr(endpoint_supervisor, "RESTART_BACKOFF", Backoff(first_seconds=0.0, longest_seconds=60.0))
     managers.failing_starts = 3
     await list_tools(gate, "paint")
 

@@ -8,6 +8,7 @@ import pytest
 import respx
 from typer.testing import CliRunner, Result
 
+from ringback.backoff import Backoff
 from ringback.cli import following, trigger
 from ringback.cli.app import app
 
@@ -33,6 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
     """The service's responses to commands, which poll without a pause."""
     monkeypatch.setattr(following, "POLL_INTERVAL_SECONDS", 0)
+    monkeypatch.setattr(following, "RETRY_BACKOFF", Backoff(first_seconds=0, longest_seconds=0))
     monkeypatch.setattr(trigger, "POLL_INTERVAL_SECONDS", 0)
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
         yield router

@@ -7,8 +7,9 @@ from typing import cast
 import pytest
 
 from ringback.domain.errors import EndpointUnavailable
+from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.request_context import Endpoint
-from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
+from ringback.mcp_server.session_manager import BoundedSessionManager
 from tests.support.clock import FakeClock
 
 GIT = Endpoint(upstream="git")

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, assert_never
 
+from ringback.backoff import Backoff
 from ringback.cli.durable_listener.handlers import (
     CallbackHandler,
     Failed,
@@ -21,9 +22,8 @@ PARALLEL_DEFAULT: Final = 4
 """Handlers at once: half of a laptop's cores, because a handler may be an agent."""
 WAITING_MAX: Final = 10_000
 """Waiting callbacks. At this number the reader pauses, and the service keeps the rest."""
-FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 60.0
-"""The pause after a failure doubles from the first to the longest."""
+BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+"""The pause after a failure, unless the handler asks for a longer one, up to the longest."""
 ATTEMPTS_MAX_DEFAULT: Final = 64
 """About an hour of pauses, as long as the service tries an ordered webhook. Attempts are counted, not hours, because a laptop
 sleeps."""
@@ -173,8 +173,7 @@ class CallbackDispatcher:
 
 def compute_pause(attempt: int, retry_after_seconds: float = 0.0) -> float:
     """The pause after this attempt, in seconds."""
-    doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(attempt - 1, 30)
-    return min(LONGEST_PAUSE_SECONDS, max(doubled, retry_after_seconds))
+    return min(BACKOFF.longest_seconds, max(BACKOFF.pause_seconds(attempt), retry_after_seconds))
 
 
 def _describe(received: ReceivedCallback) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
+from ringback.backoff import Backoff
 from ringback.cli.durable_listener.callback_body import build_callback_body, order_key
 from ringback.cli.durable_listener.inbox import Inbox, NewCallback, WaitingCallback
 from ringback.cli.durable_listener.state_file import EventSelection
@@ -26,8 +27,8 @@ BATCH_SIZE: Final = 100
 """Events of one transaction: a page of the service's stream."""
 TOKEN_REQUESTS_MAX: Final = 8
 """Requests for resume tokens at once."""
-LONGEST_PAUSE_SECONDS: Final = 30.0
-"""The longest pause between two attempts to reach the service, as in the client's own reconnects."""
+BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=30.0)
+"""The pause between two attempts to reach the service, as in the client's own reconnects."""
 PASSING_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer)
 """Errors of a service, or of a proxy before it, that is restarting."""
 CURSOR_SAVE_SECONDS: Final = 60.0
@@ -172,4 +173,4 @@ async def find_first_cursor(client: RingbackClient, selection: EventSelection, *
 def compute_pause(failures: int, error: Exception | None = None) -> float:
     """The pause after this many consecutive failures, in seconds; at least as long as the service asks for."""
     asked = error.retry_after_seconds if isinstance(error, Unavailable | QuotaExceeded) else None
-    return min(LONGEST_PAUSE_SECONDS, max(asked or 0.0, 2.0 ** min(failures, 30)))
+    return min(BACKOFF.longest_seconds, max(asked or 0.0, BACKOFF.pause_seconds(failures)))

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from ringback.backoff import Backoff
 from ringback.cli.stdio_bridge.endpoint import NoResponse, ServiceEndpoint
-from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
 
 BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=1.0)

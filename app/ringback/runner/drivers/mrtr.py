@@ -12,7 +12,7 @@ may be running, so a round that was sent and got no response is not sent again, 
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.domain.backoff import Backoff
+from ringback.backoff import Backoff
 from ringback.domain.call import MRTR_DRIVER, Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import check_input_requests

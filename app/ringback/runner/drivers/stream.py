@@ -14,7 +14,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
-from ringback.domain.backoff import Backoff
+from ringback.backoff import Backoff
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.clock import Clock

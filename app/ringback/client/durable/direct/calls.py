@@ -171,13 +171,13 @@ class DirectCalls:
         await run_rounds(connection, call, tool)
 
     async def _resume_stream(self, call: LocalCall, position: StreamedPosition, attempts: int) -> None:
-        read_seconds = streams.get_read_seconds(attempts)
+        read_seconds = streams.READ_TIMEOUT.pause_seconds(attempts)
         await self._run(
             lambda connection: streams.resume_stream(connection, call, position, read_seconds=read_seconds),
             rejoined=streams.get_session_id(position),
         )
         if call.record.completion is None:
-            await call.clock.sleep(streams.get_resume_seconds(attempts))
+            await call.clock.sleep(streams.RESUME_BACKOFF.pause_seconds(attempts))
 
     # -- connections --
 

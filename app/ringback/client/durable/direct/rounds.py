@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from ringback.backoff import Backoff
 from ringback.client.durable.direct.completions import (
     completion_from_failure,
     completion_from_result,
@@ -27,8 +28,8 @@ from ringback.protocol.tasks import TASKS_EXTENSION, find_created_task_id
 
 ROUNDS_MAX: Final = 100
 """More rounds than this are taken for an endless loop, as in the service."""
-ROUND_SECONDS_MAX: Final = 5.0
-"""The longest pause before a round without questions."""
+ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
+"""The pause before a round without questions."""
 _ELICITATION: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
 _NOT_ACCEPTED: Final = (
     "The tool asks for input, which this call does not accept. Request it with accepts_input=True if you can answer."
@@ -48,7 +49,7 @@ async def run_rounds(connection: DirectConnection, call: LocalCall, tool: Mappin
         state = await _run_round(connection, call, tool)
         if state is None:
             return
-        await call.clock.sleep(min(ROUND_SECONDS_MAX, 0.05 * 2.0 ** min(state.round, 16)))
+        await call.clock.sleep(ROUND_BACKOFF.pause_seconds(state.round + 1))
         await call.save(position=state)
 
 

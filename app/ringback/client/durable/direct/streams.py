@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from ringback.backoff import Backoff
 from ringback.client.durable.direct.completions import (
     CANCELLED,
     completion_from_failure,
@@ -28,9 +29,10 @@ from ringback.protocol.resumable_requests import (
 )
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 
-RESUME_SECONDS_MAX: Final = 10.0
-"""The longest pause before the next resume. It is shorter than the service's, because somebody waits in a join."""
-_DOUBLINGS_MAX: Final = 16
+RESUME_BACKOFF: Final = Backoff(first_seconds=RESUME_SECONDS_FIRST, longest_seconds=10.0)
+"""The pause before the next resume. The longest is shorter than the service's, because somebody waits in a join."""
+READ_TIMEOUT: Final = Backoff(first_seconds=READ_SECONDS_FIRST, longest_seconds=READ_SECONDS_MAX)
+"""How long a resumed stream is read before it is resumed again."""
 
 
 async def start_stream(connection: DirectConnection, call: LocalCall) -> None:
@@ -75,16 +77,6 @@ async def start_stream(connection: DirectConnection, call: LocalCall) -> None:
 
 def get_session_id(position: StreamedPosition) -> LegacySessionId:
     return LegacySessionId(session_id=position.session_id, protocol_version=position.protocol_version)
-
-
-def get_read_seconds(attempts: int) -> float:
-    """How long a resumed stream is read before it is resumed again."""
-    return min(READ_SECONDS_MAX, READ_SECONDS_FIRST * 2.0 ** min(attempts - 1, _DOUBLINGS_MAX))
-
-
-def get_resume_seconds(attempts: int) -> float:
-    """The pause before the next resume."""
-    return min(RESUME_SECONDS_MAX, RESUME_SECONDS_FIRST * 2.0 ** min(attempts - 1, _DOUBLINGS_MAX))
 
 
 async def resume_stream(

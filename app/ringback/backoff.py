@@ -1,7 +1,7 @@
 """Backoff: the pause before the next attempt grows with each failure in a row, up to a longest one.
 
-Loops whose pause grows use this module. `domain.retry` has the published schedules of deliveries, which are
-lists of steps instead of a factor; they share the jitter.
+Loops whose pause grows use this module, in the service and in an agent's process: it imports nothing of Ringback.
+`domain.retry` has the published schedules of deliveries, which are lists of steps instead of a factor; they share the jitter.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 import pytest
 
-from ringback.domain.backoff import Backoff, add_jitter
+from ringback.backoff import Backoff, add_jitter
 
 BACKOFF = Backoff(first_seconds=0.25, longest_seconds=10.0, jitter_fraction=0.2)
 
