@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from ringback.cli.durable_listener.event_reader import (
+    BACKOFF,
     CURSOR_SAVE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
     EventReader,
     compute_pause,
 )
@@ -168,7 +168,7 @@ async def test_a_stream_that_fails_is_opened_again_at_its_own_place_after_the_pa
         (build_problem(429, {}, retry_after_seconds=9.0), 1, 9.0),
         (build_problem(429, {}, retry_after_seconds=9.0), 4, 16.0),
         (build_problem(503, {}, retry_after_seconds=None), 1, 2.0),
-        (build_problem(503, {}, retry_after_seconds=1e9), 1, LONGEST_PAUSE_SECONDS),
+        (build_problem(503, {}, retry_after_seconds=1e9), 1, BACKOFF.longest_seconds),
     ],
 )
 def test_a_pause_is_at_least_as_long_as_the_service_asks_for(
