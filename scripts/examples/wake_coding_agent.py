@@ -109,15 +109,20 @@ def locked_session(folder: Path, session: str) -> Generator[None]:
         yield
 
 
-def wake_once(callback: Callback, session: str, command: Sequence[str], seen: Path) -> int:
-    """Run the command, unless it has handled this callback before, and return its exit code."""
+def wake_once(callback: Callback, session: str, command: Sequence[str], seen: Path, *, owns_all_calls: bool) -> int:
+    """Run the command, unless it has handled this callback before, and return its exit code.
+
+    Unless the session owns all calls, the call must be its own: standard input proves nothing about who wrote it.
+    """
     marker = seen / f"{check_id(callback.event_id, 'The eventId')}.woken"
     seen.mkdir(parents=True, exist_ok=True)
     with locked_session(seen, session):
         if marker.exists():
             return 0
         state = asyncio.run(read_state(callback.call_id or ""))
-        if not state.ended and state.kind is not CallStateKind.INPUT_REQUIRED:
+        if not owns_all_calls and state.client_session_id != session:
+            raise CannotWake("The call belongs to another session than the callback says.")
+        if not state.is_final and state.kind is not CallStateKind.INPUT_REQUIRED:
             return 0  # its question has been answered meanwhile
         words = {"{session}": session, "{prompt}": write_prompt(state)}
         # Without DEVNULL a coding agent waits for more of its prompt on standard input.
@@ -148,7 +153,7 @@ def main() -> int:
         if callback.name not in WAKING_EVENTS:
             return 0
         session = check_id(options.session or callback.client_session_id, "The session's id")
-        return wake_once(callback, session, options.command, options.seen)
+        return wake_once(callback, session, options.command, options.seen, owns_all_calls=options.session is not None)
     except CannotWake as error:
         print(f"wake_coding_agent: {error}", file=sys.stderr)
         return CANNOT_WAKE

@@ -64,6 +64,7 @@ ADAPTERS: Final[Sequence[Adapter]] = (
         module="openai_agents",
         extra="openai-agents",
         saves_first=True,
+        helpers=("openai_agents_tools",),
     ),
     Adapter(
         name="adapter-google-adk",

@@ -32,12 +32,28 @@ Give an agent a callback URL of its own (`callback={"url": …}`), or listen to 
 of another agent from one of its own whose state is not stored yet, and refuses its callback for ten minutes.
 """
 
-from ringback.agents.agent_calls import AgentCalls, ParkOptions, derive_idempotency_key, read_call_state
+from ringback.agents.agent_calls import (
+    AgentCalls,
+    ParkOptions,
+    derive_idempotency_key,
+    read_call_state,
+    read_call_states,
+)
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, WakeUp, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import (
+    AskPerson,
+    CallbackForm,
+    NotParkedYet,
+    SessionLocks,
+    WakeUp,
+    ask_person,
+    parse_wake_up,
+    refuse_if_early,
+)
 
 __all__ = [
     "AgentCalls",
+    "AskPerson",
     "CallState",
     "CallStateKind",
     "CallbackForm",
@@ -45,8 +61,10 @@ __all__ = [
     "ParkOptions",
     "SessionLocks",
     "WakeUp",
+    "ask_person",
     "derive_idempotency_key",
     "parse_wake_up",
     "read_call_state",
+    "read_call_states",
     "refuse_if_early",
 ]

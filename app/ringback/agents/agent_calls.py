@@ -6,9 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 from ringback.agents.call_state import CallState, CallStateKind, build_call_state, has_readable_result
-from ringback.client import Call, CallbackOptions, Gone, RingbackClient, Tool
+from ringback.client import Call, CallbackOptions, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
 
 IDEMPOTENCY_PREFIX: Final = "agent-"
+JOINED_CALLS_MAX: Final = 100
+"""Calls of one `RingbackClient.wait_all`."""
+REFUSALS: Final = (InvalidRequest, NotFound, Forbidden)
+"""Why a call was not started and never will be: invalid arguments, an unknown tool or upstream, a missing permission. The model
+reads the text. After other errors a repeat may start it; a `Conflict` says that it was started with other options."""
 
 
 class ParkOptions(TypedDict, total=False):
@@ -49,8 +54,9 @@ class AgentCalls:
     ) -> CallState:
         """Start the call, or find it if this tool call has started it before. It may have ended, and its result expired.
 
-        Raises `InvalidRequest`, whose text a model can read, for unknown tools and invalid arguments; nothing has started then.
-        Any other error of the client means that the call may not have started; parking it again is safe.
+        Raises one of `REFUSALS`, whose text a model can read; nothing has started then. Raises `Conflict` if the call was
+        started with other options. Any other error of the client means that the call may not have started; parking it again is
+        safe.
         """
         try:
             started = await self._client.start_call(
@@ -62,27 +68,55 @@ class AgentCalls:
                 idempotency_key=derive_idempotency_key(client_session_id, tool_call_id, self.upstream, tool, arguments),
                 **self._options,
             )
-            return await _add_result(self._client, started.call)
         except Gone:
-            return _build_expired_state("")
+            return await _build_state(self._client, "", None, with_result=False)
+        return await _build_state(self._client, started.call.id, started.call, with_result=True)
 
 
-async def read_call_state(client: RingbackClient, call_id: str) -> CallState:
-    """How a call stands now, with its result if it has one. An expired call has failed. Raises `NotFound`."""
+async def read_call_state(client: RingbackClient, call_id: str, *, with_result: bool = True) -> CallState:
+    """How a call stands now, by default with its result. An expired call has failed. Raises `NotFound`."""
+    call = await _read_call(client, call_id)
+    return await _build_state(client, call_id, call, with_result=with_result)
+
+
+async def read_call_states(client: RingbackClient, call_ids: Sequence[str]) -> dict[str, CallState]:
+    """By id, how calls stand now, read in one request for each 100. An expired call has failed. Raises `NotFound`.
+
+    Results may be large, and are read once all of the calls have ended.
+    """
+    calls: dict[str, Call | None] = {}
+    for start in range(0, len(call_ids), JOINED_CALLS_MAX):
+        calls |= await _read_calls(client, call_ids[start : start + JOINED_CALLS_MAX])
+    are_final = all(call is None or call.final for call in calls.values())
+    return {
+        call_id: await _build_state(client, call_id, call, with_result=are_final) for call_id, call in calls.items()
+    }
+
+
+async def _read_calls(client: RingbackClient, call_ids: Sequence[str]) -> dict[str, Call | None]:
+    """By id; None for an expired call."""
     try:
-        return await _add_result(client, await client.call(call_id))
+        return {call.id: call for call in await client.wait_all(call_ids, timeout_seconds=0)}
+    except Gone:  # one of them has expired, and the error does not say which
+        return {call_id: await _read_call(client, call_id) for call_id in call_ids}
+
+
+async def _read_call(client: RingbackClient, call_id: str) -> Call | None:
+    try:
+        return await client.call(call_id)
     except Gone:
-        return _build_expired_state(call_id)
+        return None
 
 
-def _build_expired_state(call_id: str) -> CallState:
+async def _build_state(client: RingbackClient, call_id: str, call: Call | None, *, with_result: bool) -> CallState:
+    try:
+        if call is not None:
+            result = await client.result(call_id) if with_result and has_readable_result(call) else None
+            return build_call_state(call, result)
+    except Gone:
+        pass
     text = "The tool's call ended, and its result has expired. Call the tool again if you need the result."
     return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text)
-
-
-async def _add_result(client: RingbackClient, call: Call) -> CallState:
-    result = await client.result(call.id) if has_readable_result(call) else None
-    return build_call_state(call, result)
 
 
 def derive_idempotency_key(

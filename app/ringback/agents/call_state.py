@@ -43,23 +43,23 @@ class CallState:
     tool_call_id: str | None = None
     """The framework's own name of the tool call; the call's correlation_id."""
     result: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The CallToolResult of a RESULT or TOOL_ERROR."""
+    """The CallToolResult of a RESULT or TOOL_ERROR. None if it was not read."""
     text: str = field(default="", repr=False)
-    """What a model reads of a TOOL_ERROR or FAILED."""
+    """What a model reads of a TOOL_ERROR whose result was read, or of a FAILED."""
     input_requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]], repr=False)
     """The open questions of INPUT_REQUIRED: by key, an MCP request with `method` and `params`."""
-    changed_at: str | None = None
-    """When it ended, or else when it changed last, such as by asking. ISO 8601."""
+    changed_at: datetime | None = None
+    """When it ended, or else when it changed last, such as by asking."""
 
     @property
-    def ended(self) -> bool:
+    def is_final(self) -> bool:
         return self.kind not in {CallStateKind.WORKING, CallStateKind.INPUT_REQUIRED}
 
 
 def build_call_state(call: Call, result: Mapping[str, Any] | None = None) -> CallState:
-    """The state of a call. `result` is its CallToolResult, read if `has_readable_result`."""
+    """The state of a call. `result` is its CallToolResult, if it was read; only one that `has_readable_result` is."""
     kind = _find_kind(call)
-    if kind in {CallStateKind.RESULT, CallStateKind.TOOL_ERROR} and result is None:
+    if _has_result(call) and not has_readable_result(call):
         result = _describe_large_result(call)
     return CallState(
         kind=kind,
@@ -74,13 +74,17 @@ def build_call_state(call: Call, result: Mapping[str, Any] | None = None) -> Cal
             key: {"method": request.method, "params": dict(request.params)}
             for key, request in call.input_requests.items()
         },
-        changed_at=_format_instant(call.finished_at or call.updated_at),
+        changed_at=call.finished_at or call.updated_at,
     )
 
 
 def has_readable_result(call: Call) -> bool:
     """Whether the call has a result that is small enough for an agent's history."""
-    return call.outcome in {"result", "tool_error"} and (call.result_bytes or 0) <= RESULT_BYTES_MAX
+    return _has_result(call) and (call.result_bytes or 0) <= RESULT_BYTES_MAX
+
+
+def _has_result(call: Call) -> bool:
+    return call.final and call.outcome in {"result", "tool_error"}
 
 
 def read_texts(result: Mapping[str, Any]) -> str:
@@ -95,13 +99,15 @@ def read_texts(result: Mapping[str, Any]) -> str:
 
 def _find_kind(call: Call) -> CallStateKind:
     if call.final:
-        return CallStateKind(call.outcome) if call.outcome in {"result", "tool_error"} else CallStateKind.FAILED
+        return CallStateKind(call.outcome) if _has_result(call) else CallStateKind.FAILED
     return CallStateKind.INPUT_REQUIRED if call.input_requests else CallStateKind.WORKING
 
 
 def _find_text(kind: CallStateKind, call: Call, result: Mapping[str, Any] | None) -> str:
     if kind is CallStateKind.TOOL_ERROR:
-        text = read_texts(result or {}) or f"The tool '{call.tool}' reported an error without a text."
+        text = (
+            "" if result is None else read_texts(result) or f"The tool '{call.tool}' reported an error without a text."
+        )
     elif kind is CallStateKind.FAILED:
         text = _describe_failure(call)
     else:
@@ -112,12 +118,12 @@ def _find_text(kind: CallStateKind, call: Call, result: Mapping[str, Any] | None
 def _describe_failure(call: Call) -> str:
     """Our sentence for a model. An upstream's own words follow it where they help the model to do better."""
     tool = f"The tool '{call.tool}'"
-    said = (call.error or {}).get("message", "")
+    message = (call.error or {}).get("message", "")
     match call.outcome:
         case "upstream_error":
-            return f"{tool} failed on its server: {said}"
+            return f"{tool} failed on its server: {message}"
         case "rejected":
-            return f"{tool} was not called: {said}"
+            return f"{tool} was not called: {message}"
         case "timed_out":
             return f"{tool} did not end within its time limit, and was stopped. It may have done part of its work."
         case "cancelled":
@@ -132,7 +138,3 @@ def _describe_large_result(call: Call) -> dict[str, Any]:
         f"history takes. It is stored: GET /v1/calls/{call.id}/result"
     )
     return {"content": [{"type": "text", "text": text}]}
-
-
-def _format_instant(instant: datetime | None) -> str | None:
-    return None if instant is None else instant.isoformat()

@@ -22,7 +22,7 @@ A call's correlation_id is the id of ADK's function call. Its client_session_id 
 ADK's session ids are unique among the sessions of one user of one app only.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any, Final, Unpack
@@ -38,35 +38,31 @@ from google.adk.tools import BaseTool, ToolContext
 from google.adk.tools.base_toolset import BaseToolset
 from google.genai import types
 
-from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
-from ringback.agents.call_state import CallState, CallStateKind
+from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state, read_call_states
+from ringback.agents.call_state import CallState
 from ringback.agents.wake_up import (
+    AskPerson,
     CallbackForm,
     NotParkedYet,
     SessionLocks,
+    ask_person,
     current_time,
     is_recent,
     parse_wake_up,
     refuse_if_early,
 )
-from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient, Tool
+from ringback.client import RingbackClient, Tool
 
 __all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "wake"]
 
 LONG_RUNNING_NOTE: Final = (
     "NOTE: This is a long-running operation. Do not call it again while its response is pending; the result follows."
 )
-REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict)
-"""Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
 CALL_ID: Final = "ringback_call_id"
 """The key of a parked call's id in the response that the session stores."""
 
 _locks: Final = SessionLocks()
 """Held by `wake`: two callbacks of one session that arrive at once would both continue it."""
-
-AskPerson = Callable[[CallState], Awaitable[None]]
-"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
-time before the call's deadline."""
 
 
 class RingbackToolset(BaseToolset):
@@ -122,7 +118,7 @@ class _RingbackTool(BaseTool):
             )
         except REFUSALS as refusal:
             return {"error": f"The tool '{self.name}' was not called: {refusal}"}
-        if not state.ended:
+        if not state.is_final:
             tool_context.actions.skip_summarization = True  # the run ends here: the model has nothing to say yet
         return to_response(state)
 
@@ -148,7 +144,7 @@ async def wake(
     wake_up = parse_wake_up(callback)
     if wake_up is None:
         return None
-    state = await read_call_state(client, wake_up.call_id)
+    state = await read_call_state(client, wake_up.call_id, with_result=False)
     place = parse_session_name(state.client_session_id)
     if place is None or place[0] != runner.app_name:
         return None
@@ -173,13 +169,11 @@ async def _wake(
         if session is None or not _has_response(session, state.tool_call_id):
             refuse_if_early(state, clock())
         return None
-    states = [state if call_id == state.call_id else await read_call_state(client, call_id) for call_id in parked]
-    for each in states:
-        if each.kind is CallStateKind.INPUT_REQUIRED and ask is not None:
-            await ask(each)
-    if not all(each.ended for each in states):
+    states = await read_call_states(client, list(parked))
+    await ask_person(states[state.call_id], ask)
+    if not all(each.is_final for each in states.values()):
         return None
-    responses = [_answer_call(parked[each.call_id], each) for each in states]
+    responses = [_answer_call(parked[call_id], each) for call_id, each in states.items()]
     return await _continue(runner, session, responses, now=clock(), run_config=run_config)
 
 
@@ -198,7 +192,7 @@ async def _continue(
     if index is not None:
         if any(_is_final(event) for event in session.events[index + 1 :]):
             return None
-        if is_recent(datetime.fromtimestamp(session.events[-1].timestamp, UTC).isoformat(), now):
+        if is_recent(datetime.fromtimestamp(session.events[-1].timestamp, UTC), now):
             raise NotParkedYet(f"Another process may continue the session '{session.id}' now. Refuse the callback.")
         named = {"invocation_id": session.events[index].invocation_id}
     running = runner.run_async(user_id=session.user_id, session_id=session.id, run_config=run_config, **named)
@@ -210,7 +204,7 @@ async def _continue(
 
 def to_response(state: CallState) -> dict[str, Any]:
     """What the model reads of a call: a CallToolResult as ADK's McpToolset gives it, `pending`, or an error."""
-    if not state.ended:
+    if not state.is_final:
         return {"status": "pending", CALL_ID: state.call_id}
     if state.result is None:
         return {"error": state.text}

@@ -29,9 +29,9 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import interrupt
 
-from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
+from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.langgraph_thread import CALL_ID, INPUT_REQUESTS, NOTHING, Graph, find_next_input, is_left
+from ringback.agents.langgraph_thread import CALL_ID, INPUT_REQUESTS, NOTHING, Graph, find_next_input, is_abandoned
 from ringback.agents.wake_up import CallbackForm, SessionLocks, current_time, parse_wake_up
 from ringback.client import Conflict, InvalidRequest, RingbackClient, Tool
 
@@ -65,7 +65,8 @@ async def call_tool(
     """Call a tool within a node of your own, and return how it ended; the graph is interrupted meanwhile.
 
     `key` names this call within the thread: the same key with the same arguments is the same call, also when the node runs
-    again. `config` is the node's. Raises `InvalidRequest` for unknown tools and invalid arguments.
+    again. `config` is the node's. Raises `InvalidRequest` for unknown tools and invalid arguments, and `NotFound` for unknown
+    upstreams.
     """
     return await _park_and_wait(client, AgentCalls(client, upstream, options), tool, arguments, key, config)
 
@@ -90,7 +91,7 @@ async def wake(
     wake_up = parse_wake_up(callback)
     if wake_up is None:
         return None
-    state = await read_call_state(client, wake_up.call_id)
+    state = await read_call_state(client, wake_up.call_id, with_result=False)  # the woken node reads it
     thread_id = state.client_session_id or wake_up.client_session_id
     if thread_id is None or state.kind is CallStateKind.WORKING:
         return None
@@ -100,7 +101,7 @@ async def wake(
         if next_input is NOTHING:
             return None
         values: Any = await graph.ainvoke(next_input, thread, **invoke_options)
-        if is_left(await graph.aget_state(thread)):
+        if is_abandoned(await graph.aget_state(thread)):
             values = await graph.ainvoke(None, thread, **invoke_options)
         return values
 
@@ -132,8 +133,8 @@ def _build_tool(client: RingbackClient, calls: AgentCalls, tool: Tool) -> BaseTo
             state = await _park_and_wait(
                 client, calls, tool.name, arguments, ringback_runtime.tool_call_id, ringback_runtime.config
             )
-        except InvalidRequest as refused:
-            raise ToolException(str(refused)) from refused
+        except REFUSALS as refusal:
+            raise ToolException(str(refusal)) from refusal
         return _to_content_and_artifact(state)
 
     return _RingbackTool(
@@ -161,7 +162,7 @@ async def _park_and_wait(
     """
     state = await calls.park(tool, arguments, client_session_id=_find_thread_id(config), tool_call_id=tool_call_id)
     problem: str | None = None
-    while not state.ended:
+    while not state.is_final:
         value = interrupt(_describe(state, problem))
         problem = await _send_answers(client, state, value)
         state = await read_call_state(client, state.call_id)

@@ -42,17 +42,17 @@ class Graph(Protocol):
 async def find_next_input(graph: Graph, thread: RunnableConfig, state: CallState, now: datetime) -> Any:
     """The input with which the thread runs on. Raises `NotParkedYet`."""
     snapshot = await graph.aget_state(thread)
-    if is_left(snapshot):
+    if is_abandoned(snapshot):
         return None
     if _is_running(graph, snapshot):
-        if is_recent(state.changed_at, now) or is_recent(snapshot.created_at, now):
+        if is_recent(state.changed_at, now) or is_recent(_parse_instant(snapshot.created_at), now):
             raise NotParkedYet(
                 f"The thread of the call {state.call_id} is running. Refuse the callback; it comes again."
             )
         return None  # its process died
     pending = _find_pending(snapshot)
     waiting = [each for each in pending if _find_call_id(each.value) == state.call_id] or pending
-    resumed = {each.id: {CALL_ID: state.call_id} for each in waiting if _has_news(each.value, state)}
+    resumed = {each.id: {CALL_ID: state.call_id} for each in waiting if _needs_resume(each.value, state)}
     if resumed:
         return Command(resume=resumed)
     if _has_failed(snapshot):
@@ -62,7 +62,11 @@ async def find_next_input(graph: Graph, thread: RunnableConfig, state: CallState
     return NOTHING
 
 
-def is_left(snapshot: StateSnapshot) -> bool:
+def _parse_instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def is_abandoned(snapshot: StateSnapshot) -> bool:
     """Whether all tasks of a step have ended, and no process goes on.
 
     Two processes that resume two interrupts at once leave it so: each takes the other's task for interrupted.
@@ -96,7 +100,7 @@ def _find_pending(snapshot: StateSnapshot) -> list[Interrupt]:
     return [each for each in waiting if _find_call_id(each.value) is not None]
 
 
-def _has_news(value: Any, state: CallState) -> bool:
+def _needs_resume(value: Any, state: CallState) -> bool:
     """Whether a node that waits with this value has to run again. A person who is being asked is not asked again.
 
     A ToolNode that runs several calls in one task shows the interrupt of one of them only. So if no node shows the call, those
@@ -104,7 +108,7 @@ def _has_news(value: Any, state: CallState) -> bool:
     """
     if _find_call_id(value) != state.call_id:
         return INPUT_REQUESTS not in value
-    return state.ended or set(value.get(INPUT_REQUESTS, ())) != set(state.input_requests)
+    return state.is_final or set(value.get(INPUT_REQUESTS, ())) != set(state.input_requests)
 
 
 async def _was_parked(graph: Graph, thread: RunnableConfig, snapshot: StateSnapshot, state: CallState) -> bool:

@@ -20,15 +20,12 @@ give that state to `DurableRunner.run` as its input.
 """
 
 import asyncio
-import json
 import logging
-import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import Any, Final, TypeVar, Unpack
 
 from agents import (
     Agent,
@@ -38,42 +35,29 @@ from agents import (
     RunResultStreaming,
     RunState,
     Session,
-    ToolOutputImageDict,
-    ToolOutputTextDict,
     TResponseInputItem,
-    UserError,
 )
 from agents.run_config import RunOptions
-from agents.tool_context import ToolContext
 
-from ringback.agents.agent_calls import AgentCalls, ParkOptions
+from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_states
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.parked_runs import ParkedRun, ParkedRuns, SQLiteParkedRuns, ToolRequest
-from ringback.agents.wake_up import CallbackForm, NotParkedYet, SessionLocks, parse_wake_up
-from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient, Tool
+from ringback.agents.openai_agents_tools import build_tool, build_tool_name, parse_arguments, returning_results
+from ringback.agents.parked_runs import ParkedRun, ParkedRuns, ParkedRunsUnavailable, SQLiteParkedRuns, ToolRequest
+from ringback.agents.wake_up import AskPerson, CallbackForm, NotParkedYet, SessionLocks, ask_person, parse_wake_up
+from ringback.client import RingbackClient, Tool
 
-__all__ = ["AskPerson", "DurableRunner", "SQLiteParkedRuns"]
+__all__ = ["AskPerson", "DurableRunner", "ParkedRunsUnavailable", "SQLiteParkedRuns"]
 
 LEASE_SECONDS: Final = 60.0
 """How long after the death of a process another one may continue its run."""
 TOKEN_BYTES: Final = 16
-TOOL_NAME_CHARACTERS_MAX: Final = 64
-"""The Responses API allows 64 letters, digits, _ and -."""
-REFUSALS: Final = (InvalidRequest, NotFound, Forbidden, Conflict, ValueError)
-"""Why a call was not started and never will be; the model reads the text. After other errors a repeat may start it."""
 
 log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT", RunResult, RunResultStreaming)
 
-AskPerson = Callable[[CallState], Awaitable[None]]
-"""Shows a tool's questions, `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any process, at any
-time before the call's deadline."""
 DeliverResult = Callable[[RunResult], Awaitable[None]]
 """Takes the result of a run that waits for no calls any more. If it raises, the next callback continues the run again."""
-
-_ended_calls: ContextVar[Mapping[str, CallState] | None] = ContextVar("ended_calls", default=None)
-"""By tool_call_id: what the tools of the current run return."""
 
 
 class DurableRunner:
@@ -162,16 +146,22 @@ class DurableRunner:
         if call is None or call.client_session_id is None or call.correlation_id is None:
             return None
         found = await self._runs.find(call.client_session_id, call.correlation_id)
-        if found is None or found.finished:
+        if found is None or found.is_final:
             return None
         async with self._leasing(found) as token:
             if not await self._runs.lease(found.id, token, seconds=LEASE_SECONDS):
                 raise NotParkedYet(f"Another process continues the run of '{found.client_session_id}' now.")
             run = await self._runs.find(call.client_session_id, call.correlation_id)
-            if run is None or run.finished:
+            if run is None or run.is_final:
                 return None
             options = self._add_session(run.client_session_id, options)
-            return await self._continue(agent, run, token, options, ask=ask, deliver=deliver)
+            states = await self._read_states(run)
+            if call.correlation_id in states:  # not in those of an earlier turn, whose callback is repeated
+                await ask_person(states[call.correlation_id], ask)
+            if not _are_final(states):
+                return None
+            result = await _resume(agent, run, states, options)
+            return await self._settle(agent, run, result, token, options, deliver=deliver)
 
     async def start_parked_calls(self) -> None:
         """Start the calls of waiting runs that have not started.
@@ -179,26 +169,7 @@ class DurableRunner:
         For the start of a process: one that was killed after it had saved a run may have left such calls.
         """
         for run in await self._runs.find_waiting():
-            await self._read_states(run)
-
-    async def _continue(
-        self,
-        agent: Agent[Any],
-        run: ParkedRun,
-        token: str,
-        options: RunOptions[Any],
-        *,
-        ask: AskPerson | None,
-        deliver: DeliverResult | None,
-    ) -> RunResult | None:
-        states = await self._read_states(run)
-        for state in states.values():
-            if state.kind is CallStateKind.INPUT_REQUIRED and ask is not None:
-                await ask(state)
-        if not all(state.ended for state in states.values()):
-            return None
-        result = await _resume(agent, run, states, options)
-        return await self._settle(agent, run, result, token, options, deliver=deliver)
+            await self._start_calls(run)
 
     async def _settle(
         self,
@@ -216,17 +187,22 @@ class DurableRunner:
             run = replace(run, state=settled.to_state().to_string(), requests=requests)
             await self._save(run, token)
             states = await self._read_states(run)
-            if not all(state.ended for state in states.values()):
+            if not _are_final(states):
                 return settled
             settled = await _resume(agent, run, states, options)
         if deliver is not None and isinstance(settled, RunResult):
+            await self._require_lease(run, token)
             await deliver(settled)
         await self._save(replace(run, state=None, requests=()), token)
         return settled
 
+    async def _require_lease(self, run: ParkedRun, token: str) -> None:
+        if not await self._runs.renew(run.id, token, seconds=LEASE_SECONDS):
+            raise _continued_elsewhere(run)
+
     async def _save(self, run: ParkedRun, token: str) -> None:
         if not await self._runs.save(run, token, lease_seconds=LEASE_SECONDS):
-            raise NotParkedYet(f"Another process has continued the run of '{run.client_session_id}'.")
+            raise _continued_elsewhere(run)
 
     def _find_requests(self, result: RunResult | RunResultStreaming) -> list[ToolRequest]:
         """The interruptions that are calls of our tools. Others wait for a person's approval."""
@@ -242,20 +218,38 @@ class DurableRunner:
         return requests
 
     async def _read_states(self, run: ParkedRun) -> dict[str, CallState]:
-        """How the run's calls stand, by tool_call_id. A call that has not started is started."""
-        return {request.tool_call_id: await self._park(run.client_session_id, request) for request in run.requests}
+        """How the run's calls stand, by tool_call_id. Calls that are not known to have started are started, or found."""
+        started = await self._start_calls(run)
+        known = {request.call_id: request.tool_call_id for request in run.requests if request.call_id is not None}
+        states = await read_call_states(self._client, list(known))
+        return started | {known[call_id]: state for call_id, state in states.items()}
+
+    async def _start_calls(self, run: ParkedRun) -> dict[str, CallState]:
+        """Start those of the run's calls that are not known to have started, and store their ids.
+
+        A repeated start finds its call for 30 days only; later it would run the tool again.
+        """
+        missing = [request for request in run.requests if request.call_id is None]
+        states = {request.tool_call_id: await self._park(run.client_session_id, request) for request in missing}
+        named = [replace(request, call_id=states[request.tool_call_id].call_id or None) for request in missing]
+        if started := [request for request in named if request.call_id is not None]:
+            await self._runs.record_calls(run.id, started)
+        return states
 
     async def _park(self, client_session_id: str, request: ToolRequest) -> CallState:
         try:
+            arguments = parse_arguments(request.arguments)
+        except ValueError as error:
+            return _build_refused_state(request, error)
+        try:
             return await self._calls(request.upstream).park(
                 request.tool,
-                _parse_arguments(request.arguments),
+                arguments,
                 client_session_id=client_session_id,
                 tool_call_id=request.tool_call_id,
             )
         except REFUSALS as refusal:
-            text = f"The tool '{request.tool}' was not called: {refusal}"
-            return CallState(kind=CallStateKind.FAILED, call_id="", text=text)
+            return _build_refused_state(request, refusal)
 
     def _add_session(self, client_session_id: str, options: RunOptions[Any]) -> RunOptions[Any]:
         return options if self._open_session is None else {"session": self._open_session(client_session_id), **options}
@@ -275,29 +269,37 @@ class DurableRunner:
             finally:
                 ended.set()  # not cancelled: a renewal that has begun would end after the lease
                 await renewal
-                await self._runs.lease(run.id, token, seconds=0)
+                await self._runs.release(run.id, token)
 
     async def _renew_lease(self, run_id: str, token: str, ended: asyncio.Event) -> None:
         while not await _is_set_within(ended, LEASE_SECONDS / 3):
             try:
-                await self._runs.lease(run_id, token, seconds=LEASE_SECONDS)
+                if not await self._runs.renew(run_id, token, seconds=LEASE_SECONDS):
+                    log.warning("The lease of the run %s is another process's now; its result is not delivered", run_id)
+                    return
             except Exception:  # the boundary to the user's store: the next renewal may succeed before the lease lapses
                 log.exception("The lease of the run %s could not be renewed", run_id)
 
     def _build_tool(self, upstream: str, tool: Tool, prefix: str) -> FunctionTool:
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", prefix + tool.name)[:TOOL_NAME_CHARACTERS_MAX]
+        name = build_tool_name(prefix + tool.name)
         if self._tools.setdefault(name, (upstream, tool.name)) != (upstream, tool.name):
             raise ValueError(
                 f"There is a tool '{name}' of the upstream '{self._tools[name][0]}' already. Give a prefix."
             )
-        return FunctionTool(
-            name=name,
-            description=tool.description or "",
-            params_json_schema={"properties": {}, **tool.input_schema},  # the API requires `properties`; MCP does not
-            on_invoke_tool=_return_result,
-            strict_json_schema=False,
-            needs_approval=True,
-        )
+        return build_tool(name, tool)
+
+
+def _build_refused_state(request: ToolRequest, reason: Exception) -> CallState:
+    text = f"The tool '{request.tool}' was not called: {reason}"
+    return CallState(kind=CallStateKind.FAILED, call_id="", text=text)
+
+
+def _are_final(states: Mapping[str, CallState]) -> bool:
+    return all(state.is_final for state in states.values())
+
+
+def _continued_elsewhere(run: ParkedRun) -> NotParkedYet:
+    return NotParkedYet(f"Another process has continued the run of '{run.client_session_id}'.")
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
@@ -315,44 +317,5 @@ async def _resume(
     for item in state.get_interruptions():
         if item.call_id in states:
             state.approve(item)
-    ended = _ended_calls.set(states)
-    try:
+    with returning_results(states):
         return await Runner.run(agent, state, **options)
-    finally:
-        _ended_calls.reset(ended)
-
-
-async def _return_result(context: ToolContext[Any], arguments: str) -> Any:
-    """The body of every tool: what the call of this tool call has."""
-    del arguments
-    state = (_ended_calls.get() or {}).get(context.tool_call_id)
-    if state is None:
-        raise UserError(f"The tool '{context.tool_name}' runs on Ringback: run its agent with DurableRunner.run.")
-    return to_tool_output(state)
-
-
-def to_tool_output(state: CallState) -> str | ToolOutputTextDict | ToolOutputImageDict | list[Any]:
-    """What a tool returns for an ended call: blocks as the SDK makes them of MCP's, or an error in the SDK's words."""
-    if state.kind is not CallStateKind.RESULT or state.result is None:
-        return f"An error occurred while running the tool. Error: {state.text}"
-    blocks = [_to_block(block) for block in state.result.get("content") or ()]
-    if not blocks:
-        return json.dumps(state.result.get("structuredContent"), ensure_ascii=False)
-    return blocks[0] if len(blocks) == 1 else blocks
-
-
-def _to_block(block: Mapping[str, Any]) -> ToolOutputTextDict | ToolOutputImageDict:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return ToolOutputTextDict(type="text", text=text)
-        case {"type": "image", "data": str(data), "mimeType": str(media_type)}:
-            return ToolOutputImageDict(type="image", image_url=f"data:{media_type};base64,{data}")
-        case _:
-            return ToolOutputTextDict(type="text", text=json.dumps(block, ensure_ascii=False))
-
-
-def _parse_arguments(text: str) -> dict[str, Any]:
-    arguments = json.loads(text)
-    if not isinstance(arguments, dict):
-        raise ValueError("The arguments are not a JSON object.")  # noqa: TRY004 - as for what is not JSON
-    return cast("dict[str, Any]", arguments)

@@ -24,21 +24,32 @@ BUSY_SECONDS: Final = 30.0
 FINISHED_SECONDS: Final = 30 * 86400
 """Finished runs are kept as long as Ringback keeps the tombstones of calls; no callback comes later."""
 
-SCHEMA: Final = """
+APPLICATION_ID: Final = 0x52424B52
+"""`RBKR` in ASCII: marks the file as one of parked runs, for SQLite's `application_id`."""
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, client_session_id TEXT NOT NULL, state TEXT, finished_at REAL,
     lease_token TEXT NOT NULL, lease_until REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS requests (
     client_session_id TEXT NOT NULL, tool_call_id TEXT NOT NULL, run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-    upstream TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL, open INTEGER NOT NULL,
+    upstream TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL, open INTEGER NOT NULL, call_id TEXT,
     PRIMARY KEY (client_session_id, tool_call_id));
 CREATE INDEX IF NOT EXISTS requests_of_runs ON requests (run_id);
 CREATE INDEX IF NOT EXISTS finished_runs ON runs (finished_at) WHERE finished_at IS NOT NULL;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
 """
 NOW: Final = "((julianday('now') - 2440587.5) * 86400.0)"
 """Unix time by the database's clock, which all processes on the file share."""
 
 T = TypeVar("T")
+
+
+class ParkedRunsUnavailable(Exception):
+    """The file of parked runs cannot be used. The text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +61,8 @@ class ToolRequest:
     tool: str
     arguments: str = field(repr=False)
     """As the model wrote them: a JSON object, if it is a good one."""
+    call_id: str | None = None
+    """The call's id, once the store knows that it has started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +77,7 @@ class ParkedRun:
     """The framework's own form of the run. None once the run has finished."""
 
     @property
-    def finished(self) -> bool:
+    def is_final(self) -> bool:
         return self.state is None
 
 
@@ -86,13 +99,28 @@ class ParkedRuns(Protocol):
         """All runs that have not finished."""
         ...
 
+    async def record_calls(self, run_id: str, started: Sequence[ToolRequest]) -> None:
+        """Store the `call_id` of these requests of the run. One that the run has no longer is ignored."""
+        ...
+
     async def lease(self, run_id: str, token: str, *, seconds: float) -> bool:
-        """Lease the run, or renew the token's lease; False if another token's lease is valid. 0 seconds end a lease."""
+        """Lease the run; False if another token's lease is valid."""
+        ...
+
+    async def renew(self, run_id: str, token: str, *, seconds: float) -> bool:
+        """Renew the token's lease, also if it has lapsed; False if another token has leased the run since."""
+        ...
+
+    async def release(self, run_id: str, token: str) -> None:
+        """End the token's lease. Without effect if the token does not have it."""
         ...
 
 
 class SQLiteParkedRuns:
-    """Parked runs in a file, for all processes of one machine. The file is readable by its owner only."""
+    """Parked runs in a file, for all processes of one machine. The file is readable by its owner only.
+
+    Every method raises `ParkedRunsUnavailable` if the file is another program's, or of a later version.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
@@ -109,6 +137,15 @@ class SQLiteParkedRuns:
     async def lease(self, run_id: str, token: str, *, seconds: float) -> bool:
         return await self._transact(lambda database: _lease(database, run_id, token, seconds))
 
+    async def renew(self, run_id: str, token: str, *, seconds: float) -> bool:
+        return await self._transact(lambda database: _renew(database, run_id, token, seconds))
+
+    async def release(self, run_id: str, token: str) -> None:
+        await self.renew(run_id, token, seconds=0)
+
+    async def record_calls(self, run_id: str, started: Sequence[ToolRequest]) -> None:
+        await self._transact(lambda database: _record_calls(database, run_id, started))
+
     async def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.to_thread(self._transact_in_thread, work)
 
@@ -116,12 +153,37 @@ class SQLiteParkedRuns:
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, FILE_MODE))
         # A connection for each transaction: the next one may come days later, from another process.
         with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            database.execute("PRAGMA foreign_keys = ON")
-            database.executescript(SCHEMA)
+            _prepare(database, self._path)
             with _transaction(database):
                 return work(database)
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    is_new = _is_new(database, path)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("PRAGMA foreign_keys = ON")
+    if is_new:
+        database.executescript(SCHEMA)
+
+
+def _is_new(database: sqlite3.Connection, path: Path) -> bool:
+    """Whether the database is empty. Refuses those of other programs, before anything of them is changed."""
+    try:
+        count, application_id, version = database.execute(
+            "SELECT count(*), (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version) FROM sqlite_schema"
+        ).fetchone()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        raise ParkedRunsUnavailable(f"{path} is no database of parked runs: {error}. Choose another file.") from error
+    if count and application_id != APPLICATION_ID:
+        raise ParkedRunsUnavailable(f"{path} is another program's database. Choose another file.")
+    if version > SCHEMA_VERSION and count:
+        raise ParkedRunsUnavailable(
+            f"A later version of ringback made {path}. Update ringback, or choose another file."
+        )
+    return count == 0
 
 
 @contextmanager
@@ -159,8 +221,8 @@ def _save_request(database: sqlite3.Connection, run: ParkedRun, request: ToolReq
         "SELECT run_id FROM requests WHERE client_session_id = ? AND tool_call_id = ?", key
     ).fetchone()
     database.execute(
-        "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, TRUE)",
-        (*key, run.id, request.upstream, request.tool, request.arguments),
+        "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, TRUE, ?)",
+        (*key, run.id, request.upstream, request.tool, request.arguments, request.call_id),
     )
     if earlier is not None:
         database.execute(
@@ -185,12 +247,13 @@ def _find_waiting(database: sqlite3.Connection) -> list[ParkedRun]:
 def _build_run(database: sqlite3.Connection, row: Sequence[Any]) -> ParkedRun:
     run_id, client_session_id, state = row
     rows = database.execute(
-        "SELECT tool_call_id, upstream, tool, arguments FROM requests WHERE run_id = ? AND open ORDER BY tool_call_id",
+        """SELECT tool_call_id, upstream, tool, arguments, call_id FROM requests
+        WHERE run_id = ? AND open ORDER BY tool_call_id""",
         (run_id,),
     )
     requests = [
-        ToolRequest(tool_call_id=tool_call_id, upstream=upstream, tool=tool, arguments=arguments)
-        for tool_call_id, upstream, tool, arguments in rows
+        ToolRequest(tool_call_id=tool_call_id, upstream=upstream, tool=tool, arguments=arguments, call_id=call_id)
+        for tool_call_id, upstream, tool, arguments, call_id in rows
     ]
     return ParkedRun(id=run_id, client_session_id=client_session_id, requests=requests, state=state)
 
@@ -202,3 +265,20 @@ def _lease(database: sqlite3.Connection, run_id: str, token: str, seconds: float
         (token, seconds, run_id),
     )
     return leased.rowcount == 1
+
+
+def _renew(database: sqlite3.Connection, run_id: str, token: str, seconds: float) -> bool:
+    renewed = database.execute(
+        f"UPDATE runs SET lease_until = {NOW} + ?1 WHERE id = ?2 AND lease_token = ?3",  # noqa: S608 - NOW is a constant
+        (seconds, run_id, token),
+    )
+    return renewed.rowcount == 1
+
+
+def _record_calls(database: sqlite3.Connection, run_id: str, started: Sequence[ToolRequest]) -> None:
+    # Some models name the tool calls of every turn alike, so the name alone may mean a later one.
+    database.executemany(
+        """UPDATE requests SET call_id = ?
+        WHERE run_id = ? AND tool_call_id = ? AND upstream = ? AND tool = ? AND arguments = ?""",
+        [(each.call_id, run_id, each.tool_call_id, each.upstream, each.tool, each.arguments) for each in started],
+    )

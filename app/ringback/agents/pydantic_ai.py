@@ -18,13 +18,10 @@ ended. In one process a conversation wakes once at a time. Of two processes that
 
 import base64
 import binascii
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar, Unpack, cast
 
-from pydantic import TypeAdapter
 from pydantic_ai import Agent, AgentRunResult, RunContext
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.exceptions import CallDeferred, ModelRetry, ToolFailed
@@ -33,9 +30,18 @@ from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResu
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema, from_json
 
-from ringback.agents.agent_calls import AgentCalls, ParkOptions, read_call_state
+from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state, read_call_states
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.wake_up import CallbackForm, SessionLocks, WakeUp, current_time, parse_wake_up, refuse_if_early
+from ringback.agents.wake_up import (
+    AskPerson,
+    CallbackForm,
+    SessionLocks,
+    WakeUp,
+    ask_person,
+    current_time,
+    parse_wake_up,
+    refuse_if_early,
+)
 from ringback.client import InvalidRequest, RingbackClient, Tool
 
 __all__ = ["AskPerson", "Conversations", "RingbackToolset", "collect_results", "wake"]
@@ -44,19 +50,10 @@ OutputT = TypeVar("OutputT")
 
 CALL_ID: Final = "ringback_call_id"
 """The key of a parked call's id in `DeferredToolRequests.metadata` and in the metadata of its tool return."""
-INPUT_REQUESTS: Final = "input_requests"
-"""The key of a tool's open questions in the metadata of the DeferredToolRequests that a person gets."""
 _ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """Ringback validates them with the tool's inputSchema before the call starts."""
-_REQUESTS: Final = TypeAdapter(DeferredToolRequests)
-
-AskPerson = Callable[[DeferredToolRequests], Awaitable[None]]
-"""Shows a tool's questions to a person. Its one call has the kind `question`; its metadata has the `ringback_call_id` and the
-`input_requests`. The answers go to `RingbackClient.answer`, from any process, at any time before the call's deadline."""
 
 _locks: Final = SessionLocks()
-
-log = logging.getLogger(__name__)
 
 
 class Conversations(Protocol):
@@ -117,7 +114,9 @@ class RingbackToolset(AbstractToolset[AgentDepsT]):
             )
         except InvalidRequest as refused:
             raise ModelRetry(str(refused)) from refused
-        if not state.ended:
+        except REFUSALS as refusal:
+            raise ToolFailed(f"The tool '{name}' was not called: {refusal}") from refusal
+        if not state.is_final:
             raise CallDeferred(metadata={CALL_ID: state.call_id})
         returned = _to_tool_result(state)
         if isinstance(returned, ToolFailed):
@@ -159,8 +158,12 @@ async def wake(
     async with _locks.hold(wake_up.client_session_id):
         conversation = await conversations.load(wake_up.client_session_id)
         requests = await _find_requests(conversation, wake_up, client, clock)
-        results = None if requests is None else await collect_results(requests, client, ask=ask)
-        if requests is None or results is None or requests.remaining(results) is not None:
+        if requests is None:
+            return None
+        states = await read_call_states(client, list(_find_parked(requests).values()))
+        await ask_person(states[wake_up.call_id], ask)
+        results = _build_results(requests, states)
+        if results is None or requests.remaining(results) is not None:
             return None
         result = await agent.run(conversation=conversation, deferred_tool_results=results, **run_options)
         await conversations.save(result)
@@ -174,28 +177,26 @@ async def _find_requests(
     requests = None if conversation is None else conversation.deferred_tool_requests
     if requests is not None and wake_up.call_id in _find_parked(requests).values():
         return requests
-    state = await read_call_state(client, wake_up.call_id)
+    state = await read_call_state(client, wake_up.call_id, with_result=False)
     if conversation is None or not _has_result(conversation, state.tool_call_id):
         refuse_if_early(state, clock())
     return None
 
 
-async def collect_results(
-    requests: DeferredToolRequests, client: RingbackClient, *, ask: AskPerson | None = None
-) -> DeferredToolResults | None:
+async def collect_results(requests: DeferredToolRequests, client: RingbackClient) -> DeferredToolResults | None:
     """The results of all calls that were parked on Ringback, or None if one of them has not ended.
 
-    Calls of others and approvals are left out; add theirs with `DeferredToolResults.update` before you run the agent. Each call
-    that asks is passed to `ask`.
+    Calls of others and approvals are left out; add theirs with `DeferredToolResults.update` before you run the agent.
     """
-    parked = _find_parked(requests)
-    states = {tool_call_id: await read_call_state(client, call_id) for tool_call_id, call_id in parked.items()}
-    for tool_call_id, state in states.items():
-        if state.kind is CallStateKind.INPUT_REQUIRED:
-            await _ask_person(_build_question(requests, tool_call_id, state), state, ask)
-    if not all(state.ended for state in states.values()):
+    states = await read_call_states(client, list(_find_parked(requests).values()))
+    return _build_results(requests, states)
+
+
+def _build_results(requests: DeferredToolRequests, states: Mapping[str, CallState]) -> DeferredToolResults | None:
+    if not all(state.is_final for state in states.values()):
         return None
-    return DeferredToolResults(calls={tool_call_id: _to_tool_result(state) for tool_call_id, state in states.items()})
+    calls = {tool_call_id: _to_tool_result(states[call_id]) for tool_call_id, call_id in _find_parked(requests).items()}
+    return DeferredToolResults(calls=calls)
 
 
 def _to_tool_result(state: CallState) -> ToolReturn[Any] | ToolFailed:
@@ -261,20 +262,3 @@ def _has_result(conversation: Conversation, tool_call_id: str | None) -> bool:
     requests = (message for message in conversation.messages if isinstance(message, ModelRequest))
     parts = (part for request in requests for part in request.parts)
     return any(isinstance(part, ToolReturnPart) and part.tool_call_id == tool_call_id for part in parts)
-
-
-def _build_question(requests: DeferredToolRequests, tool_call_id: str, state: CallState) -> DeferredToolRequests:
-    """The one call, marked as a question in the form in which stored requests have the mark."""
-    call = next(part for part in requests.calls if part.tool_call_id == tool_call_id)
-    metadata = {CALL_ID: state.call_id, INPUT_REQUESTS: state.input_requests}
-    members = {"calls": [asdict(call)], "metadata": {tool_call_id: metadata}, "_kinds": {tool_call_id: "question"}}
-    return _REQUESTS.validate_python(members)
-
-
-async def _ask_person(question: DeferredToolRequests, state: CallState, ask: AskPerson | None) -> None:
-    if ask is None:
-        log.warning(
-            "The call %s asks a person, but wake() has no `ask`; the call waits until its deadline", state.call_id
-        )
-        return
-    await ask(question)

@@ -3,21 +3,25 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from ringback.agents.call_state import CallState
+from ringback.agents.call_state import CallState, CallStateKind
 from ringback.receiver import Callback, NotReady, parse
 
 WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
-"""The events after which an agent has something to do. Progress wakes nobody."""
+"""The events after which an agent has something to do."""
 
 CallbackForm = Callback | Mapping[str, Any] | bytes | str
 """A callback: of `ringback.receiver`, its JSON body, or the line that `ringback listen` gives to a command."""
+
+AskPerson = Callable[[CallState], Awaitable[None]]
+"""Shows the questions of a call, its `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any
+process, at any time before the call's deadline."""
 
 PARKING_MINUTES_MAX: Final = 10
 """After this time since its end, a call that no state mentions belongs to an agent that died before it stored its state. A
@@ -55,6 +59,21 @@ def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
     return (callback if isinstance(callback, str) else json.dumps(dict(callback))).encode()
 
 
+async def ask_person(state: CallState, ask: AskPerson | None) -> None:
+    """Await `ask` if the call asks. Without `ask`, log that nobody is asked.
+
+    For the call of the callback only: the callback of another call is no reason to show a question again.
+    """
+    if state.kind is not CallStateKind.INPUT_REQUIRED:
+        return
+    if ask is None:
+        log.warning(
+            "The call %s asks a person, but wake() has no `ask`; the call waits until its deadline", state.call_id
+        )
+        return
+    await ask(state)
+
+
 def refuse_if_early(state: CallState, now: datetime) -> None:
     """Raise `NotParkedYet` if the agent's state may still be stored. Else its process has died before, and nothing wakes it."""
     if is_recent(state.changed_at, now):
@@ -64,9 +83,9 @@ def refuse_if_early(state: CallState, now: datetime) -> None:
     log.warning("No stored state of an agent has the call %s; its agent died before it was stored", state.call_id)
 
 
-def is_recent(instant: str | None, now: datetime) -> bool:
-    """Whether the process that acts since this instant (ISO 8601) may still be at work. None is now."""
-    return instant is None or datetime.fromisoformat(instant) > now - timedelta(minutes=PARKING_MINUTES_MAX)
+def is_recent(instant: datetime | None, now: datetime) -> bool:
+    """Whether the process that acts since this instant may still be at work. None is now."""
+    return instant is None or instant > now - timedelta(minutes=PARKING_MINUTES_MAX)
 
 
 def current_time() -> datetime:

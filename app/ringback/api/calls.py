@@ -102,14 +102,21 @@ async def start_call(
     "/batch",
     status_code=202,
     response_description="All calls are stored and run, also after you disconnect.",
-    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_START_ERRORS),
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_START_ERRORS, errors.InvalidRequest),
 )
-async def start_calls(body: StartBatchBody, services: ServicesDep, caller: CallerDep) -> StartedBatchView:
+async def start_calls(
+    body: StartBatchBody, request: Request, services: ServicesDep, caller: CallerDep
+) -> StartedBatchView:
     """Start up to 100 tool calls, all of them or none.
 
     If one is refused, the problem names it by `index`, and nothing was started. Each call may have its own idempotency key;
     with keys, the whole request can be repeated. Wait for the calls with POST /v1/calls/wait.
     """
+    if "idempotency-key" in request.headers:
+        raise errors.InvalidRequest(
+            "A batch has no Idempotency-Key of its own. Give each of its calls an `idempotency_key`. Then the whole request "
+            "can be repeated."
+        )
     started = await services.calls.start_batch(caller, [each.to_request() for each in body.calls])
     return StartedBatchView.from_started(started)
 

@@ -27,7 +27,7 @@ from ringback.cli.durable_listener.listener import (
     open_listener_state,
     read_subscription_id,
 )
-from ringback.cli.durable_listener.running_commands import open_running_commands
+from ringback.cli.durable_listener.running_commands import RunningCommands, open_running_commands
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
     StateFileUnusable,
@@ -207,14 +207,8 @@ async def _listen(options: ListenOptions) -> None:
 @asynccontextmanager
 async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Event) -> AsyncGenerator[CallbackHandler]:
     if options.command is not None:
-        environment = {**os.environ, "RINGBACK_URL": options.selection.url}
         async with open_running_commands(options.state, stop=stop, report=print_message) as running:
-            yield CommandHandler(
-                options.command,
-                timeout_seconds=options.command_timeout_seconds,
-                environment=environment,
-                running=running,
-            )
+            yield create_command_handler(options, options.command, running)
     elif options.forward_to is not None:
         secret, is_generated = await choose_secret(inbox, options.secret)
         if is_generated:
@@ -233,10 +227,15 @@ async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Even
         yield PrintHandler(print_output, as_json=options.as_json)
 
 
-def build_service_variables(options: ListenOptions) -> dict[str, str]:
-    """The listener's own service, so that a command may use `ringback join` and the like without options."""
+def create_command_handler(
+    options: ListenOptions, command: str, running: RunningCommands | None = None
+) -> CommandHandler:
+    """The handler of --exec. Its command may use `ringback join` and the like at the listener's service without options."""
     key = {} if options.api_key is None else {"RINGBACK_API_KEY": options.api_key}
-    return {"RINGBACK_URL": options.selection.url, **key}
+    environment = {**os.environ, "RINGBACK_URL": options.selection.url, **key}
+    return CommandHandler(
+        command, timeout_seconds=options.command_timeout_seconds, environment=environment, running=running
+    )
 
 
 def _handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:

@@ -1,5 +1,6 @@
 """The event log over one connection, reconnected by cursor."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
@@ -53,6 +54,8 @@ class EventStream:
         self._params = params
         self._on_truncated = on_truncated
         self._recent_ids: OrderedDict[str, None] = OrderedDict()
+        self._is_connected = False
+        """Whether a connection has succeeded: the errors of later ones are repaired by another."""
         self._events = self._read_events()
         self.cursor = cursor
         """The place up to which all events have been returned. Another process continues from it. Without events that match the
@@ -64,8 +67,15 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event. The errors of the first connection are raised; later ones only if a reconnect cannot repair them."""
-        return await anext(self._events)
+        """The next event. The errors of the first connection are raised; later ones only if a reconnect cannot repair them.
+
+        A wait may be cancelled, as by `asyncio.wait_for`: the next one reconnects, and no event is lost.
+        """
+        try:
+            return await anext(self._events)
+        except asyncio.CancelledError:
+            self._events = self._read_events()  # a generator ends with the exception that passes through it
+            raise
 
     async def aclose(self) -> None:
         """Close the connection. The iteration ends."""
@@ -80,7 +90,7 @@ class EventStream:
         await self.aclose()
 
     async def _read_events(self) -> AsyncGenerator[Event]:
-        is_connected, failures = False, 0
+        failures = 0
         while True:
             try:
                 async with self._transport.open_stream(
@@ -89,7 +99,7 @@ class EventStream:
                     headers={} if self.cursor is None else {"last-event-id": self.cursor},
                     silence_seconds=STREAM_IDLE_TIMEOUT_SECONDS,
                 ) as response:
-                    is_connected = True
+                    self._is_connected = True
                     stream = ServerSentEvents(response)
                     async for sent in stream.iterate_events():
                         failures = 0
@@ -97,7 +107,7 @@ class EventStream:
                             yield event
                 pause = stream.retry_seconds
             except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
-                if not is_connected:
+                if not self._is_connected:
                     raise
                 failures += 1
                 pause = reconnect_delay(error, failures)

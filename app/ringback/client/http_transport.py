@@ -14,7 +14,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
-from ringback.client.problems import ConnectionFailed, UnexpectedAnswer, build_problem
+from ringback.client.problems import ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -26,6 +26,8 @@ RETRYABLE_ERRORS: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.Proto
 """The errors of a service that restarts. A read timeout is not among them: a retry would only wait again."""
 RETRYABLE_STATUSES: Final = frozenset({502, 503, 504})
 """The service cannot work now, or a proxy cannot reach it: 502 and 504 are always a proxy's."""
+NOT_NOW_STATUSES: Final = frozenset({429, 503})
+"""With these, Ringback says that it has not done anything, which is true of one attempt and not of an earlier one."""
 EVENT_STREAM: Final = "text/event-stream"
 PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
@@ -84,7 +86,12 @@ class HttpTransport:
             timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
         )
         may_repeat = method == "GET" if repeatable is None else repeatable
-        response = await self._send_with_retries(request, RETRY_DELAYS_SECONDS if may_repeat else ())
+        response, may_have_arrived = await self._send_with_retries(request, RETRY_DELAYS_SECONDS if may_repeat else ())
+        if may_have_arrived and method != "GET" and response.status_code in NOT_NOW_STATUSES:
+            raise ConnectionFailed(
+                f"{_origin(request.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
+                "response was lost. Look the call up, or try again."
+            )
         if not response.is_success:
             raise _build_error(response)
         return response
@@ -118,8 +125,12 @@ class HttpTransport:
         except httpx.RequestError as error:
             raise _build_connection_failed(request.url, error) from error
 
-    async def _send_with_retries(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
+    async def _send_with_retries(
+        self, request: httpx.Request, pauses: tuple[float, ...]
+    ) -> tuple[httpx.Response, bool]:
+        """The last response, and whether the service may have executed an attempt before it."""
         remaining_pauses = iter(pauses)
+        may_have_arrived = False
         while True:
             pause = next(remaining_pauses, None)
             try:
@@ -127,9 +138,11 @@ class HttpTransport:
             except httpx.RequestError as error:
                 if pause is None or not isinstance(error, RETRYABLE_ERRORS):
                     raise _build_connection_failed(request.url, error) from error
+                may_have_arrived |= not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             else:
                 if pause is None or response.status_code not in RETRYABLE_STATUSES:
-                    return response
+                    return response, may_have_arrived
+                may_have_arrived |= not isinstance(_build_error(response), Unavailable)
             await self._clock.sleep(pause)
 
 

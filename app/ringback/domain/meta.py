@@ -1,7 +1,10 @@
 """Keys of `_meta`: keys reserved for one connection, which are neither stored nor forwarded, and Ringback's own keys."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Final, cast
+
+from ringback.domain.errors import InvalidRequest
 
 RINGBACK_META_PREFIX: Final = "ringback/"
 """A client's are read where they come in, and never go upstream; an upstream that is a Ringback too has some of its own."""
@@ -34,6 +37,33 @@ CLIENT_SESSION_ID_META_KEY: Final = "ringback/clientSessionId"
 CORRELATION_ID_META_KEY: Final = "ringback/correlationId"
 IDEMPOTENCY_KEY_META_KEY: Final = "ringback/idempotencyKey"
 CALLBACK_META_KEY: Final = "ringback/callback"
+
+
+_KNOWN_KEYS: Final = frozenset(
+    {
+        CALL_ID_META_KEY,
+        CLIENT_SESSION_ID_META_KEY,
+        CORRELATION_ID_META_KEY,
+        IDEMPOTENCY_KEY_META_KEY,
+        CALLBACK_META_KEY,
+    }
+)
+_NAMES: Final = sorted(key.removeprefix(RINGBACK_META_PREFIX) for key in _KNOWN_KEYS)
+_SHOWN_LENGTH_MAX: Final = 60
+"""Characters of an unknown key that an error shows."""
+
+
+def require_known_keys(meta: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for a `ringback/` key that does not exist: a misspelt callback would be missed days later."""
+    for key in meta:
+        if key.startswith(RINGBACK_META_PREFIX) and key not in _KNOWN_KEYS:
+            likely = get_close_matches(key.removeprefix(RINGBACK_META_PREFIX)[:_SHOWN_LENGTH_MAX], _NAMES, n=1)
+            advice = (
+                f"Did you mean '{RINGBACK_META_PREFIX}{likely[0]}'?"
+                if likely
+                else f"Known keys: {', '.join(sorted(_KNOWN_KEYS))}."
+            )
+            raise InvalidRequest(f"_meta has no key '{key[:_SHOWN_LENGTH_MAX]}'. {advice}")
 
 
 def build_ids_meta(*, call_id: str | None, client_session_id: str | None, correlation_id: str | None) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from mcp_types import INVALID_PARAMS
 from pydantic import Field, ValidationError
 
 from ringback.client.options import CallbackOptions
+from ringback.domain.errors import InvalidRequest
 from ringback.domain.meta import (
     CALLBACK_META_KEY,
     CLIENT_SESSION_ID_META_KEY,
     CORRELATION_ID_META_KEY,
     build_ids_meta,
+    require_known_keys,
 )
 from ringback.schemas.fields import Label, RequestBody
 from ringback.schemas.validation_errors import describe_validation_errors
@@ -51,6 +53,10 @@ class CallbackRequest:
 
 def parse_callback_request(meta: Meta) -> CallbackRequest:
     """Parse the `_meta`. Raises an `MCPError` (invalid params) that names the key and never shows a value."""
+    try:
+        require_known_keys(meta)
+    except InvalidRequest as problem:
+        raise MCPError(INVALID_PARAMS, problem.detail) from None
     try:
         form = _CallbackRequestForm.model_validate(
             {key: meta.get(key) for key in (CALLBACK_META_KEY, CLIENT_SESSION_ID_META_KEY, CORRELATION_ID_META_KEY)}

@@ -25,7 +25,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.meta import CLIENT_SESSION_ID_META_KEY, CORRELATION_ID_META_KEY, IDEMPOTENCY_KEY_META_KEY
+from ringback.domain.meta import (
+    CLIENT_SESSION_ID_META_KEY,
+    CORRELATION_ID_META_KEY,
+    IDEMPOTENCY_KEY_META_KEY,
+    require_known_keys,
+)
 from ringback.mcp_server import meta
 from ringback.mcp_server.http_options import HttpOptions, has_http_options, read_http_options, read_traceparent
 from ringback.mcp_server.request_context import RequestContext
@@ -66,6 +71,7 @@ def accepts_input(context: RequestContext) -> bool:
 
 def read_call_options(context: RequestContext) -> CallOptions:
     """Read and validate the options of a `tools/call`. Raises `InvalidRequest`, which names the option and shows no value."""
+    require_known_keys(context.meta)
     http = read_http_options(context.http_headers, context.query_string)
     session_id = _read_session_id(context, http)
     return CallOptions(

@@ -8,6 +8,7 @@
 Polling is the same for both: the server's interval within bounds, and a few failures in a row before a task counts as lost.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -157,9 +158,17 @@ class TaskPolling:
 
 def compute_poll_seconds(milliseconds: Any, *, elapsed_seconds: float) -> float:
     """The pause before the next poll: the server's interval, else a share of the elapsed time."""
-    if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool):
+    if not _is_number(milliseconds):
         return min(max(POLL_INTERVAL_RATIO * elapsed_seconds, POLL_SECONDS_DEFAULT), POLL_SECONDS_MAX)
-    return min(max(milliseconds / 1000, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
+    # The bounds come before the division, which fails for an integer of 400 digits.
+    return min(max(milliseconds, POLL_SECONDS_MIN * 1000), POLL_SECONDS_MAX * 1000) / 1000
+
+
+def _is_number(value: Any) -> bool:
+    """Whether the value is a number as JSON has them. Python's parser also returns NaN and Infinity."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _get_status_message(task: Mapping[str, Any]) -> str | None:

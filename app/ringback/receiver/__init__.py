@@ -31,6 +31,7 @@ subscription's id: a receiver of several subscriptions gives each its own secret
     handling           what is acknowledged when: direct_handling, inbox_handling
     sqlite_inbox       the durable inbox; inbox_file has its statements
     turns              which handlers run at the same time
+    handler_runs       one run of a handler, and its time limit
     deduplicator       recognises copies in memory
     arrived_callbacks  wait_for
     missed_events      reads the event log after a gap and at the start

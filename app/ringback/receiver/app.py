@@ -6,13 +6,14 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self, assert_never
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, assert_never
 
 from ringback.receiver import asgi, fastapi_routes
 from ringback.receiver.arrived_callbacks import ArrivedCallbacks, CallbackSelector
 from ringback.receiver.asgi import Receive, Response, Scope, Send
 from ringback.receiver.direct_handling import TURN_WAIT_SECONDS, DirectHandling
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
+from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
 from ringback.receiver.handling import Envelope, MessageHandling, NotReady, OrderKey, ReceivedMessage, order_by_session
 from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.inbox_handling import InboxHandling
@@ -34,11 +35,14 @@ HANDLERS_MAX: Final = 16
 REQUESTS_MAX: Final = 1_000
 """Requests that wait or are handled at the same time: 270 MB if every body has the largest size. Further ones get 503."""
 WAITABLE_CALLBACKS_MAX: Final = 1_000
-"""Callbacks kept for later calls of `wait_for`: about 1 MB, because a thin callback has about 1 KB."""
+"""Callbacks kept for later calls of `wait_for`: about 1 MB, if they have no results."""
+WAITABLE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of these callbacks: some sixty of the largest size."""
 UNAVAILABLE_RETRY_SECONDS: Final = 30.0
 """When a sender should try again after the inbox could not be opened."""
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -55,7 +59,8 @@ class ReceiverApp:
     way.
 
     Handlers of one session (`order_key`: the client_session_id, else the call) run one after the other, and `handlers_max` of
-    different sessions at the same time.
+    different sessions at the same time. A handler that runs for more than `handler_timeout_seconds` is cancelled, and has
+    failed: otherwise it would block its session for ever.
 
     `fetch_since(cursor)` reads the event log: after a gap, and at the start for what was missed while the receiver was down.
     Events named in `fetched_names` are handled like callbacks, but have no resume token. The inbox keeps the place from which
@@ -77,20 +82,33 @@ class ReceiverApp:
         start_cursor: str | None = None,
         order_key: OrderKey = order_by_session,
         handlers_max: int = HANDLERS_MAX,
+        handler_timeout_seconds: float = HANDLER_TIMEOUT_SECONDS,
         turn_wait_seconds: float = TURN_WAIT_SECONDS,
         clock: Callable[[], datetime] = current_time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._get_secrets = secrets if callable(secrets) else _fixed_secrets(secrets)
+        if not handler_timeout_seconds > 0:
+            raise ValueError("handler_timeout_seconds must be more than 0: the longest run of a handler, in seconds.")
         self._on_callback = on_callback
         self._on_notice = on_notice
+        self._handler_timeout_seconds = handler_timeout_seconds
         self._clock = clock
         self._requests = 0
-        self._arrived = ArrivedCallbacks(capacity=WAITABLE_CALLBACKS_MAX, on_removed=self._forget_waitable)
-        self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
-        self._missed = (
-            None if fetch_since is None else MissedEvents(fetch_since, self._handling, names=fetched_names, sleep=sleep)
+        self._arrived = ArrivedCallbacks(
+            capacity=WAITABLE_CALLBACKS_MAX, bytes_max=WAITABLE_BYTES_MAX, on_removed=self._forget_waitable
         )
+        self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
+        self._missed = None
+        if fetch_since is not None:
+            self._missed = MissedEvents(
+                fetch_since,
+                self._handling,
+                names=fetched_names,
+                order_key=order_key,
+                get_time=lambda: self._clock().timestamp(),
+                sleep=sleep,
+            )
         self._fetching: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -101,8 +119,8 @@ class ReceiverApp:
     ) -> Callback:
         """The next callback with these ids, or one that arrived earlier; raises TimeoutError.
 
-        Each callback is returned once, after `on_callback` has returned. Only the newest `WAITABLE_CALLBACKS_MAX` earlier
-        callbacks are kept, so read the call when the time is over. With an inbox, they are kept across restarts.
+        Each callback is returned once, after `on_callback` has returned. Only the newest 1,000 earlier callbacks are kept,
+        and of them no more than 16 MiB, so read the call when the time is over. With an inbox, they are kept across restarts.
         """
         selector = CallbackSelector(correlation_id=correlation_id, client_session_id=client_session_id)
         if not self._is_closed:
@@ -130,7 +148,11 @@ class ReceiverApp:
             if self._is_open:
                 return
             await self._handling.open()
-            cursor = await self._handling.read_cursor()
+            try:
+                cursor = await self._handling.read_cursor()
+            except BaseException:  # also a cancelled start: the next one opens the inbox again
+                await self._handling.close()
+                raise
             if self._missed is not None and cursor is not None:
                 self._fetching = asyncio.create_task(self._missed.fetch_from_start(cursor))
             self._is_open, self._is_closed = True, False
@@ -143,15 +165,20 @@ class ReceiverApp:
             await self.open()
 
     async def aclose(self) -> None:
-        """Let running handlers end, for at most 10 seconds, and close the inbox."""
+        """With an inbox, let running handlers end, for at most 10 seconds, and close the inbox.
+
+        Without one, handlers run within the requests of their senders, and the server ends those.
+        """
         async with self._opening:
             if not self._is_open:
                 return
             self._is_open, self._is_closed = False, True
-            if self._fetching is not None:
-                self._fetching.cancel()
-                await asyncio.wait([self._fetching])
-            await self._handling.close()
+            try:
+                if self._fetching is not None:
+                    self._fetching.cancel()
+                    await asyncio.wait([self._fetching])
+            finally:
+                await self._handling.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -265,18 +292,21 @@ class ReceiverApp:
     async def _dispatch_envelope(self, envelope: Envelope) -> None:
         match envelope:
             case Callback():
-                await self._on_callback(envelope)
+                await self._run_handler(self._on_callback, envelope)
             case Gap():
-                await self._on_notice(envelope)
+                await self._run_handler(self._on_notice, envelope)
                 if self._missed is not None:
                     await self._missed.fetch_after_gap(envelope.cursor)
             case Terminated():
-                await self._on_notice(envelope)
+                await self._run_handler(self._on_notice, envelope)
             case _:
                 assert_never(envelope)
 
-    def _keep_for_waiters(self, callback: Callback, number: int) -> None:
-        self._arrived.put_callback(callback, number=number)
+    async def _run_handler(self, handler: Callable[[T], Awaitable[None]], envelope: T) -> None:
+        await run_handler(handler, envelope, timeout_seconds=self._handler_timeout_seconds)
+
+    def _keep_for_waiters(self, callback: Callback, number: int, size_bytes: int) -> None:
+        self._arrived.put_callback(callback, number=number, size_bytes=size_bytes)
 
     def _forget_waitable(self, number: int) -> None:
         self._handling.forget_waitable(number)

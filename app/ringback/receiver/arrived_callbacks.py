@@ -38,24 +38,29 @@ def _ignore_removal(_: int) -> None: ...
 
 
 class ArrivedCallbacks:
-    """Keeps the newest `capacity` callbacks that no waiter has received.
+    """Keeps the newest `capacity` callbacks that no waiter has received, and of them those within `bytes_max`.
 
+    The size of a callback is that of its body; parsed, it takes a small multiple of that.
     `on_removed` is called with the number of each callback that is kept no longer.
     """
 
-    def __init__(self, *, capacity: int, on_removed: Callable[[int], None] = _ignore_removal) -> None:
+    def __init__(self, *, capacity: int, bytes_max: int, on_removed: Callable[[int], None] = _ignore_removal) -> None:
         self._capacity = capacity
+        self._bytes_max = bytes_max
         self._on_removed = on_removed
-        self._callbacks: OrderedDict[int, Callback] = OrderedDict()
+        self._callbacks: OrderedDict[int, tuple[Callback, int]] = OrderedDict()
+        """By number, each callback and its size in bytes."""
+        self._bytes = 0
         self._waiters: list[tuple[CallbackSelector, asyncio.Event]] = []
 
-    def put_callback(self, callback: Callback, *, number: int) -> None:
+    def put_callback(self, callback: Callback, *, number: int, size_bytes: int) -> None:
         """Keep a callback under its number, if it has an id by which a waiter could select it."""
         if not is_waitable(callback):
             return
-        self._callbacks[number] = callback
-        if len(self._callbacks) > self._capacity:
-            self._on_removed(self._callbacks.popitem(last=False)[0])
+        self._bytes += size_bytes - self._callbacks.get(number, (callback, 0))[1]
+        self._callbacks[number] = callback, size_bytes
+        while len(self._callbacks) > self._capacity or self._bytes > self._bytes_max:
+            self._remove(next(iter(self._callbacks)))
         for selector, arrival in self._waiters:
             if selector.matches(callback):
                 arrival.set()
@@ -77,9 +82,12 @@ class ArrivedCallbacks:
         return callback
 
     def _remove_matching(self, selector: CallbackSelector) -> Callback | None:
-        for number, callback in self._callbacks.items():
+        for number, (callback, _) in self._callbacks.items():
             if selector.matches(callback):
-                del self._callbacks[number]
-                self._on_removed(number)
+                self._remove(number)
                 return callback
         return None
+
+    def _remove(self, number: int) -> None:
+        self._bytes -= self._callbacks.pop(number)[1]
+        self._on_removed(number)

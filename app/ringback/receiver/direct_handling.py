@@ -6,7 +6,7 @@ from typing import Final
 
 from ringback.receiver.deduplicator import Deduplicator
 from ringback.receiver.envelopes import Callback
-from ringback.receiver.handling import Envelope, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.handling import Envelope, KeepForWaiters, NotReady, OrderKey, ReceivedMessage
 from ringback.receiver.turns import HandlerTurns
 
 DEDUPLICATED_MESSAGES_MAX: Final = 10_000
@@ -23,7 +23,7 @@ class DirectHandling:
         self,
         dispatch: Callable[[Envelope], Awaitable[None]],
         *,
-        keep_for_waiters: Callable[[Callback, int], None],
+        keep_for_waiters: KeepForWaiters,
         turns: HandlerTurns,
         order_key: OrderKey,
         cursor: str | None = None,
@@ -47,7 +47,7 @@ class DirectHandling:
         try:
             async with limit:
                 await self._deduplicator.run_unless_handled(
-                    message.message_id, message.subscription_id, lambda: self._run_handler(message.envelope, limit)
+                    message.message_id, message.subscription_id, lambda: self._run_handler(message, limit)
                 )
         except TimeoutError:
             if not limit.expired():
@@ -62,7 +62,8 @@ class DirectHandling:
     async def save_cursor(self, cursor: str) -> None:
         self._cursor = cursor
 
-    async def _run_handler(self, envelope: Envelope, limit: asyncio.Timeout) -> None:
+    async def _run_handler(self, message: ReceivedMessage, limit: asyncio.Timeout) -> None:
+        envelope = message.envelope
         if not isinstance(envelope, Callback):  # without a turn: handling a gap hands over callbacks, which need turns
             limit.reschedule(None)
             await self._dispatch(envelope)
@@ -71,4 +72,4 @@ class DirectHandling:
             limit.reschedule(None)
             await self._dispatch(envelope)
         self._last_number += 1
-        self._keep_for_waiters(envelope, self._last_number)
+        self._keep_for_waiters(envelope, self._last_number, len(message.body))

@@ -16,16 +16,23 @@ RETRY_AFTER_SECONDS: Final = 5.0
 RETRY_AFTER_SECONDS_MAX: Final = 86_400.0
 """The longest step of Ringback's own retries; a sender waits no longer than that."""
 
+NOT_READY_SECONDS_MIN: Final = 1.0
+"""The shortest pause before a handler that was not ready runs again in this process: the first pause after a failure, too."""
+GIVE_UP_SECONDS: Final = 4 * 86_400.0
+"""The age at which a callback is given up whose handler still fails: Ringback's own age limit for deliveries."""
+
 Envelope = Callback | Gap | Terminated
 OrderKey = Callable[[Callback], str]
 """Callbacks with the same key are handled one after the other."""
+KeepForWaiters = Callable[[Callback, int, int], None]
+"""Keeps a callback for `wait_for`, under its number, with the size of its body in bytes."""
 
 
 class NotReady(Exception):
     """A handler raises it if it cannot handle the callback yet, for instance because the agent's checkpoint is not written.
 
-    The callback comes again after `retry_after_seconds`: the sender gets 503 with Retry-After, or the inbox tries again. It is
-    not logged as an error.
+    The callback comes again after `retry_after_seconds`: the sender gets 503 with Retry-After, or the inbox tries again, after
+    a second at the earliest. It is not logged as an error.
     """
 
     def __init__(self, retry_after_seconds: float = RETRY_AFTER_SECONDS, *, reason: str = "Not ready yet.") -> None:
@@ -33,6 +40,10 @@ class NotReady(Exception):
             raise ValueError("retry_after_seconds must be a number of seconds, 0 or more.")
         super().__init__(reason)
         self.retry_after_seconds = min(retry_after_seconds, RETRY_AFTER_SECONDS_MAX)
+
+
+class NoRoom(NotReady):
+    """The inbox is full: not this message, but every one has to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

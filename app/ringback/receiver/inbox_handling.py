@@ -13,20 +13,28 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from ringback.receiver.arrived_callbacks import is_waitable
 from ringback.receiver.envelopes import Callback, parse
-from ringback.receiver.handling import Envelope, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.handling import (
+    GIVE_UP_SECONDS,
+    NOT_READY_SECONDS_MIN,
+    Envelope,
+    KeepForWaiters,
+    NoRoom,
+    NotReady,
+    OrderKey,
+    ReceivedMessage,
+)
 from ringback.receiver.inbox_file import InboxFull, StoredBody
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 from ringback.receiver.turns import HandlerTurns
 
 RETRY_SECONDS_MAX: Final = 300.0
 """The longest pause before a failed handler runs again."""
-GIVE_UP_SECONDS: Final = 4 * 86_400.0
-"""The age at which a callback is given up whose handler still fails: Ringback's own age limit for deliveries."""
 CLOSE_SECONDS: Final = 10.0
 """How long running handlers may take at the end. Those that take longer are cancelled, and run again at the next start."""
 FULL_RETRY_SECONDS: Final = 30.0
@@ -42,13 +50,21 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _NextTry:
+    """A handler has not succeeded. `is_failure` is false if it was not ready: that does not prolong later pauses."""
+
+    pause_seconds: float
+    is_failure: bool
+
+
 class InboxHandling:
     def __init__(
         self,
         inbox: SQLiteInbox,
         dispatch: Callable[[Envelope], Awaitable[None]],
         *,
-        keep_for_waiters: Callable[[Callback, int], None],
+        keep_for_waiters: KeepForWaiters,
         waitable_max: int,
         turns: HandlerTurns,
         order_key: OrderKey,
@@ -71,6 +87,7 @@ class InboxHandling:
         self._none_runs = asyncio.Event()
         self._none_runs.set()
         self._forgotten: list[int] = []
+        self._is_dropping = False
         self._is_open = False
 
     async def open(self) -> None:
@@ -86,15 +103,11 @@ class InboxHandling:
     async def close(self) -> None:
         """Let running handlers end, then close the inbox. What was not handled is handled after the next `open`."""
         self._is_open = False
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._none_runs.wait(), CLOSE_SECONDS)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._lanes.clear()
-        await self._inbox.drop_bodies(self._forgotten)
-        self._forgotten.clear()
-        await self._inbox.close()
+        try:
+            await self._end_tasks()
+            await self._drop_forgotten()
+        finally:  # also after a cancellation or on a full disk: an inbox that stays open cannot be opened again
+            await self._inbox.close()
 
     async def accept(self, message: ReceivedMessage) -> None:
         """Store the message. A sender that disconnects meanwhile does not undo it, so the task is not the sender's."""
@@ -103,10 +116,11 @@ class InboxHandling:
         await asyncio.shield(self._spawn(self._store(message)))
 
     def forget_waitable(self, number: int) -> None:
-        """Drop the body, with all others that are dropped until the task runs."""
+        """Drop the body, with all others that are dropped until the task runs; while closed, at the next `open`."""
         self._forgotten.append(number)
-        if len(self._forgotten) == 1 and self._is_open:
-            self._spawn(self._drop_forgotten())
+        if self._is_open and not self._is_dropping:
+            self._is_dropping = True
+            self._spawn(self._drop_forgotten_later())
 
     async def read_cursor(self) -> str | None:
         return await self._inbox.read_cursor() or self._start_cursor
@@ -114,11 +128,23 @@ class InboxHandling:
     async def save_cursor(self, cursor: str) -> None:
         await self._inbox.save_cursor(cursor)
 
+    async def _end_tasks(self) -> None:
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._none_runs.wait(), CLOSE_SECONDS)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._lanes.clear()
+
     async def _read_inbox(self) -> None:
+        await self._drop_forgotten()
         for number in await self._inbox.read_waitable(self._waitable_max):
-            envelope = _parse_stored(await self._inbox.read_body(number))
+            stored = await self._inbox.read_body(number)
+            envelope = _parse_stored(stored)
             if isinstance(envelope, Callback):
-                self._keep_for_waiters(envelope, number)
+                self._keep_for_waiters(envelope, number, len(stored.body))
         for message in await self._inbox.read_pending():
             self._enqueue(message.order_key, message.number)
 
@@ -136,7 +162,7 @@ class InboxHandling:
                 now=self._get_time(),
             )
         except InboxFull:
-            raise NotReady(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
+            raise NoRoom(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
         if number is not None:
             self._enqueue(order_key, number)
 
@@ -146,7 +172,8 @@ class InboxHandling:
             lane.append(number)
             return
         self._lanes[order_key] = deque([number])
-        self._spawn(self._run_lane(order_key))
+        lane_task = self._spawn(self._run_lane(order_key))
+        lane_task.add_done_callback(partial(_log_failed_lane, order_key))
 
     async def _run_lane(self, order_key: str) -> None:
         lane = self._lanes[order_key]
@@ -161,56 +188,62 @@ class InboxHandling:
         failures = 0
         while self._is_open:
             stored = await self._repeat_until_stored(lambda: self._inbox.read_body(number))
-            pause = await self._try_handler(order_key, number, stored, failures)
-            if pause is None:
+            next_try = await self._try_handler(order_key, number, stored, failures)
+            if next_try is None:
                 return
             if self._get_time() - stored.arrived_at >= GIVE_UP_SECONDS:
                 await self._give_up(number, stored)
                 return
-            failures += 1
+            failures += next_try.is_failure
             if self._is_open:
-                await self._sleep(pause)
+                await self._sleep(next_try.pause_seconds)
 
-    async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> float | None:
-        """Run the handler once. Returns None if it has succeeded, else the pause before the next try."""
+    async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> _NextTry | None:
+        """Run the handler once. Returns None if it has succeeded."""
         envelope = _parse_stored(stored)
         # Handling a gap stores callbacks, which may wait for room in the inbox: it must not keep their handlers from running.
         turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else nullcontext()
         async with turn:
             if not self._is_open:
-                return 0.0
+                return _NextTry(0.0, is_failure=False)
             with self._counted_as_running():
                 try:
                     await self._dispatch(envelope)
                 except NotReady as error:
-                    return error.retry_after_seconds
+                    return _NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
                 except Exception:  # the boundary to the owner's code
                     pause = min(RETRY_SECONDS_MAX, 2.0 ** min(failures, _DOUBLINGS_MAX))
                     log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
-                    return pause
-                await self._record_handled(number, envelope)
+                    return _NextTry(pause, is_failure=True)
+                await self._record_handled(number, envelope, len(stored.body))
         return None
 
     async def _give_up(self, number: int, stored: StoredBody) -> None:
         log.error("Message %s is given up: its handler has failed for four days", stored.message_id)
         await self._record_end(number, given_up=True, keep_body=True)
 
-    async def _record_handled(self, number: int, envelope: Envelope) -> None:
+    async def _record_handled(self, number: int, envelope: Envelope, size_bytes: int) -> None:
         """Record the end first: a waiter that receives the callback then releases a message that has ended."""
         keep_body = isinstance(envelope, Callback) and is_waitable(envelope)
         await self._record_end(number, given_up=False, keep_body=keep_body)
         if isinstance(envelope, Callback):
-            self._keep_for_waiters(envelope, number)
+            self._keep_for_waiters(envelope, number, size_bytes)
 
     async def _record_end(self, number: int, *, given_up: bool, keep_body: bool) -> None:
         await self._repeat_until_stored(
             lambda: self._inbox.record_end(number, given_up=given_up, keep_body=keep_body, now=self._get_time())
         )
 
+    async def _drop_forgotten_later(self) -> None:
+        try:
+            await self._repeat_until_stored(self._drop_forgotten)
+        finally:
+            self._is_dropping = False
+
     async def _drop_forgotten(self) -> None:
         while self._forgotten:
             numbers = self._forgotten[:FORGOTTEN_BATCH_MAX]
-            await self._repeat_until_stored(partial(self._inbox.drop_bodies, numbers))
+            await self._inbox.drop_bodies(numbers)
             del self._forgotten[: len(numbers)]
 
     async def _repeat_until_stored(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -238,6 +271,11 @@ class InboxHandling:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _log_failed_lane(order_key: str, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("The callbacks of %s are not handled until the next start", order_key, exc_info=error)
 
 
 def _parse_stored(stored: StoredBody) -> Envelope:

@@ -7,19 +7,26 @@ have several webhooks. So the place is set by the first callback, and moves only
 import json
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
 from ringback.receiver.deduplicator import FETCHED
 from ringback.receiver.envelopes import CALL_FINISHED, CALL_INPUT_REQUIRED, Callback, parse
-from ringback.receiver.handling import MessageHandling, NotReady, ReceivedMessage
+from ringback.receiver.handling import GIVE_UP_SECONDS, MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
 
 FETCHED_EVENT_NAMES: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED})
 """What a webhook delivers unless it asks for other events."""
 SAVE_EVERY_EVENTS: Final = 100
 """The service's default page of events."""
 RETRY_SECONDS_MAX: Final = 60.0
-_DOUBLINGS_MAX: Final = 6
+"""The longest pause before a service that did not answer is asked again."""
+HANDLER_RETRY_SECONDS_MAX: Final = 300.0
+"""The longest pause before failed handlers run again, as with an inbox."""
+FAILED_EVENTS_MAX: Final = 1_000
+"""Failed events in memory: 270 MB of the largest size. With more, the log is not read on until they are handled or given up."""
+_DOUBLINGS_MAX: Final = 9
+"""2**9 s are more than `HANDLER_RETRY_SECONDS_MAX`."""
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +51,27 @@ FetchSince = Callable[[str], AsyncIterable[LogEvent]]
 
 
 class MissedEvents:
+    """Hands events of the log over, in its order.
+
+    An event whose handler fails is tried again after all others, and holds up only later events of its session. With an inbox,
+    handlers run afterwards, so only the inbox itself can fail.
+    """
+
     def __init__(
         self,
         fetch_since: FetchSince,
         handling: MessageHandling,
         *,
         names: Collection[str] = FETCHED_EVENT_NAMES,
+        order_key: OrderKey,
+        get_time: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._fetch_since = fetch_since
         self._handling = handling
         self._names = names
+        self._order_key = order_key
+        self._get_time = get_time
         self._sleep = sleep
 
     async def fetch_from_start(self, cursor: str) -> None:
@@ -62,9 +79,9 @@ class MissedEvents:
         failures = 0
         while True:
             try:
-                await self._fetch(cursor, save=True)
+                await self._fetch(cursor)
             except Exception as error:  # noqa: BLE001 - the boundary to the owner's function; it may raise anything its client raises
-                pause = min(RETRY_SECONDS_MAX, 2.0 ** min(failures, _DOUBLINGS_MAX))
+                pause = compute_pause(failures, RETRY_SECONDS_MAX)
                 failures += 1
                 log.warning("Missed events could not be fetched (%r); trying again in %g s", error, pause)
                 await self._sleep(pause)
@@ -72,30 +89,113 @@ class MissedEvents:
                 return
 
     async def fetch_after_gap(self, cursor: str) -> None:
-        """Hand over what the log holds since the gap's cursor. Raises what `fetch_since` raises; the gap then comes again."""
-        await self._fetch(cursor, save=False)
+        """Hand over what the log holds since the gap's cursor.
 
-    async def _fetch(self, cursor: str, *, save: bool) -> None:
-        count, last = 0, None
+        Raises what `fetch_since` raises, and at the end the first error of a handler; the gap then comes again.
+        """
+        failed = FailedEvents()
         async for event in self._fetch_since(cursor):
-            if event.name in self._names:
-                await self._accept_when_ready(event)
+            await self._hand_over(event, failed)
+            if len(failed) >= FAILED_EVENTS_MAX:
+                break
+        failed.raise_first()
+
+    async def _fetch(self, cursor: str) -> None:
+        count, last, failed = 0, None, FailedEvents()
+        async for event in self._fetch_since(cursor):
+            await self._hand_over(event, failed)
             count, last = count + 1, event.cursor
-            if save and last is not None and count % SAVE_EVERY_EVENTS == 0:
+            if len(failed) >= FAILED_EVENTS_MAX:
+                await self._retry(failed)
+            if last is not None and count % SAVE_EVERY_EVENTS == 0 and not failed:
                 await self._handling.save_cursor(last)
-        if save and last is not None:
+        await self._retry(failed)
+        if last is not None:
             await self._handling.save_cursor(last)
 
-    async def _accept_when_ready(self, event: LogEvent) -> None:
-        """Hand the event over, and wait while its handler is not ready or the inbox is full."""
+    async def _hand_over(self, event: LogEvent, failed: "FailedEvents") -> None:
+        if event.name not in self._names:
+            return
         message = _to_message(event)
+        key = self._order_key(cast("Callback", message.envelope))
+        error = failed.find(key)
+        if error is None:
+            error = await self._try_to_accept(message)
+        if error is not None:
+            failed.add(FailedEvent(message=message, order_key=key, error=error, failed_at=self._get_time()))
+
+    async def _try_to_accept(self, message: ReceivedMessage) -> Exception | None:
+        """Hand the event over, and wait while there is no room in the inbox. Returns the error of the handler."""
         while True:
             try:
                 await self._handling.accept(message)
-            except NotReady as error:
+            except NoRoom as error:
                 await self._sleep(error.retry_after_seconds)
+            except NotReady as error:
+                return error
+            except Exception as error:  # the boundary to the owner's code
+                log.exception("Missed event %s could not be handled; it is tried again later", message.message_id)
+                return error
             else:
-                return
+                return None
+
+    async def _retry(self, failed: "FailedEvents") -> None:
+        """Repeat rounds over the failed events until each was handled or given up."""
+        rounds = 0
+        while failed:
+            await self._sleep(compute_pause(rounds, HANDLER_RETRY_SECONDS_MAX))
+            rounds += 1
+            for each in failed.remove_all():
+                if (error := failed.find(each.order_key) or await self._try_to_accept(each.message)) is None:
+                    continue
+                if self._get_time() - each.failed_at >= GIVE_UP_SECONDS:
+                    log.error(
+                        "Missed event %s is given up: its handler has failed for four days", each.message.message_id
+                    )
+                else:
+                    failed.add(replace(each, error=error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedEvent:
+    message: ReceivedMessage
+    order_key: str
+    error: Exception
+    failed_at: float
+    """Seconds since the epoch, of the first failure."""
+
+
+class FailedEvents:
+    """Events to try again, in the order of the log."""
+
+    def __init__(self) -> None:
+        self._events: list[FailedEvent] = []
+        self._errors: dict[str, Exception] = {}
+        """By order key, the error of its first event."""
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def find(self, order_key: str) -> Exception | None:
+        """The error of an earlier event with this key: later ones wait for it."""
+        return self._errors.get(order_key)
+
+    def add(self, event: FailedEvent) -> None:
+        self._events.append(event)
+        self._errors.setdefault(event.order_key, event.error)
+
+    def remove_all(self) -> list[FailedEvent]:
+        removed, self._events, self._errors = self._events, [], {}
+        return removed
+
+    def raise_first(self) -> None:
+        if self._events:
+            raise self._events[0].error
+
+
+def compute_pause(failures: int, seconds_max: float) -> float:
+    """The pause after this many earlier failures: 1, 2, 4 … seconds."""
+    return min(seconds_max, 2.0 ** min(failures, _DOUBLINGS_MAX))
 
 
 def _to_message(event: LogEvent) -> ReceivedMessage:

@@ -73,15 +73,16 @@ class SQLiteInbox:
         """Commit the writes that wait, and close the file."""
         if self._thread is None:
             return
-        if self._writer is not None:
-            with suppress(sqlite3.Error):
-                await self._write(lambda: None)
-            self._writer.cancel()
-            await asyncio.wait([self._writer])
-        if self._file is not None:
-            await self._run(self._file.close)
-        self._thread.shutdown(wait=False)
-        self._thread = self._file = self._writer = None
+        try:
+            await self._end_writer()
+        finally:
+            thread, file = self._thread, self._file
+            self._thread = self._file = self._writer = None
+            try:
+                if file is not None:
+                    await asyncio.get_running_loop().run_in_executor(thread, file.close)
+            finally:
+                thread.shutdown(wait=False)
 
     async def add(
         self,
@@ -138,6 +139,16 @@ class SQLiteInbox:
         self._writes.append((work, written))
         self._writes_wait.set()
         return await written
+
+    async def _end_writer(self) -> None:
+        if self._writer is None:
+            return
+        try:
+            with suppress(sqlite3.Error):
+                await self._write(lambda: None)
+        finally:
+            self._writer.cancel()
+            await asyncio.wait([self._writer])
 
     async def _commit_writes(self) -> None:
         """Commit the writes in their order: while one commit waits for the disk, the next ones gather."""

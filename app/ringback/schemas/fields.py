@@ -1,11 +1,13 @@
 """Types of the members of requests and responses, with their limits."""
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -64,6 +66,9 @@ WHEN_DESCRIPTION: Final = (
 )
 
 
+_DATE_AND_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:")
+
+
 class RequestBody(BaseModel):
     """The JSON body of a request."""
 
@@ -88,6 +93,13 @@ class ResponseBody(BaseModel):
 
 def _is_none(value: object) -> bool:
     return value is None
+
+
+def _require_date_and_time(value: object) -> object:
+    """Refuse numbers, which pydantic takes for seconds or milliseconds by their size."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _DATE_AND_TIME.match(value)):
+        return value
+    raise ValueError("Write the date and the time: 2026-11-20T17:00:00Z.")
 
 
 def _require_offset(value: datetime) -> datetime:
@@ -120,7 +132,7 @@ Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidato
 PageSize = Annotated[int, Field(ge=1, le=PAGE_SIZE_MAX)]
 Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
 IdempotencyKey = Annotated[str, Field(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX, pattern=PRINTABLE_ASCII)]
-InstantWithOffset = Annotated[datetime, AfterValidator(_require_offset)]
+InstantWithOffset = Annotated[datetime, BeforeValidator(_require_date_and_time), AfterValidator(_require_offset)]
 StrictBool = Annotated[bool, Strict()]
 ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, allow_inf_nan=False)]
 RatePerSecond = Annotated[float, Strict(), Field(ge=RATE_PER_SECOND_MIN, le=RATE_PER_SECOND_MAX, allow_inf_nan=False)]

@@ -75,11 +75,11 @@ class Calls:
         The same idempotency key with the same request returns the same call in its current state.
         """
         self._starter.require_allowed(caller, request)
-        self._lifecycle.require_running()
         if request.idempotency_key is not None:
             existing = await self._store.read(lambda tx: self._starter.find_started_call(tx, caller.principal, request))
             if existing is not None:
                 return existing
+        self._lifecycle.require_running()  # not before: a client that repeats a start would read that nothing was started
         self._quotas.acquire_start(caller.principal)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         prepare_leases = self._post_commit.consumer
@@ -96,9 +96,10 @@ class Calls:
         """
         for request in requests:
             self._starter.require_allowed(caller, request)
-        self._lifecycle.require_running()
         is_known = await self._store.read(lambda tx: self._find_known_calls(tx, caller.principal, requests))
         new_count = is_known.count(False)
+        if new_count:
+            self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, count=new_count)
         batch: list[PreparedCall] = []
         for index, request in enumerate(requests):

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from pydantic_ai import Agent, AgentRunResult, DeferredToolRequests
 from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
 
+from ringback.agents import CallState
 from ringback.agents.pydantic_ai import RingbackToolset, wake
 from ringback.client import RingbackClient
 
@@ -59,10 +60,9 @@ async def wake_up(callback: Mapping[str, Any] | bytes) -> str | None:
     return result.output if result is not None and isinstance(result.output, str) else None
 
 
-async def show_question(question: DeferredToolRequests) -> None:
+async def show_question(state: CallState) -> None:
     """Show a tool's question to a person. Their answer goes to `ringback.answer(call_id, …)`, also days later."""
-    for asked in question.metadata.values():
-        print(asked["ringback_call_id"], asked["input_requests"])
+    print(state.call_id, state.input_requests)
 
 
 async def main(command: str, *arguments: str) -> None:

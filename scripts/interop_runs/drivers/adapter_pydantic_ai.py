@@ -7,7 +7,6 @@ from typing import Any
 
 import adapter_kit as kit
 import pydantic_ai_agent as example
-from pydantic_ai import DeferredToolRequests
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -19,6 +18,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from ringback.agents import CallState
 
 QUESTIONS = Path("questions.jsonl")
 
@@ -54,15 +55,12 @@ class PydanticAiAgent:
         return [json.loads(line) for line in kit.read_lines(QUESTIONS)]
 
     async def answer(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-        await example.ringback.answer(question["ringback_call_id"], dict.fromkeys(question["input_requests"], answer))
+        await example.ringback.answer(question["call_id"], dict.fromkeys(question["input_requests"], answer))
         return ""
 
 
-async def show_question(question: DeferredToolRequests) -> None:
-    """What an application shows: calls that Pydantic AI says are questions."""
-    for call in question.calls:
-        assert question.kind(call.tool_call_id) == "question"
-        kit.append_line(QUESTIONS, json.dumps(question.metadata[call.tool_call_id]))
+async def show_question(state: CallState) -> None:
+    kit.append_line(QUESTIONS, json.dumps({"call_id": state.call_id, "input_requests": dict(state.input_requests)}))
 
 
 example.agent.model = FunctionModel(respond)

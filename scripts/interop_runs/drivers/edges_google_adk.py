@@ -16,6 +16,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from pydantic import Field
 
+from ringback.agents import CallState
 from ringback.agents.google_adk import RingbackToolset, name_session, read_final_text, wake
 
 APP = "reports"
@@ -30,6 +31,7 @@ class Desk:
         self.client = self.ringback.client()
         self.folder = folder
         self.is_resumable = False
+        self.asked: list[str] = []
         self.sessions: Callable[[], BaseSessionService] = lambda: SqliteSessionService(str(folder / "sessions.db"))
 
     def runner(self, agent: LlmAgent) -> Runner:
@@ -41,6 +43,9 @@ class Desk:
         tools = [RingbackToolset(self.client, UPSTREAM), *options.pop("tools", [])]
         return LlmAgent(name=name, model=ScriptedModel(script=list(script)), tools=tools, **options)
 
+    async def ask(self, state: CallState) -> None:
+        self.asked.append(state.call_id)
+
     async def say(self, agent: LlmAgent, text: str) -> list[Event]:
         message = types.Content(role="user", parts=[types.Part(text=text)])
         running = self.runner(agent).run_async(user_id=USER, session_id="s", new_message=message)
@@ -48,9 +53,12 @@ class Desk:
 
     async def wake(self, agent: LlmAgent, index: int, **ending: Any) -> str | None:
         """Wake the agent in another process after the end of a call."""
-        started = self.ringback.started[index]
-        self.ringback.end(started, **ending)
-        events = await wake(self.runner(agent), self.ringback.callback(started), self.client)
+        self.ringback.end(self.ringback.started[index], **ending)
+        return await self.call_back(agent, index)
+
+    async def call_back(self, agent: LlmAgent, index: int) -> str | None:
+        callback = self.ringback.callback(self.ringback.started[index])
+        events = await wake(self.runner(agent), callback, self.client, ask=self.ask)
         return None if events is None else read_final_text(events)
 
 
@@ -106,6 +114,38 @@ async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
     assert read_final_text(events) == "ok", events
     [response] = model_of(agent).responses()
     assert "'key' is a required property" in response["error"]
+
+
+async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
+    agent = desk.agent([call("slow")], [text("ok")])
+    await agent.tools[0].get_tools()
+    desk.ringback.is_upstream_missing = True
+
+    assert read_final_text(await desk.say(agent, "go")) == "ok"
+    assert "There is no upstream 'stage'" in str(model_of(agent).responses())
+
+
+async def a_person_is_asked_once_although_a_call_beside_the_question_ends(desk: Desk) -> None:
+    agent = desk.agent([call("slow", key="1"), call("other", key="2")], [text("ok")])
+    await desk.say(agent, "go")
+    question = desk.ringback.started[0]
+    desk.ringback.ask(question, "r1.1")
+
+    assert await desk.call_back(agent, 0) is None
+    assert await desk.wake(agent, 1) is None
+
+    assert desk.asked == [question["id"]]
+
+
+async def results_are_read_once_all_calls_have_ended(desk: Desk) -> None:
+    agent = desk.agent([call("slow", key="1"), call("other", key="2")], [text("ok")])
+    await desk.say(agent, "go")
+
+    await desk.wake(agent, 0)
+    assert desk.ringback.result_reads == 0
+    assert await desk.wake(agent, 1) == "ok"
+
+    assert desk.ringback.result_reads == len(desk.ringback.started)
 
 
 async def a_refused_call_in_a_resumable_app(desk: Desk) -> None:

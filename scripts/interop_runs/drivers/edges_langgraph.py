@@ -88,6 +88,26 @@ async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
     assert desk.ringback.started == []
 
 
+async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    desk.ringback.is_upstream_missing = True
+
+    state = await desk.ask(graph)
+
+    assert state["messages"][-1].text == "done"
+    assert desk.results[0].status == "error"
+    assert "There is no upstream 'stage'" in desk.results[0].text
+
+
+async def a_result_is_read_once(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    await desk.ask(graph)
+
+    await desk.wake(graph, 0)
+
+    assert desk.ringback.result_reads == 1
+
+
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
     desk.ringback.ends_at_once = True
     graph = await desk.graph(calls("slow"), DONE)

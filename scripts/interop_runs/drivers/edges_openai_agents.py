@@ -1,6 +1,7 @@
 """What else the OpenAI Agents SDK can do with parked calls: approvals of its own, agents as tools, handoffs, refused calls."""
 
 import json
+import sqlite3
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from agents import (
 from agents.testing import ScriptedModel, assistant_message, function_call
 from fake_ringback import UPSTREAM, FakeRingback
 
+from ringback.agents import CallState, NotParkedYet
 from ringback.agents.openai_agents import DurableRunner, SQLiteParkedRuns
 from ringback.client import Unavailable
 
@@ -67,6 +69,18 @@ async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
     assert desk.ringback.started == []
 
 
+async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    desk.ringback.is_upstream_missing = True
+
+    result = await runner.run(agent, "go", client_session_id="s")
+
+    assert result.final_output == "ok", result
+    assert "There is no upstream 'stage'" in str(outputs(model)[0])
+
+
 async def a_refused_call_beside_a_parked_one_waits_with_it(desk: Desk) -> None:
     runner = desk.runner()
     model = ScriptedModel([[call("slow"), call("other", "call_b", "{}")], [assistant_message("ok")]])
@@ -101,11 +115,66 @@ async def a_run_parks_again_and_again(desk: Desk) -> None:
     first = await wake(desk, agent, 0)
     assert first is not None
     assert first.interruptions
+    assert await wake(desk, agent, 0) is None
     last = await wake(desk, agent, 1)
 
     assert last is not None
     assert last.final_output == "ok"
     assert await wake(desk, agent, 0) is None
+
+
+async def a_person_is_asked_once_although_a_call_beside_the_question_ends(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow"), call("other", "call_b")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+    asked: list[str] = []
+
+    async def ask(state: CallState) -> None:
+        asked.append(state.call_id)
+
+    question = desk.ringback.started[0]
+    desk.ringback.ask(question, "r1.1")
+    await runner.wake(agent, desk.ringback.callback(question), ask=ask)
+    await wake(desk, agent, 1, ask=ask)
+
+    assert asked == [question["id"]]
+
+
+async def a_wake_starts_no_call_and_reads_results_once_all_calls_have_ended(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow"), call("other", "call_b")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+
+    assert await wake(desk, agent, 0) is None
+    assert desk.ringback.result_reads == 0
+    assert await wake(desk, agent, 1) is not None
+
+    assert (desk.ringback.starts, desk.ringback.result_reads) == (2, 2)
+
+
+async def a_run_whose_lease_another_process_has_taken_delivers_nothing(desk: Desk) -> None:
+    @function_tool
+    def sleep_until_the_lease_has_lapsed() -> str:
+        with sqlite3.connect(desk.folder / "runs.db") as database:
+            database.execute("UPDATE runs SET lease_token = 'of another process'")
+        return "slept"
+
+    runner = desk.runner()
+    sleep = call(sleep_until_the_lease_has_lapsed.name, "call_b", "{}")
+    model = ScriptedModel([[call("slow")], [sleep], [assistant_message("ok")]])
+    tools = [sleep_until_the_lease_has_lapsed, *await runner.load_tools(UPSTREAM)]
+    agent = Agent(name="a", model=model, tools=tools)
+    await runner.run(agent, "go", client_session_id="s")
+    delivered: list[Any] = []
+
+    async def deliver(result: RunResult) -> None:
+        delivered.append(result)
+
+    await read_error(NotParkedYet, wake(desk, agent, 0, deliver=deliver))
+
+    assert delivered == []
 
 
 async def calls_that_a_dead_process_has_not_started_are_started_by_the_next(desk: Desk) -> None:

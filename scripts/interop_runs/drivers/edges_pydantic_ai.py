@@ -22,6 +22,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from ringback.agents import CallState
 from ringback.agents.pydantic_ai import RingbackToolset, collect_results, wake
 
 SESSION = "session-7"
@@ -36,6 +37,7 @@ class Desk:
         self.ringback = FakeRingback()
         self.client = self.ringback.client()
         self.store = InMemoryConversationStore()
+        self.asked: list[str] = []
         self.read: list[Any] = []
         """The contents of the tools' results that the model was given, and of its retry prompts."""
 
@@ -66,7 +68,10 @@ class Desk:
         started = self.ringback.started[index]
         if started["status"] == "working":
             self.ringback.end(started, **ending)
-        return await wake(agent, self.store, self.ringback.callback(started), self.client)
+        return await wake(agent, self.store, self.ringback.callback(started), self.client, ask=self.show_question)
+
+    async def show_question(self, state: CallState) -> None:
+        self.asked.append(state.call_id)
 
 
 def call(tool: str = "slow", upstream: str = UPSTREAM, **arguments: Any) -> ToolCallPart:
@@ -81,6 +86,39 @@ async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
     assert isinstance(result.output, DeferredToolRequests)
     assert "'key' is a required property" in str(desk.read)
     assert len(desk.ringback.started) == 1
+
+
+async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
+    agent = desk.agent([call("slow")], [TextPart("done")])
+    desk.ringback.is_upstream_missing = True
+
+    result = await desk.ask(agent)
+
+    assert result.output == "done"
+    assert "There is no upstream 'stage'" in str(desk.read)
+
+
+async def a_person_is_asked_once_although_a_call_beside_the_question_ends(desk: Desk) -> None:
+    agent = desk.agent([call(), call("other")], [TextPart("done")])
+    await desk.ask(agent)
+    question = desk.ringback.started[0]
+    desk.ringback.ask(question, "r1.1")
+
+    assert await desk.wake(agent, 0) is None
+    assert await desk.wake(agent, 1) is None
+
+    assert desk.asked == [question["id"]]
+
+
+async def results_are_read_once_all_calls_have_ended(desk: Desk) -> None:
+    agent = desk.agent([call(), call("other")], [TextPart("done")])
+    await desk.ask(agent)
+
+    await desk.wake(agent, 0)
+    assert desk.ringback.result_reads == 0
+    assert await desk.wake(agent, 1) is not None
+
+    assert desk.ringback.result_reads == len(desk.ringback.started)
 
 
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:

@@ -28,6 +28,10 @@ class FakeRingback:
     """Refuses new calls with 503."""
     ends_at_once: bool = False
     """Every call has ended when it is started."""
+    is_upstream_missing: bool = False
+    """Refuses new calls with 404."""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    """Methods and paths."""
 
     def client(self) -> RingbackClient:
         return RingbackClient("http://ringback.example", transport=httpx.MockTransport(self.respond), clock=NoWaits())
@@ -47,18 +51,31 @@ class FakeRingback:
         return {"eventId": f"evt_{call['id']}", "name": "call.finished", "timestamp": NOW, "data": data}
 
     @property
+    def starts(self) -> int:
+        """How many times a start was requested."""
+        return self.requests.count(("POST", "/v1/calls"))
+
+    @property
+    def result_reads(self) -> int:
+        return len([path for method, path in self.requests if method == "GET" and path.endswith("/result")])
+
+    @property
     def started(self) -> list[dict[str, Any]]:
         return list(self.calls.values())
 
     def respond(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append((request.method, request.url.path))
         match request.method, request.url.path.split("/")[2:]:
             case "GET", ["upstreams", _, "tools"]:
                 tools = [{"name": name, "description": name, "inputSchema": INPUT_SCHEMA} for name in TOOLS]
                 return httpx.Response(200, json={"tools": tools})
             case "POST", ["calls"]:
                 return self._start(request)
+            case "POST", ["calls", "wait"]:
+                calls = [self._find(call_id) for call_id in json.loads(request.content)["call_ids"]]
+                return httpx.Response(200, json={"calls": calls, "done": all("outcome" in call for call in calls)})
             case "GET", ["calls", call_id]:
-                return httpx.Response(200, json=next(call for call in self.started if call["id"] == call_id))
+                return httpx.Response(200, json=self._find(call_id))
             case "GET", ["calls", call_id, "result"]:
                 return httpx.Response(200, json=self.results[call_id])
             case "POST", ["calls", call_id, "input"]:
@@ -66,9 +83,14 @@ class FakeRingback:
             case unexpected:
                 raise AssertionError(unexpected)
 
+    def _find(self, call_id: str) -> dict[str, Any]:
+        return next(call for call in self.started if call["id"] == call_id)
+
     def _start(self, request: httpx.Request) -> httpx.Response:
         if self.is_down:
             return problem(503, "down", "The service is stopping.")
+        if self.is_upstream_missing:
+            return problem(404, "upstream-not-found", "There is no upstream 'stage'.")
         body = json.loads(request.content)
         if "key" not in body["arguments"]:
             return problem(422, "invalid-arguments", "'key' is a required property")
@@ -84,7 +106,7 @@ class FakeRingback:
     def _take_answers(self, call_id: str, answers: Mapping[str, Any]) -> httpx.Response:
         if any("action" not in answer for answer in answers.values()):
             return problem(422, "invalid-answer", "'action' is a required property")
-        call = next(call for call in self.started if call["id"] == call_id)
+        call = self._find(call_id)
         self.answers.update(answers)
         call.update(status="working", input_requests={})
         return httpx.Response(200, json={"call": call, "accepted": list(answers), "ignored": []})

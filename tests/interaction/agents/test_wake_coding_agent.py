@@ -111,6 +111,16 @@ async def test_a_refused_callback_runs_nothing_and_says_why(desk: Desk) -> None:
     assert desk.runs() == []
 
 
+async def test_a_callback_that_names_another_session_than_its_calls_runs_nothing(desk: Desk) -> None:
+    call_id = await desk.start_call(client_session_id="another-session")
+    await desk.service.finish_call(call_id)
+
+    code, said = await desk.wake(callback_of(call_id))
+
+    assert (code, desk.runs()) == (os.EX_DATAERR, [])
+    assert "belongs to another session" in said
+
+
 async def test_a_command_that_fails_runs_again_when_the_callback_comes_again(desk: Desk) -> None:
     call_id = await desk.start_call()
     await desk.service.finish_call(call_id)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 
 from ringback.client.durable import (
@@ -28,7 +29,7 @@ FAR = 32_503_680_000.0
 
 
 class ClockAhead(SystemDurableClock):
-    """A minute ahead: by then, a process that has not renewed its hold counts as dead."""
+    """A minute ahead: by then, a process that has not renewed its lease counts as dead."""
 
     def now(self) -> float:
         return time.time() + 60  # noqa: TID251 - the clock of this test
@@ -109,7 +110,43 @@ async def test_two_callers_that_join_an_answered_call_send_its_round_once(
     assert upstream.count_requests("tools/call") == 2
 
 
-async def test_a_caller_that_is_gone_is_noticed_by_its_hold() -> None:
+class RegionUpstream(TaskUpstream):
+    """Its tool `confirm` wants an argument in a header of the request, too."""
+
+    async def _list(self, names: list[str]) -> types.ListToolsResult:
+        schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+        return types.ListToolsResult(tools=[types.Tool(name=name, input_schema=schema) for name in names])
+
+
+async def test_a_round_that_another_caller_sends_has_the_headers_of_the_tool() -> None:
+    upstream, state = RegionUpstream(), SharedMemory()
+    app = upstream.app()
+    regions: list[bytes | None] = []
+
+    async def record_header(scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", ()))
+        if headers.get(b"mcp-method") == b"tools/call":
+            regions.append(headers.get(b"mcp-param-region"))
+        await app(scope, receive, send)
+
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        serving(record_header) as server,
+        DurableCaller(server.url, state=state) as first,
+        DurableCaller(server.url, state=state) as second,
+    ):
+        handle = await first.request_call_tool(
+            "confirm", {"region": "eu"}, accepts_input=True, start_timeout_seconds=WAIT_SECONDS
+        )
+        with pytest.raises(InputRequired):
+            await first.join_call_tool(handle)
+        await second.answer_call_tool(handle, {"sure": ACCEPTED_ANSWER})
+        await second.join_call_tool(handle)
+
+    assert regions == [b"eu", b"eu"]
+
+
+async def test_a_caller_that_is_gone_is_noticed_by_its_lease() -> None:
     upstream, state = ControlledUpstream(), SharedMemory()
     async with (
         asyncio.timeout(WAIT_SECONDS),

@@ -34,6 +34,15 @@ async def test_a_batch_returns_its_calls_in_their_order(service: ServiceUnderTes
     assert service.count_rows()["calls"] == 40
 
 
+async def test_a_key_for_the_whole_batch_is_refused(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    """Ignored, it would let a client that repeats its request start every call again."""
+    answer = await alice.post("/v1/calls/batch", json={"calls": [CALL_BODY]}, headers={"Idempotency-Key": "b1"})
+
+    assert answer.status_code == 422
+    assert "Give each of its calls an `idempotency_key`" in answer.json()["detail"]
+    assert service.count_rows()["calls"] == 0
+
+
 @pytest.mark.requirement("R13")
 async def test_a_repeated_batch_returns_the_same_calls(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     batch = [CALL_BODY | {"idempotency_key": "a"}, OTHER_CALL | {"idempotency_key": "b"}]

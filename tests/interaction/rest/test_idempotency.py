@@ -90,3 +90,21 @@ async def test_a_key_outlives_its_expired_call_and_starts_nothing(
     assert (same.status_code, same.json()["type"]) == (410, "/problems/call-expired")
     assert other.status_code == 409
     assert service.count_rows()["calls"] == 0
+
+
+async def test_during_a_shutdown_a_repeated_key_still_returns_its_call(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """Otherwise a client whose first response was lost reads that nothing was started."""
+    first = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
+    service.services.lifecycle.begin_shutdown()
+
+    again = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
+    batch = await alice.post(
+        "/v1/calls/batch", json={"calls": [CALL_BODY | {"idempotency_key": KEY["Idempotency-Key"]}]}
+    )
+    new = await alice.post("/v1/calls/batch", json={"calls": [CALL_BODY]})
+
+    assert (again.status_code, again.json()["call"]["id"]) == (202, first.json()["call"]["id"])
+    assert [each["call"]["id"] for each in batch.json()["calls"]] == [first.json()["call"]["id"]]
+    assert (new.status_code, new.json()["type"]) == (503, "/problems/shutting-down")

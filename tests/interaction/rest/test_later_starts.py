@@ -82,3 +82,12 @@ async def test_an_impossible_time_is_refused_and_stores_nothing(
     assert answer.status_code == 422
     assert reason in answer.json()["detail"]
     assert service.count_rows()["calls"] == 0
+
+
+@pytest.mark.parametrize("not_before", [1, 1796361600.0, "1796361600", "2026-11-20", "20:00:00Z"])
+async def test_a_number_or_half_an_instant_is_refused(alice: httpx.AsyncClient, not_before: object) -> None:
+    """Pydantic takes a number for seconds or for milliseconds, by its size."""
+    answer = await alice.post("/v1/calls", json=CALL_BODY | {"not_before": not_before})
+
+    assert answer.status_code == 422
+    assert "Write the date and the time" in answer.text

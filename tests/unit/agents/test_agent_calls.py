@@ -8,7 +8,7 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.agents import AgentCalls, CallStateKind, derive_idempotency_key, read_call_state
+from ringback.agents import AgentCalls, CallStateKind, derive_idempotency_key, read_call_state, read_call_states
 from ringback.client import InvalidRequest, RingbackClient
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
@@ -34,7 +34,7 @@ async def test_a_parked_call_carries_the_frameworks_own_ids(calls: AgentCalls, s
         "client_session_id": "session-7",
         "correlation_id": "weekly-report",
     }
-    assert (state.kind, state.ended, state.call_id) == (CallStateKind.WORKING, False, examples.CALL_ID)
+    assert (state.kind, state.is_final, state.call_id) == (CallStateKind.WORKING, False, examples.CALL_ID)
     assert (state.client_session_id, state.tool_call_id) == ("session-7", "weekly-report")
 
 
@@ -90,8 +90,87 @@ async def test_an_expired_call_has_failed(client: RingbackClient, service: respx
 
     state = await read_call_state(client, examples.CALL_ID)
 
-    assert (state.kind, state.ended) == (CallStateKind.FAILED, True)
+    assert (state.kind, state.is_final) == (CallStateKind.FAILED, True)
     assert "has expired" in state.text
+
+
+WAIT_PATH = "/v1/calls/wait"
+OTHER_ID = "call_other"
+
+
+async def test_the_states_of_several_calls_need_one_request_while_one_of_them_works(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    calls = [{**CALL, "id": OTHER_ID}, examples.FINISHED_CALL]
+    route = service.post(WAIT_PATH).respond(json={"calls": calls, "done": False})
+
+    states = await read_call_states(client, [OTHER_ID, examples.CALL_ID])
+
+    assert [state.kind for state in states.values()] == [CallStateKind.WORKING, CallStateKind.RESULT]
+    assert states[examples.CALL_ID].result is None
+    body = parse_body(get_last_request(route))
+    assert (body["call_ids"], body["wait_seconds"]) == ([OTHER_ID, examples.CALL_ID], 0)
+
+
+async def test_the_results_of_several_calls_are_read_once_all_have_ended(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    calls = [examples.FINISHED_CALL, {**examples.FINISHED_CALL, "id": OTHER_ID}]
+    service.post(WAIT_PATH).respond(json={"calls": calls, "done": True})
+    service.get(f"{CALL_PATH}/result").respond(json=examples.RESULT)
+    service.get(f"/v1/calls/{OTHER_ID}/result").respond(json={"content": []})
+
+    states = await read_call_states(client, [examples.CALL_ID, OTHER_ID])
+
+    assert {call_id: state.result for call_id, state in states.items()} == {
+        examples.CALL_ID: examples.RESULT,
+        OTHER_ID: {"content": []},
+    }
+
+
+async def test_an_expired_call_among_several_has_failed(client: RingbackClient, service: respx.MockRouter) -> None:
+    problem = {"type": "/problems/call-expired", "status": 410, "detail": "The call has expired."}
+    gone = httpx.Response(410, json=problem, headers=PROBLEM)
+    service.post(WAIT_PATH).mock(return_value=gone)
+    service.get(f"/v1/calls/{OTHER_ID}").mock(return_value=gone)
+    service.get(CALL_PATH).respond(json=examples.FINISHED_CALL)
+    service.get(f"{CALL_PATH}/result").respond(json=examples.RESULT)
+
+    states = await read_call_states(client, [OTHER_ID, examples.CALL_ID])
+
+    assert "has expired" in states[OTHER_ID].text
+    assert states[examples.CALL_ID].result == examples.RESULT
+
+
+async def test_more_calls_than_one_request_takes_are_read_in_several(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        calls = [{**CALL, "id": call_id} for call_id in parse_body(request)["call_ids"]]
+        return httpx.Response(200, json={"calls": calls, "done": False})
+
+    route = service.post(WAIT_PATH).mock(side_effect=respond)
+    ids = [f"call_{number}" for number in range(101)]
+
+    states = await read_call_states(client, ids)
+
+    assert list(states) == ids
+    assert [len(parse_body(request)["call_ids"]) for request in list_requests(route)] == [100, 1]
+
+
+async def test_no_calls_need_no_request(client: RingbackClient, service: respx.MockRouter) -> None:
+    assert not service.routes
+    assert await read_call_states(client, []) == {}
+
+
+async def test_a_state_that_is_read_without_its_result_needs_one_request(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get(CALL_PATH).respond(json=examples.FINISHED_CALL)
+
+    state = await read_call_state(client, examples.CALL_ID, with_result=False)
+
+    assert (state.kind, state.result) == (CallStateKind.RESULT, None)
 
 
 async def test_parking_a_call_again_after_its_result_has_expired_starts_nothing(
@@ -102,7 +181,7 @@ async def test_parking_a_call_again_after_its_result_has_expired_starts_nothing(
 
     state = await calls.park("git_log", {}, client_session_id="s", tool_call_id="t")
 
-    assert (state.kind, state.ended) == (CallStateKind.FAILED, True)
+    assert (state.kind, state.is_final) == (CallStateKind.FAILED, True)
     assert "has expired" in state.text
 
 

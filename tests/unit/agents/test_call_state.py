@@ -1,5 +1,6 @@
 """What an agent's framework gets of each end of a call."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def test_a_result_is_the_tools_own() -> None:
     state = build_call_state(make_call(), examples.RESULT)
 
     assert (state.kind, state.result, state.text) == (CallStateKind.RESULT, examples.RESULT, "")
-    assert state.changed_at == "2026-11-20T17:00:06+00:00"
+    assert state.changed_at == datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
 
 
 def test_a_tool_error_is_the_tools_own_text() -> None:
@@ -44,6 +45,13 @@ def test_a_tool_error_without_a_text_names_the_tool() -> None:
     state = build_call_state(make_call(outcome="tool_error"), {"content": [], "isError": True})
 
     assert state.text == "The tool 'git_log' reported an error without a text."
+
+
+@pytest.mark.parametrize("outcome", ["result", "tool_error"])
+def test_a_result_that_was_not_read_is_none(outcome: str) -> None:
+    state = build_call_state(make_call(outcome=outcome))
+
+    assert (state.is_final, state.result, state.text) == (True, None, "")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def test_the_text_of_an_error_is_limited() -> None:
 def test_questions_are_plain_data() -> None:
     state = build_call_state(Call.model_validate(examples.INPUT_REQUIRED_CALL))
 
-    assert (state.kind, state.ended) == (CallStateKind.INPUT_REQUIRED, False)
+    assert (state.kind, state.is_final) == (CallStateKind.INPUT_REQUIRED, False)
     assert state.input_requests == examples.INPUT_REQUIRED_CALL["input_requests"]
 
 

@@ -1,11 +1,22 @@
 """Parked runs in an SQLite file: saved before their calls start, leased while they continue, found by each of their calls."""
 
+import asyncio
+import sqlite3
 import stat
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ringback.agents.parked_runs import ParkedRun, SQLiteParkedRuns, ToolRequest
+from ringback.agents.parked_runs import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    ParkedRun,
+    ParkedRunsUnavailable,
+    SQLiteParkedRuns,
+    ToolRequest,
+)
 
 LEASE = 3600.0
 
@@ -47,8 +58,27 @@ async def test_a_run_is_leased_by_one_token_at_a_time(runs: SQLiteParkedRuns) ->
 
     assert not await runs.lease("run-1", "another", seconds=LEASE)
     assert await runs.lease("run-1", "mine", seconds=LEASE)
-    assert await runs.lease("run-1", "mine", seconds=0)
+    await runs.release("run-1", "mine")
     assert await runs.lease("run-1", "another", seconds=LEASE)
+
+
+async def test_a_token_that_was_refused_releases_nothing(runs: SQLiteParkedRuns) -> None:
+    await runs.save(RUN, "late", lease_seconds=0)
+
+    await runs.release("run-1", "refused")
+
+    assert await runs.save(RUN, "late", lease_seconds=LEASE)
+
+
+async def test_a_lapsed_lease_is_renewed_until_another_token_has_had_one(runs: SQLiteParkedRuns) -> None:
+    await runs.save(RUN, "late", lease_seconds=0)
+    assert await runs.renew("run-1", "late", seconds=0)
+    assert not await runs.renew("run-1", "another", seconds=LEASE)
+
+    assert await runs.lease("run-1", "another", seconds=LEASE)
+    await runs.release("run-1", "another")
+
+    assert not await runs.renew("run-1", "late", seconds=LEASE)
 
 
 async def test_a_token_whose_lease_lapsed_changes_nothing_once_another_token_has_the_lease(
@@ -77,7 +107,7 @@ async def test_a_finished_run_is_recognised_and_no_longer_waits(runs: SQLitePark
 
     found = await runs.find("session-1", "c1")
     assert found is not None
-    assert (found.finished, found.requests) == (True, [])
+    assert (found.is_final, found.requests) == (True, [])
     assert await runs.find_waiting() == []
 
 
@@ -89,3 +119,44 @@ async def test_a_call_belongs_to_the_run_that_was_saved_last(runs: SQLiteParkedR
 
     assert await runs.find("session-1", "c2") == continued
     assert await runs.find_waiting() == [continued]
+
+
+async def test_a_run_knows_the_ids_of_its_calls_that_have_started(runs: SQLiteParkedRuns, path: Path) -> None:
+    await runs.save(RUN, "token", lease_seconds=LEASE)
+
+    of_an_earlier_turn = ToolRequest(
+        tool_call_id="c1", upstream="git", tool="git_log", arguments="{}", call_id="call_earlier"
+    )
+    await runs.record_calls("run-1", [replace(request("c2"), call_id="call_2"), of_an_earlier_turn])
+
+    found = await SQLiteParkedRuns(path).find("session-1", "c1")
+    assert found is not None
+    assert [each.call_id for each in found.requests] == [None, "call_2"]
+
+
+def test_a_database_of_another_program_is_refused_and_not_changed(runs: SQLiteParkedRuns, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE customers (name TEXT)")
+    content = path.read_bytes()
+
+    with pytest.raises(ParkedRunsUnavailable, match=r"runs\.db is another program's database\. Choose another file\."):
+        asyncio.run(runs.find_waiting())
+
+    assert path.read_bytes() == content
+
+
+def test_a_file_that_is_no_database_is_refused(runs: SQLiteParkedRuns, path: Path) -> None:
+    path.write_text("a diary, " * 100, encoding="utf-8")
+
+    with pytest.raises(ParkedRunsUnavailable, match=r"is no database of parked runs: .*Choose another file"):
+        asyncio.run(runs.find_waiting())
+
+
+async def test_a_file_of_a_later_version_is_refused(runs: SQLiteParkedRuns, path: Path) -> None:
+    await runs.find_waiting()
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+
+    with pytest.raises(ParkedRunsUnavailable, match="later version of ringback"):
+        await runs.find_waiting()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.agents import CallState, CallStateKind, SessionLocks, WakeUp, parse_wake_up, refuse_if_early
+from ringback.agents import CallState, CallStateKind, SessionLocks, WakeUp, ask_person, parse_wake_up, refuse_if_early
 from ringback.agents.wake_up import PARKING_MINUTES_MAX
 from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
@@ -45,22 +45,19 @@ def test_a_text_that_is_no_callback_is_refused(text: str) -> None:
         parse_wake_up(text)
 
 
-ENDED = CallState(kind=CallStateKind.RESULT, call_id=examples.CALL_ID, changed_at="2026-11-20T17:00:06+00:00")
+END = datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
+ENDED = CallState(kind=CallStateKind.RESULT, call_id=examples.CALL_ID, changed_at=END)
 
 
 def test_a_call_that_no_state_mentions_is_refused_as_long_as_its_agent_may_be_at_work() -> None:
-    end = datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
-
     with pytest.raises(NotReady, match=examples.CALL_ID):
-        refuse_if_early(ENDED, end + timedelta(minutes=PARKING_MINUTES_MAX, seconds=-1))
+        refuse_if_early(ENDED, END + timedelta(minutes=PARKING_MINUTES_MAX, seconds=-1))
 
 
 def test_a_call_whose_agent_died_before_its_state_was_stored_is_accepted_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    end = datetime(2026, 11, 20, 17, 0, 6, tzinfo=UTC)
-
-    refuse_if_early(ENDED, end + timedelta(minutes=PARKING_MINUTES_MAX, seconds=1))
+    refuse_if_early(ENDED, END + timedelta(minutes=PARKING_MINUTES_MAX, seconds=1))
 
     assert f"{examples.CALL_ID}; its agent died" in caplog.text
 
@@ -89,3 +86,24 @@ async def test_two_wakes_of_one_conversation_follow_each_other() -> None:
         leave.set()
 
     assert order == ["another session", "first", "second"]
+
+
+QUESTION = CallState(kind=CallStateKind.INPUT_REQUIRED, call_id=examples.CALL_ID)
+
+
+async def test_a_person_is_asked_only_about_a_call_that_asks() -> None:
+    asked: list[CallState] = []
+
+    async def ask(state: CallState) -> None:
+        asked.append(state)
+
+    for state in (ENDED, QUESTION):
+        await ask_person(state, ask)
+
+    assert asked == [QUESTION]
+
+
+async def test_a_question_that_nobody_can_be_shown_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    await ask_person(QUESTION, None)
+
+    assert f"The call {examples.CALL_ID} asks a person" in caplog.text

@@ -1,5 +1,6 @@
 """Following the event log over one connection, and reconnecting after the last event."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -17,6 +18,7 @@ from ringback.client import (
 )
 from ringback.schemas import examples
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mocked_requests import list_requests, parse_query
 
 STREAM = "/v1/events/stream"
@@ -233,3 +235,43 @@ async def test_a_closed_stream_ends_its_iteration(client: RingbackClient, servic
         seen = [event.cursor async for event in stream if await stream.aclose() is None]
 
     assert seen == ["a"]
+
+
+async def test_a_stream_continues_after_a_cancelled_wait_for_its_next_event(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    is_waiting = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield frame("a")
+        is_waiting.set()
+        await asyncio.Event().wait()
+
+    silent = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
+    route = service.get(STREAM)
+    route.side_effect = [silent, UNAVAILABLE, answer(frame("b"))]
+
+    async with asyncio.timeout(WAIT_SECONDS), client.stream_events() as stream:
+        assert (await anext(stream)).cursor == "a"
+        waiting = asyncio.ensure_future(anext(stream))
+        await is_waiting.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+        assert (await anext(stream)).cursor == "b"
+
+    assert list_cursors(route) == [None, "a", "a"]
+
+
+async def test_a_stream_that_was_closed_during_a_wait_stays_closed(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get(STREAM).mock(return_value=answer(frame("a"), frame("b")))
+
+    stream = client.stream_events()
+    await anext(stream)
+    await stream.aclose()
+
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)

@@ -18,6 +18,8 @@ CONNECTION_ERROR = httpx.RemoteProtocolError("broken")
 TIMEOUT_ERROR = httpx.ReadTimeout("late")
 BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
 UNAVAILABLE = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
+PROXY_UNAVAILABLE = httpx.Response(503, html="<h1>Service unavailable</h1>")
+LIMITED = httpx.Response(429, json={}, headers={"content-type": "application/problem+json"})
 
 
 @pytest.mark.parametrize(
@@ -152,3 +154,25 @@ async def test_waiting_gives_the_call_as_it_is_when_the_time_is_over(
     assert call.status == "working"
     assert clock.monotonic() == 1.5
     assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["1.5", "0.5", "0.0"]
+
+
+@pytest.mark.parametrize("last", [UNAVAILABLE, LIMITED], ids=["503", "429"])
+@pytest.mark.parametrize(
+    "first", [CONNECTION_ERROR, BAD_GATEWAY, PROXY_UNAVAILABLE], ids=["broken", "502", "503 of a proxy"]
+)
+async def test_a_refusal_after_an_attempt_that_may_have_arrived_does_not_say_that_nothing_was_done(
+    client: RingbackClient, service: respx.MockRouter, first: httpx.Response | Exception, last: httpx.Response
+) -> None:
+    service.post("/v1/calls").side_effect = [first, last, last][: 3 if last is UNAVAILABLE else 2]
+
+    with pytest.raises(ConnectionFailed, match="earlier attempt may have arrived"):
+        await client.start_call("git", "git_log")
+
+
+async def test_a_503_after_attempts_that_did_not_arrive_says_that_nothing_was_started(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.post("/v1/calls").side_effect = [REFUSED, UNAVAILABLE, UNAVAILABLE]
+
+    with pytest.raises(Unavailable):
+        await client.start_call("git", "git_log")

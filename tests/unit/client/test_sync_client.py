@@ -124,6 +124,24 @@ def test_a_closed_client_says_so_and_has_ended_its_thread() -> None:
         ringback.call("call_1")
 
 
+class UnclosableTransport(httpx.AsyncBaseTransport):
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        raise AssertionError(request)
+
+    async def aclose(self) -> None:
+        raise OSError("the connections cannot be closed")
+
+
+def test_a_client_whose_connections_cannot_be_closed_ends_its_thread() -> None:
+    before = client_threads()
+    ringback = SyncRingbackClient(BASE_URL, transport=UnclosableTransport())
+
+    with pytest.raises(OSError, match="cannot be closed"):
+        ringback.close()
+
+    assert client_threads() == before
+
+
 def test_a_client_that_is_dropped_ends_its_thread() -> None:
     before = client_threads()
     ringback: Any = create_client(answer_call)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.meta import is_reserved_meta_key, without_reserved_meta
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.meta import is_reserved_meta_key, require_known_keys, without_reserved_meta
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,23 @@ def test_a_key_similar_to_a_reserved_one_is_not_reserved() -> None:
         for key in ("io.modelcontextprotocol", "io.modelcontextprotocolish/x", "progress")
         if is_reserved_meta_key(key)
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("ringback/clientSessionID", "Did you mean 'ringback/clientSessionId'"),
+        ("ringback/calback", "Did you mean 'ringback/callback'"),
+        ("ringback/x", "Known keys: ringback/callId, "),
+        ("ringback/" + "y" * 10**6, "Known keys: "),
+    ],
+)
+def test_a_key_of_ringback_that_does_not_exist_is_refused_with_the_right_one(key: str, advice: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        require_known_keys({"traceparent": "00", key: "value"})
+    assert advice in refused.value.detail
+    assert len(refused.value.detail) < 400
+
+
+def test_known_keys_and_those_of_others_are_accepted() -> None:
+    require_known_keys({"ringback/callId": "call_1", "ringback/callback": {}, "acme/ringback": 1, "Ringback": 2})

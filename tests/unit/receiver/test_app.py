@@ -11,7 +11,7 @@ import pytest
 
 from ringback import receiver as public
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
-from ringback.receiver.app import SecretSource
+from ringback.receiver.app import WAITABLE_BYTES_MAX, SecretSource
 from ringback.receiver.asgi import BODY_BYTES_MAX
 from ringback.signing.secrets import InvalidSecret, generate_secret
 from tests.support.limits import WAIT_SECONDS
@@ -347,6 +347,18 @@ async def test_a_callback_that_came_before_anybody_waited_is_still_there_but_onl
     assert (await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)).event_id == "evt_1"
     with pytest.raises(TimeoutError):
         await app.wait_for(correlation_id="c1", timeout_seconds=0)
+
+
+async def test_large_callbacks_that_no_waiter_receives_fill_the_memory_only_up_to_a_limit() -> None:
+    app = ReceiverApp(SECRET, clock=lambda: NOW)
+    for number in range(2 + WAITABLE_BYTES_MAX // 250_000):
+        body = make_event_body(f"evt_{number}", correlation_id=f"c{number}", result="x" * 250_000)
+        assert (await post_signed(app, body)).status_code == 204
+
+    for number in (0, 1):
+        with pytest.raises(TimeoutError):
+            await app.wait_for(correlation_id=f"c{number}", timeout_seconds=0)
+    assert (await app.wait_for(correlation_id="c3", timeout_seconds=0)).event_id == "evt_3"
 
 
 async def test_waiters_do_not_get_a_callback_that_the_handler_has_not_accepted() -> None:

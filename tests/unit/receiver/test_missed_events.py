@@ -190,3 +190,75 @@ async def test_a_day_old_event_is_fetched_although_no_message_of_that_age_would_
         await handled.wait_for(1)
 
     assert handled.callbacks[0].timestamp == NOW - timedelta(days=1)
+
+
+# -- handlers that fail, without an inbox --
+
+
+class FailingHandler(Handled):
+    """Fails for some events, as often as the test says."""
+
+    def __init__(self, **failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+        self.time = NOW
+
+    async def handle(self, callback: Callback) -> None:
+        if self.failures.get(callback.event_id, 0) > 0:
+            self.failures[callback.event_id] -= 1
+            raise ValueError(callback.event_id)
+        await super().handle(callback)
+
+    async def pause(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+        await super().pause(seconds)
+
+
+async def test_a_missed_event_whose_handler_fails_holds_up_no_other_session_and_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handled, log = FailingHandler(evt_2=3), Log(*(make_event(number) for number in range(1, 5)))
+
+    async with handled.make_app(log.read, start_cursor="place-0"):
+        await handled.wait_for(4)
+
+    assert handled.event_ids == ["evt_1", "evt_3", "evt_4", "evt_2"]
+    assert handled.pauses == [1, 2, 4]
+    assert log.cursors == ["place-0"]
+    assert "evt_2" in caplog.text
+
+
+async def test_later_missed_events_of_a_session_wait_for_the_one_whose_handler_fails() -> None:
+    events = [make_event(number) for number in range(1, 4)]
+    of_one_session = [event.model_copy(update={"data": {**event.data, "client_session_id": "s1"}}) for event in events]
+    handled = FailingHandler(evt_1=1)
+
+    async with handled.make_app(Log(*of_one_session).read, start_cursor="place-0"):
+        await handled.wait_for(3)
+
+    assert handled.event_ids == ["evt_1", "evt_2", "evt_3"]
+
+
+async def test_a_missed_event_whose_handler_fails_for_four_days_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    handled, log = FailingHandler(evt_1=10**9), Log(make_event(1), make_event(2))
+    app = handled.make_app(log.read, start_cursor="place-0")
+    app._clock = lambda: handled.time  # pyright: ignore[reportPrivateUsage] - its pauses move it
+
+    async with asyncio.timeout(WAIT_SECONDS), app:
+        fetching = app._fetching  # pyright: ignore[reportPrivateUsage] - its end is the end of the tries
+        assert fetching is not None
+        await fetching
+
+    assert handled.event_ids == ["evt_2"]
+    assert "evt_1 is given up" in caplog.text
+    assert sum(handled.pauses) >= 4 * 86_400
+
+
+async def test_a_gap_with_an_event_whose_handler_fails_hands_over_the_others_and_comes_again() -> None:
+    handled, log = FailingHandler(evt_2=1), Log(make_event(2), make_event(3))
+
+    async with handled.make_app(log.read) as app:
+        statuses = [(await post_signed(app, GAP, message_id="msg_gap_1")).status_code for _ in range(2)]
+
+    assert statuses == [500, 204]
+    assert handled.event_ids == ["evt_3", "evt_2"]

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sqlite3
 import stat
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,62 +11,11 @@ from typing import Any
 
 import pytest
 
-from ringback.receiver import Callback, InboxUnavailable, NotReady, ReceiverApp, SQLiteInbox, inbox_file
+from ringback.receiver import Callback, InboxUnavailable, NotReady, SQLiteInbox, inbox_file
 from ringback.receiver.inbox_handling import RETRY_SECONDS_MAX
+from tests.support.inbox_receivers import FakeTime, Handler, abandon, make_app, never, read_rows
 from tests.support.limits import WAIT_SECONDS
-from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
-
-
-class Handler:
-    """Fails as often as the test says, and lets the test wait for what it has handled."""
-
-    def __init__(self, *failures: Exception) -> None:
-        self.failures = list(failures)
-        self.tried: list[str] = []
-        self.handled: list[str] = []
-        self._changed = asyncio.Condition()
-
-    async def handle(self, callback: Callback) -> None:
-        self.tried.append(callback.event_id)
-        if self.failures:
-            raise self.failures.pop(0)
-        async with self._changed:
-            self.handled.append(callback.event_id)
-            self._changed.notify_all()
-
-    async def wait_until_handled(self, count: int) -> None:
-        async with asyncio.timeout(WAIT_SECONDS), self._changed:
-            await self._changed.wait_for(lambda: len(self.handled) >= count)
-
-
-class FakeTime:
-    """A clock that only pauses move."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-        self.pauses: list[float] = []
-
-    def read(self) -> datetime:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += timedelta(seconds=seconds)
-        await asyncio.sleep(0)
-
-
-def make_app(folder: Path, handle: Callable[[Callback], Awaitable[None]], **options: Any) -> ReceiverApp:
-    defaults: dict[str, Any] = {"clock": lambda: NOW, "inbox": SQLiteInbox(folder / "inbox.db")}
-    return ReceiverApp(SECRET, on_callback=handle, **(defaults | options))
-
-
-def read_rows(folder: Path, query: str) -> list[Any]:
-    with closing(sqlite3.connect(folder / "inbox.db")) as connection:
-        return connection.execute(query).fetchall()
-
-
-async def never(_: Callback) -> None:
-    await asyncio.Event().wait()
+from tests.support.signed_posts import NOW, make_event_body, post_signed
 
 
 async def test_a_callback_is_acknowledged_before_its_handler_and_handled_once(tmp_path: Path) -> None:
@@ -93,13 +41,6 @@ async def test_a_callback_that_was_stored_and_not_handled_is_handled_by_the_next
         assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
 
     assert handler.handled == ["evt_1"]
-
-
-async def abandon(app: ReceiverApp) -> None:
-    """Close without waiting for the handlers that run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ringback.receiver.inbox_handling.CLOSE_SECONDS", 0)
-        await app.aclose()
 
 
 async def test_a_failing_handler_is_tried_again_with_growing_pauses(

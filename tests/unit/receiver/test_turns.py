@@ -148,6 +148,27 @@ async def test_a_timeout_of_the_handler_itself_is_a_failure_of_the_handler() -> 
     ).status_code == 500
 
 
+async def test_without_an_inbox_a_cancelled_or_hanging_handler_is_a_failure_and_its_session_goes_on() -> None:
+    async def misbehave(callback: Callback) -> None:
+        if callback.event_id == "evt_cancelled":
+            raise asyncio.CancelledError
+        if callback.event_id == "evt_hangs":
+            await asyncio.Event().wait()
+
+    app = ReceiverApp(SECRET, on_callback=misbehave, clock=lambda: NOW, handler_timeout_seconds=0.01)
+    bodies = [make_event_body(event_id) for event_id in ("evt_cancelled", "evt_hangs", "evt_1")]
+    async with asyncio.timeout(WAIT_SECONDS):
+        statuses = [(await post_signed(app, body)).status_code for body in bodies]
+
+    assert statuses == [500, 500, 204]
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_time_limit_of_handlers_is_more_than_nothing(seconds: float) -> None:
+    with pytest.raises(ValueError, match="handler_timeout_seconds"):
+        ReceiverApp(SECRET, handler_timeout_seconds=seconds)
+
+
 async def post_to_handler_that_is_not_ready(error: NotReady) -> httpx.Response:
     async def refuse(_: Callback) -> None:
         raise error

@@ -105,7 +105,7 @@ def _judge_exit(code: int) -> HandlerOutcome:
     match code:
         case 0:
             return Handled()
-        case 65:
+        case _ if code == EXIT_REFUSED:
             return Refused(f"the command refused it (exit code {EXIT_REFUSED})")
         case 126 | 127:
             return Failed(f"the shell could not run the command (exit code {code})")

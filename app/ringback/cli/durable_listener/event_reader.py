@@ -19,6 +19,7 @@ from ringback.client import (
     Unavailable,
     UnexpectedAnswer,
 )
+from ringback.client.event_stream import EventStream
 from ringback.client.http_transport import ClientClock
 
 BATCH_SIZE: Final = 100
@@ -29,6 +30,9 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 """The longest pause between two attempts to reach the service, as in the client's own reconnects."""
 PASSING_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer)
 """Errors of a service, or of a proxy before it, that is restarting."""
+CURSOR_SAVE_SECONDS: Final = 60.0
+"""How often the place of a stream without matching events is stored. The service keeps events for days, so this is often
+enough that a listener does not start at a place that the service has forgotten."""
 UNKNOWN_CALL_ID: Final = "call_00000000000000000000000000"
 """No call has this id, so the page of its events is empty and ends at the end of the log."""
 
@@ -55,6 +59,8 @@ class EventReader:
         self._add_callback = add_callback
         self._wait_for_room = wait_for_room
         self._events: asyncio.Queue[Event] = asyncio.Queue(BATCH_SIZE)
+        self._stream: EventStream | None = None
+        self._is_storing = False
         self._token_permits = asyncio.Semaphore(TOKEN_REQUESTS_MAX)
 
     async def run(self) -> None:
@@ -62,22 +68,25 @@ class EventReader:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read_stream())
             group.create_task(self._store_batches())
+            group.create_task(self._save_cursor_of_quiet_stream())
 
     async def _read_stream(self) -> None:
         cursor, failures = await self._inbox.read_setting("cursor"), 0
         while True:
+            error = None
             try:
-                async with aclosing(self._open_stream(cursor)) as events:
-                    async for event in events:
+                async with aclosing(self._open_stream(cursor)) as self._stream:
+                    async for event in self._stream:
                         await self._events.put(event)
-                        cursor, failures = event.cursor, 0
-            except PASSING_ERRORS as error:
-                failures += 1
+                        failures = 0
+            except PASSING_ERRORS as passing:
+                error, failures = passing, failures + 1
                 if failures == 1:
                     self._report(f"{error} The listener tries again until it reaches the service.")
-            await self._clock.sleep(compute_pause(failures))
+            cursor = self._stream.cursor if self._stream is not None else cursor
+            await self._clock.sleep(compute_pause(failures, error))
 
-    def _open_stream(self, cursor: str | None):  # noqa: ANN202 - the client's own type
+    def _open_stream(self, cursor: str | None) -> EventStream:
         names = self._selection.names
         return self._client.stream_events(
             cursor=cursor,
@@ -97,9 +106,22 @@ class EventReader:
         while True:
             await self._wait_for_room()
             batch = [await self._events.get()]
+            self._is_storing = True
             while len(batch) < BATCH_SIZE and not self._events.empty():
                 batch.append(self._events.get_nowait())
             await self._store_batch(batch)
+            self._is_storing = False
+
+    async def _save_cursor_of_quiet_stream(self) -> None:
+        """Store the place to which heartbeats have advanced the stream, if every event before it is stored."""
+        saved = None
+        while True:
+            await self._clock.sleep(CURSOR_SAVE_SECONDS)
+            if self._stream is None or self._is_storing or not self._events.empty():
+                continue
+            if (cursor := self._stream.cursor) != saved:
+                await self._inbox.store((), cursor=cursor)
+                saved = cursor
 
     async def _store_batch(self, batch: Sequence[Event]) -> None:
         selected = [event for event in batch if event.name in self._selection.names]
@@ -130,9 +152,9 @@ class EventReader:
                     return await self._client.fresh_resume_token(call_id)
                 except (NotFound, Gone, Forbidden):
                     return None
-                except PASSING_ERRORS:
-                    failures += 1
-                await self._clock.sleep(compute_pause(failures))
+                except PASSING_ERRORS as passing:
+                    error, failures = passing, failures + 1
+                await self._clock.sleep(compute_pause(failures, error))
 
 
 async def find_first_cursor(client: RingbackClient, selection: EventSelection, *, from_start: bool) -> str | None:
@@ -147,6 +169,7 @@ async def find_first_cursor(client: RingbackClient, selection: EventSelection, *
     return None if from_start else cursor
 
 
-def compute_pause(failures: int) -> float:
-    """The pause after this many consecutive failures, in seconds."""
-    return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(failures, 30))
+def compute_pause(failures: int, error: Exception | None = None) -> float:
+    """The pause after this many consecutive failures, in seconds; at least as long as the service asks for."""
+    asked = error.retry_after_seconds if isinstance(error, Unavailable | QuotaExceeded) else None
+    return min(LONGEST_PAUSE_SECONDS, max(asked or 0.0, 2.0 ** min(failures, 30)))

@@ -41,9 +41,7 @@ class CallRunner:
         """Whether the response to the request comes on a connection of this task, or the next round is about to be sent."""
         position = self.call.record.position
         is_streamed_here = self._has_begun_here and position is not None and position.kind == "stream"
-        return self.is_running and (
-            self.call.is_held_here or is_streamed_here or bool(self.call.record.input_responses)
-        )
+        return self.is_running and (self.call.has_lease or is_streamed_here or bool(self.call.record.input_responses))
 
     @property
     def has_ended(self) -> bool:
@@ -64,11 +62,11 @@ class CallRunner:
         self._task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        # If the state cannot be written, the call is not followed any more: the joins raise why.
+        # If the state no longer holds the call, it is not followed any more: the joins raise why.
         tasks = [
             asyncio.create_task(self._target.run_call(self.call)),
             asyncio.create_task(self.call.save_periodically()),
-            asyncio.create_task(self.call.renew_hold()),
+            asyncio.create_task(self.call.renew_lease()),
         ]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -85,17 +83,17 @@ class CallRunner:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._release_hold()
+            await self._release_lease()
             self._task = None
             self.call.started.set()
             self.call.notify_joins()
             self.release_if_idle()
 
-    async def _release_hold(self) -> None:
+    async def _release_lease(self) -> None:
         """Let other processes know at once that nothing here waits for the response any more."""
-        if self.call.is_held_here:
-            with suppress(Exception):  # a state that cannot be written; the hold ends by itself
-                await self.call.save(held_until=0.0)
+        if self.call.has_lease:
+            with suppress(Exception):  # a state that cannot be written; the lease ends by itself
+                await self.call.save(lease_until=0.0)
 
     def release_if_idle(self) -> None:
         """Stop following a call that nothing here needs."""

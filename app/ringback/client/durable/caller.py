@@ -2,10 +2,10 @@
 
 import asyncio
 import hashlib
-import inspect
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,15 +21,15 @@ from ringback.client.durable.errors import (
     UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle
+from ringback.client.durable.joins import OnProgress, emit_progress, join_several, wait_for_end
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import HOLD_SECONDS, Join, LocalCall
+from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
 from ringback.client.durable.mcp_target import McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion
 from ringback.client.durable.ringback_target import RingbackTarget
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager
 from ringback.client.durable.target import CallTarget
-from ringback.client.models import Progress
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import ClientError
 
@@ -40,7 +40,6 @@ KEEP_SECONDS: Final = 7 * 24 * 3600.0
 _ID_BYTES: Final = 16
 _ID_PREFIX: Final = "req_"
 
-OnProgress = Callable[[Progress], Awaitable[None] | None]
 Target = str | RingbackClient | RingbackTarget | McpTarget
 
 
@@ -84,8 +83,7 @@ class DurableCaller:
 
     async def aclose(self) -> None:
         """Stop waiting for calls, and close the target unless it was passed to the constructor."""
-        for runner in list(self._runners.values()):
-            await runner.stop()
+        await asyncio.gather(*(runner.stop() for runner in list(self._runners.values())))
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._owns_target:
@@ -131,12 +129,10 @@ class DurableCaller:
         )
         self._target.check_request(request)
         runner, is_new = await self._create_runner(request, is_repeatable=idempotency_key is not None)
-        if not is_new and not await self._may_start(runner):
-            runner.release_if_idle()
-            return runner.call.handle
-        runner.call.requires_rejoin = cancel_if_not_resumable
         try:
-            await self._start(runner, start_timeout_seconds)
+            if is_new or await self._may_start(runner):
+                runner.call.requires_rejoin = cancel_if_not_resumable
+                await self._start(runner, start_timeout_seconds)
         finally:
             runner.release_if_idle()
         return runner.call.handle
@@ -146,14 +142,14 @@ class DurableCaller:
         call = runner.call
         if call.record.position is not None or call.record.completion is not None or runner.is_running:
             return False
-        return self._target.may_repeat_start or await call.take_hold()
+        return self._target.may_repeat_start or await call.acquire_lease()
 
     async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
         record = self._make_record(request, is_repeatable=is_repeatable)
         if await self._journal.create(record):
             return self._add_runner(record), True
         stored = await self._read_record(record.handle.id)
-        if stored.request.fingerprint() != request.fingerprint():
+        if stored.fingerprint != request.fingerprint():
             raise IdempotencyConflict(
                 f"The idempotency key belongs to another request, of {stored.request.tool!r}. Use another key, or the same "
                 "tool and arguments."
@@ -179,8 +175,9 @@ class DurableCaller:
         return CallRecord(
             handle=handle,
             request=request,
-            held_by=self._holder,
-            held_until=now + HOLD_SECONDS,
+            fingerprint=request.fingerprint(),
+            lease_holder=self._holder,
+            lease_until=now + LEASE_SECONDS,
             expires_at=now + self._keep_seconds,
         )
 
@@ -224,33 +221,15 @@ class DurableCaller:
         state. `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the state of the call.
         Raises `CallFailed`, `InputRequired`, `UnknownHandle` or `NotRejoinable`, and errors of the target.
         """
-        runner = await self._open_runner(handle)
-        try:
+        async with self._using_runner(handle) as runner:
             with runner.call.join() as join:
-                await _emit_progress(join, on_progress)
+                await emit_progress(join, on_progress)
                 runner.ensure_running()
-                if await self._wait_for_end(runner, join, timeout_seconds, on_progress):
+                if await wait_for_end(runner, join, timeout_seconds, on_progress):
                     return get_result(runner)
-        finally:
-            runner.release_if_idle()
         if forget_on_timeout:
             await self.forget_call(runner.call.handle)
         return None
-
-    async def _wait_for_end(
-        self, runner: CallRunner, join: Join, timeout_seconds: float | None, on_progress: OnProgress | None
-    ) -> bool:
-        """True once the call has ended; False after the timeout."""
-        scope = asyncio.timeout(timeout_seconds)
-        try:
-            async with scope:
-                while not runner.has_ended:
-                    await join.wait_for_change()
-                    await _emit_progress(join, on_progress)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        return runner.has_ended
 
     async def join_any(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
@@ -267,20 +246,9 @@ class DurableCaller:
     async def _join_several(
         self, handles: Sequence[CallHandle | str], timeout_seconds: float | None, until: str
     ) -> Sequence[JoinedCall]:
-        runners = [await self._open_runner(handle) for handle in handles]
-        tasks = [asyncio.create_task(self._join_one(runner.call.handle)) for runner in runners]
-        if not tasks:
-            return []
-        try:
-            await asyncio.wait(tasks, timeout=timeout_seconds, return_when=until)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return [
-            JoinedCall(handle=runner.call.handle) if task.cancelled() else task.result()
-            for runner, task in zip(runners, tasks, strict=True)
-        ]
+        async with AsyncExitStack() as stack:
+            runners = [await stack.enter_async_context(self._using_runner(handle)) for handle in handles]
+            return await join_several([each.call.handle for each in runners], self._join_one, timeout_seconds, until)
 
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
         try:
@@ -292,31 +260,29 @@ class DurableCaller:
 
     async def answer_call_tool(self, handle: CallHandle | str, responses: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer the tool's requests for input with ElicitResults, by the keys of `InputRequired.input_requests`."""
-        runner = await self._open_runner(handle)
-        record = runner.call.record
-        if unknown := sorted(set(responses) - set(record.input_requests)):
-            asked = ", ".join(sorted(record.input_requests)) or "nothing"
-            raise ValueError(f"The call does not ask for {', '.join(unknown)}. It asks for: {asked}.")
-        await self._target.answer_call(runner.call, responses)
-        if runner.call.record.input_responses:
-            runner.ensure_running()  # the next round begins now, and not with the next join
-        runner.release_if_idle()
+        async with self._using_runner(handle) as runner:
+            record = runner.call.record
+            if unknown := sorted(set(responses) - set(record.input_requests)):
+                asked = ", ".join(sorted(record.input_requests)) or "nothing"
+                raise ValueError(f"The call does not ask for {', '.join(unknown)}. It asks for: {asked}.")
+            await self._target.answer_call(runner.call, responses)
+            if runner.call.record.input_responses:
+                runner.ensure_running()  # the next round begins now, and not with the next join
 
     async def cancel_call_tool(self, handle: CallHandle | str) -> bool:
         """Cancel a call. False if that came too late: the call had ended otherwise. May be repeated.
 
         True means that it is cancelled, or that the target was asked to: a tool may still end with a result.
         """
-        runner = await self._open_runner(handle)
-        call = runner.call
-        if call.record.completion is None and call.is_held_here and runner.is_running:
-            await runner.stop()
-            await call.complete(Completion(outcome="cancelled"))
-        elif call.record.completion is None:
-            await self._target.cancel_call(call)
-        if call.record.completion is not None:
-            await runner.stop()
-        runner.release_if_idle()
+        async with self._using_runner(handle) as runner:
+            call = runner.call
+            if call.record.completion is None and call.has_lease and runner.is_running:
+                await runner.stop()
+                await call.complete(Completion(outcome="cancelled"))
+            elif call.record.completion is None:
+                await self._target.cancel_call(call)
+            if call.record.completion is not None:
+                await runner.stop()
         completion = call.record.completion
         return completion is None or completion.outcome == "cancelled"
 
@@ -342,14 +308,20 @@ class DurableCaller:
 
     # -- runners --
 
-    async def _open_runner(self, handle: CallHandle | str) -> CallRunner:
+    @asynccontextmanager
+    async def _using_runner(self, handle: CallHandle | str) -> AsyncGenerator[CallRunner]:
+        """The runner of the call, with the record as the state has it. Removes the runner at the end, unless it is needed."""
         if isinstance(handle, CallHandle) and handle.target != self._target.url:
             raise ValueError(f"The handle is of {handle.target}, and this caller's target is {self._target.url}.")
         call_id = handle if isinstance(handle, str) else handle.id
-        if (runner := self._runners.get(call_id)) is not None:
-            await runner.call.refresh()
-            return runner
-        return self._add_runner(await self._read_record(call_id, handle))
+        known = self._runners.get(call_id)
+        runner = known or self._add_runner(await self._read_record(call_id, handle))
+        try:
+            if known is not None:
+                await known.call.refresh()
+            yield runner
+        finally:
+            runner.release_if_idle()
 
     async def _read_record(self, call_id: str, handle: CallHandle | str | None = None) -> CallRecord:
         record = await self._journal.read(call_id)
@@ -386,10 +358,3 @@ def _make_target(target: Target) -> CallTarget:
         case str():
             has_path = bool(target.partition("://")[2].partition("/")[2])
             return McpTarget(target) if has_path else RingbackTarget(target)
-
-
-async def _emit_progress(join: Join, on_progress: OnProgress | None) -> None:
-    while join.unseen_progress:
-        progress = join.unseen_progress.popleft()
-        if on_progress is not None and inspect.isawaitable(answer := on_progress(progress)):
-            await answer

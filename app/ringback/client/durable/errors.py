@@ -66,8 +66,8 @@ class CallFailed(DurableCallError):
     """The call ended without a result. A tool's own error is no failure: it is a result with `isError`."""
 
     def __init__(self, handle: CallHandle, outcome: str, error: Mapping[str, Any] | None) -> None:
-        said = "" if error is None else f" {error.get('message', '')}".rstrip()
-        super().__init__(f"The call of {handle.tool!r} ended as {outcome}.{said}")
+        message = "" if error is None else f" {error.get('message', '')}".rstrip()
+        super().__init__(f"The call of {handle.tool!r} ended as {outcome}.{message}")
         self.handle = handle
         self.outcome = outcome
         """upstream_error | rejected (the tool has not run) | timed_out | unknown (the tool may have run) | cancelled"""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ringback.client.durable.clock import DurableClock
+from ringback.client.durable.clock import DurableClock, retry_seconds
 from ringback.client.durable.errors import UnknownHandle
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.journal import CallJournal
@@ -21,11 +21,11 @@ SAVE_SECONDS: Final = 1.0
 """The interval between two writes of progress and stream positions, as in the service."""
 QUEUED_PROGRESS_MAX: Final = 256
 """Progress that waits for a slow callback of a join. Above the limit the oldest is dropped: newer progress says more."""
-
-
-HOLD_SECONDS: Final = 30.0
-"""How long a holder counts as alive after it said so: two renewals may be late."""
-HOLD_RENEWAL_SECONDS: Final = 10.0
+COMPLETE_ATTEMPTS_MAX: Final = 5
+"""Writes of the end of a call before it fails: 7.5 s, in which a Redis restarts. The result may be in this process alone."""
+LEASE_SECONDS: Final = 30.0
+"""How long a lease lasts without a renewal: two renewals may be late."""
+LEASE_RENEWAL_SECONDS: Final = 10.0
 
 
 class Join:
@@ -45,7 +45,7 @@ class Join:
 
 class LocalCall:
     def __init__(self, record: CallRecord, journal: CallJournal, clock: DurableClock, *, holder: str) -> None:
-        """`holder` names this process in the state."""
+        """`holder` names this caller in leases."""
         self.record = record
         self._holder = holder
         self.requires_rejoin = False
@@ -84,7 +84,7 @@ class LocalCall:
             join.notify()
 
     def report_progress(self, progress: Progress) -> None:
-        """Tell the joins now, and the state soon."""
+        """Give the progress to the joins at once, and save it soon."""
         if progress == self.record.progress:
             return
         for join in self._joins:
@@ -100,55 +100,92 @@ class LocalCall:
         self._has_unsaved.set()
 
     @property
-    def is_held_here(self) -> bool:
-        return self.record.held_by == self._holder
+    def has_lease(self) -> bool:
+        return self.record.lease_holder == self._holder
 
     @property
-    def is_held_elsewhere(self) -> bool:
-        return self.record.held_by not in {None, self._holder} and self.record.held_until > self.clock.now()
+    def is_leased_elsewhere(self) -> bool:
+        return self.record.lease_holder not in {None, self._holder} and self.record.lease_until > self.clock.now()
 
-    async def take_hold(self, **changes: Any) -> bool:
+    async def acquire_lease(self, **changes: Any) -> bool:
         """Become the only process that sends the request, with these changes; False if another process was first."""
         expected, now = self.record.position, self.clock.now()
 
         def change(record: CallRecord) -> CallRecord:
-            is_free = record.held_by in {None, self._holder} or record.held_until <= now
+            is_free = record.lease_holder in {None, self._holder} or record.lease_until <= now
             if record.position != expected or record.completion is not None or not is_free:
                 return record
-            held = {"held_by": self._holder, "held_until": now + HOLD_SECONDS}
-            return _changed(record, {**changes, **held})
+            lease = {"lease_holder": self._holder, "lease_until": now + LEASE_SECONDS}
+            return _changed(record, {**changes, **lease})
 
         async with self._writing:
             await self._update(change)
-        return self.is_held_here
+        return self.has_lease
 
-    async def renew_hold(self) -> None:
-        """Say that this process still holds the call, until cancelled."""
+    async def renew_lease(self) -> None:
+        """Renew the lease while this process has it, until cancelled. Raises `UnknownHandle`."""
         while True:
-            await self.clock.sleep(HOLD_RENEWAL_SECONDS)
-            if self.is_held_here:
-                await self.save(held_until=self.clock.now() + HOLD_SECONDS)
+            await self.clock.sleep(LEASE_RENEWAL_SECONDS)
+            if self.has_lease:
+                await self._save_with_retries(self._make_renewal)
+
+    def _make_renewal(self) -> dict[str, Any]:
+        return {"lease_until": self.clock.now() + LEASE_SECONDS} if self.has_lease else {}
 
     async def save_periodically(self) -> None:
-        """Save progress and positions, until cancelled."""
+        """Save progress and positions, until cancelled. Raises `UnknownHandle`."""
         while True:
             await self._has_unsaved.wait()
-            await self.save()
+            await self._save_with_retries(dict)
             await self.clock.sleep(SAVE_SECONDS)
+
+    async def _save_with_retries(
+        self, make_changes: Callable[[], dict[str, Any]], *, failures_max: int | None = None
+    ) -> None:
+        """Like `save`, until the write succeeds: a state that fails for a moment must not end a running tool."""
+        failures = 0
+        while True:
+            try:
+                await self.save(**make_changes())
+            except UnknownHandle:
+                raise
+            except Exception:
+                failures += 1
+                if failures == failures_max:
+                    raise
+                await self.clock.sleep(min(retry_seconds(failures), LEASE_RENEWAL_SECONDS))
+            else:
+                return
 
     async def save(self, **changes: Any) -> None:
         """Write changes of the record, with progress and position that were not saved yet. Raises `UnknownHandle`."""
         async with self._writing:
-            merged = {**self._unsaved, **changes}
-            self._unsaved = {}
+            unsaved, self._unsaved = self._unsaved, {}
             self._has_unsaved.clear()
-            await self._update(lambda record: _changed(record, merged), reports_own="progress" in merged)
+            merged = {**unsaved, **changes}
+            try:
+                await self._update(lambda record: _changed(record, merged), reports_own="progress" in merged)
+            except BaseException:
+                self._keep_unsaved(unsaved)
+                raise
         if self.record.handle.rejoinable:
             self.started.set()
 
+    def _keep_unsaved(self, unsaved: dict[str, Any]) -> None:
+        """Save these changes with the next write, unless newer ones replace them."""
+        self._unsaved = {**unsaved, **self._unsaved}
+        if self._unsaved:
+            self._has_unsaved.set()
+
     async def complete(self, completion: Completion) -> None:
         """Write the end of the call, unless another process has."""
-        await self.save(completion=completion, input_requests={}, input_responses={}, answered_keys=())
+        end: dict[str, Any] = {
+            "completion": completion,
+            "input_requests": {},
+            "input_responses": {},
+            "answered_keys": (),
+        }
+        await self._save_with_retries(lambda: end, failures_max=COMPLETE_ATTEMPTS_MAX)
         self.started.set()
 
     async def refresh(self) -> None:
@@ -178,8 +215,8 @@ def _changed(record: CallRecord, changes: dict[str, Any]) -> CallRecord:
         return record
     changed = record.model_copy(update=changes)
     needs_holder = changed.completion is None and (changed.position is None or changed.position.kind == "plain")
-    hold = {} if needs_holder else {"held_by": None, "held_until": 0.0}
-    return changed.model_copy(update={"handle": _update_handle(changed), **hold})
+    lease = {} if needs_holder else {"lease_holder": None, "lease_until": 0.0}
+    return changed.model_copy(update={"handle": _update_handle(changed), **lease})
 
 
 def _update_handle(record: CallRecord) -> CallHandle:

@@ -100,6 +100,8 @@ class CallRecord(RecordPart):
     version: Literal[1] = 1
     handle: CallHandle
     request: CallRequest
+    fingerprint: str
+    """`CallRequest.fingerprint` of the request as it was made. After the start, `request` has no callback any more."""
     position: Position | None = None
     """None before anything was sent."""
     progress: Progress | None = None
@@ -109,9 +111,9 @@ class CallRecord(RecordPart):
     answered_keys: tuple[str, ...] = ()
     """A server may still list a question for a moment after its answer has arrived."""
     completion: Completion | None = None
-    held_by: str | None = None
+    lease_holder: str | None = None
     """The caller that sends the request or waits for its response, while only that process can get it."""
-    held_until: float = 0.0
-    """Seconds since 1970. The holder renews it; after it, the holder is gone."""
+    lease_until: float = 0.0
+    """Seconds since 1970. The holder renews the lease; after it, the holder is gone."""
     expires_at: float
     """Seconds since 1970."""

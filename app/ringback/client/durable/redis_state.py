@@ -10,15 +10,26 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 PREFIX: Final = "{ringback}:requests:"
-"""The braces keep all keys on one node of a Redis Cluster, as a script that uses two of them requires."""
+"""The braces keep all keys on one node of a Redis Cluster, as a script that uses several of them requires."""
 _WRITE: Final = """
 local stored = redis.call('HGET', KEYS[1], 'version')
 if (stored or '') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'text', ARGV[3], 'expires_at', ARGV[4])
 redis.call('PEXPIREAT', KEYS[1], ARGV[5])
 redis.call('ZADD', KEYS[2], 0, ARGV[6])
+redis.call('ZADD', KEYS[3], ARGV[5], ARGV[6])
+local time = redis.call('TIME')
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. now, 'LIMIT', 0, ARGV[7])
+if #expired > 0 then
+    redis.call('ZREM', KEYS[2], unpack(expired))
+    redis.call('ZREM', KEYS[3], unpack(expired))
+end
 return 1
 """
+"""KEYS: the state, the index by key, the index by expiry in milliseconds since 1970."""
+EXPIRED_REMOVED_MAX: Final = 100
+"""Expired keys that one write removes from the indexes, as in SQLite: more than one, so that they become fewer."""
 _FIELDS: Final = ("version", "text", "expires_at")
 
 
@@ -36,6 +47,7 @@ class RedisRequestState:
         self._redis: Any = _open_client(redis) if isinstance(redis, str) else redis
         self._prefix = prefix
         self._index = f"{prefix}index"
+        self._expiries = f"{prefix}expiries"
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,20 +73,21 @@ class RedisRequestState:
             repr(state.expires_at),
             str(int(state.expires_at * 1000)),
             state.key,
+            str(EXPIRED_REMOVED_MAX),
         )
-        written = await cast(
-            "Awaitable[int]", self._redis.eval(_WRITE, 2, self._name(state.key), self._index, *arguments)
-        )
+        keys = (self._name(state.key), self._index, self._expiries)
+        written = await cast("Awaitable[int]", self._redis.eval(_WRITE, len(keys), *keys, *arguments))
         return bool(int(written))
 
     async def delete(self, key: str) -> None:
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.delete(self._name(key))
             pipeline.zrem(self._index, key)
+            pipeline.zrem(self._expiries, key)
             await pipeline.execute()
 
     async def list_states(self, *, after: str = "", limit: int = 100) -> Sequence[StoredState]:
-        """States that expired are removed from the index here, so a page may take several requests."""
+        """The index may name states that have expired, until a write removes them, so a page may take several requests."""
         states: list[StoredState] = []
         while len(states) < limit:
             keys = [_text(key) for key in await self._list_keys(after, limit - len(states))]
@@ -82,8 +95,6 @@ class RedisRequestState:
                 break
             found = await self._read_states(keys)
             states += [state for state in found.values() if state is not None]
-            if expired := [key for key, state in found.items() if state is None]:
-                await cast("Awaitable[int]", self._redis.zrem(self._index, *expired))
             after = keys[-1]
         return states
 

@@ -1,19 +1,22 @@
 """Calls on a Ringback service, over its REST API. The service runs the call; this process only waits for its events."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 from ringback.client.client import RingbackClient
+from ringback.client.durable.clock import retry_seconds
 from ringback.client.durable.errors import CallNotStarted, StartUnknown
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import CallRequest, Completion, RingbackPosition
-from ringback.client.durable.target import retry_seconds, without_secrets
+from ringback.client.durable.target import without_secrets
 from ringback.client.models import Call, Progress
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import ConnectionFailed, Problem, QuotaExceeded, Unavailable
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX
 
 _PROGRESS_EVENT: Final = "call.progress"
+_REPEATABLE: Final = "The start may be repeated safely: join the handle."
 
 
 class RingbackTarget:
@@ -72,9 +75,11 @@ class RingbackTarget:
                 accepts_input=request.accepts_input or None,
             )
         except Problem as problem:
+            if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it says nothing of earlier starts with this key
+                raise StartUnknown(f"{problem} {_REPEATABLE}", call.handle) from problem
             raise CallNotStarted(f"Ringback did not start the call: {problem.detail}") from problem
         except ConnectionFailed as error:
-            raise StartUnknown(f"{error} The start may be repeated safely: join the handle.", call.handle) from error
+            raise StartUnknown(f"{error} {_REPEATABLE}", call.handle) from error
         # The secret of the callback is not needed any more.
         await call.save(
             position=RingbackPosition(call_id=started.call.id), request=request.model_copy(update={"callback": None})

@@ -1,14 +1,10 @@
 """What a durable caller needs of a target: a Ringback service, or one MCP server."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import CallRequest
-
-RETRY_SECONDS_FIRST: Final = 0.5
-RETRY_SECONDS_MAX: Final = 30.0
-"""The pause before a target that cannot be reached is tried again doubles between these."""
 
 
 class CallTarget(Protocol):
@@ -43,11 +39,6 @@ class CallTarget(Protocol):
         ...
 
     async def aclose(self) -> None: ...
-
-
-def retry_seconds(failures: int) -> float:
-    """The pause after `failures` failures in a row, at least one."""
-    return min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2.0 ** min(failures - 1, 16))
 
 
 def without_secrets(url: str) -> str:

@@ -55,5 +55,7 @@ class SyncRingbackClient(
         """Close the connections and end the thread. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
-            self._loop_thread.run(self._client.aclose())
-            self._loop_thread.close()
+            try:
+                self._loop_thread.run(self._client.aclose())
+            finally:
+                self._loop_thread.close()

@@ -1,8 +1,9 @@
 """The state managers keep the promises of their Protocol: memory, SQLite and a real Redis."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,45 @@ async def test_sqlite_conforms(check: Check, tmp_path: Path) -> None:
 async def test_redis_conforms(check: Check, redis_url: str) -> None:
     async with RedisRequestState(redis_url, prefix=f"{{{check.__name__}}}:") as state:
         await check(state)
+
+
+async def test_redis_forgets_the_keys_of_expired_states_without_a_list(redis_url: str) -> None:
+    from redis.asyncio import Redis  # noqa: PLC0415
+
+    redis: Any = Redis.from_url(redis_url)  # pyright: ignore[reportUnknownMemberType] - its keyword arguments have no types
+    state = RedisRequestState(redis, prefix="{expiring}:")
+    for number in range(5):
+        await state.write(StoredState(key=f"k{number}", version="v1", text="{}", expires_at=1.0), replaces=None)
+    kept = StoredState(key="kept", version="v1", text="{}", expires_at=FAR)
+    await state.write(kept, replaces=None)
+
+    sizes = {await redis.zcard(key) for key in await redis.keys("{expiring}:*") if await redis.type(key) == b"zset"}
+    assert sizes == {1}
+    assert await state.list_states() == [kept]
+    await state.delete("kept")
+    assert await redis.keys("{expiring}:*") == []
+    await redis.aclose()
+
+
+async def test_redis_lists_a_state_that_is_written_again_while_it_is_listed(redis_url: str) -> None:
+    from redis.asyncio import Redis  # noqa: PLC0415
+
+    redis: Any = Redis.from_url(redis_url)  # pyright: ignore[reportUnknownMemberType] - its keyword arguments have no types
+
+    class SlowlyListingState(RedisRequestState):
+        async def _read_states(self, keys: Sequence[str]) -> dict[str, StoredState | None]:
+            found = await super()._read_states(keys)
+            await other.write(again, replaces=None)
+            return found
+
+    other = RedisRequestState(redis, prefix="{rewritten}:")
+    again = StoredState(key="a", version="v2", text="{}", expires_at=FAR)
+    await other.write(StoredState(key="a", version="v1", text="{}", expires_at=FAR), replaces=None)
+    await redis.delete("{rewritten}:state:a")  # as a Redis that needs memory does
+    await SlowlyListingState(redis, prefix="{rewritten}:").list_states()
+
+    assert await other.list_states() == [again]
+    await redis.aclose()
 
 
 async def test_the_suite_checks_a_manager_of_a_user(tmp_path: Path) -> None:

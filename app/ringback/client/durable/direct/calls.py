@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from ringback.client.durable.clock import retry_seconds
 from ringback.client.durable.direct import legacy_tasks, streams, tasks
 from ringback.client.durable.direct.completions import CANCELLED, completion_from_failure
 from ringback.client.durable.direct.connection import DirectConnection, use_connection
@@ -17,7 +18,6 @@ from ringback.client.durable.record import (
     StreamedPosition,
     TaskPosition,
 )
-from ringback.client.durable.target import retry_seconds
 from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
@@ -36,7 +36,7 @@ _LOST_WITH_ITS_PROCESS: Final = (
 _NOT_SENT: Final = (
     "The process that requested this call ended before it sent it. The tool has not run; request it again."
 )
-_HELD_ELSEWHERE: Final = (
+_LEASED_ELSEWHERE: Final = (
     "Only the process that requested this call can cancel it: the server keeps it for that process's connection alone."
 )
 STATE_POLL_SECONDS: Final = 1.0
@@ -47,11 +47,11 @@ _Work = Callable[[DirectConnection], Awaitable[None]]
 class DirectCalls:
     def __init__(self, server: McpServer) -> None:
         self._server = server
-        self._tools: dict[str, Mapping[str, Any] | None] = {}
+        self._tools: dict[str, Mapping[str, Any]] = {}
         """By name, as the server first listed them."""
 
     async def run_call(self, call: LocalCall) -> None:
-        if call.record.position is None and call.is_held_here:
+        if call.record.position is None and call.has_lease:
             await self._start_call(call)
         attempts = 0
         while call.record.completion is None and not call.record.input_requests:
@@ -79,8 +79,8 @@ class DirectCalls:
                 )
             case RoundPosition():
                 await call.complete(CANCELLED)
-            case _ if call.is_held_elsewhere:
-                raise NotRejoinable(_HELD_ELSEWHERE)
+            case _ if call.is_leased_elsewhere:
+                raise NotRejoinable(_LEASED_ELSEWHERE)
             case None:
                 await call.complete(CANCELLED)
             case _:
@@ -116,7 +116,7 @@ class DirectCalls:
                 "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
                 "The tool was not called."
             )
-        await call.take_hold(position=PlainPosition())
+        await call.acquire_lease(position=PlainPosition())
         if not may_be_kept:
             call.started.set()
         await start(connection)
@@ -138,7 +138,10 @@ class DirectCalls:
         if not protocol.is_modern and not declares_legacy_tasks(protocol.capabilities):
             return None
         if name not in self._tools:
-            self._tools[name] = await connection.find_tool(name)
+            tool = await connection.find_tool(name)
+            if tool is None:
+                return None  # not remembered: the server may list it later
+            self._tools[name] = tool
         return self._tools[name]
 
     # -- follow --
@@ -154,14 +157,18 @@ class DirectCalls:
             case StreamedPosition() as position:
                 await self._resume_stream(call, position, attempts)
             case RoundPosition():
-                tool = call.record.request.tool
-                await self._run(lambda connection: run_rounds(connection, call, self._tools.get(tool)))
-            case _ if call.is_held_elsewhere:
+                await self._run(lambda connection: self._run_next_round(connection, call))
+            case _ if call.is_leased_elsewhere:
                 await call.clock.sleep(STATE_POLL_SECONDS)  # the holder writes the result into the state
             case PlainPosition():
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
             case _:
                 raise CallNotStarted(_NOT_SENT)
+
+    async def _run_next_round(self, connection: DirectConnection, call: LocalCall) -> None:
+        """Another process may have sent the first round, so this one may not know the tool yet."""
+        tool = await self._find_tool(connection, call.record.request.tool)
+        await run_rounds(connection, call, tool)
 
     async def _resume_stream(self, call: LocalCall, position: StreamedPosition, attempts: int) -> None:
         read_seconds = streams.get_read_seconds(attempts)

@@ -62,7 +62,7 @@ async def _run_round(
     if previous is not None:
         params |= {"requestState": previous.request_state} if previous.request_state is not None else {}
         params |= {"inputResponses": dict(record.input_responses)} if record.input_responses else {}
-    if not await call.take_hold(position=PlainPosition(), input_responses={}):
+    if not await call.acquire_lease(position=PlainPosition(), input_responses={}):
         return None
     try:
         result = await connection.send_request(

@@ -1,0 +1,248 @@
+"""DurableCaller with a mocked service, or with a target of the test: starts, idempotency keys, failing states, and the end."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from ringback.client import ConnectionFailed, RingbackClient
+from ringback.client.durable import (
+    CallHandle,
+    DurableCaller,
+    McpTarget,
+    MemoryRequestState,
+    RequestStateManager,
+    StartUnknown,
+    StoredState,
+    UnknownHandle,
+)
+from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.record import Completion, PlainPosition
+from ringback.client.models import Progress
+from ringback.schemas import examples
+from tests.support.limits import WAIT_SECONDS
+
+CALL: dict[str, Any] = examples.WORKING_CALL
+STARTED = httpx.Response(202, json={"call": CALL, "resume_token": "token", "webhooks": []})
+SHUTTING_DOWN = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
+RESULT = {"content": [{"type": "text", "text": "done"}]}
+DONE = Completion(outcome="result", result=RESULT)
+PROGRESS = '"progress":{'
+Respond = Callable[[httpx.Request], httpx.Response]
+
+
+class FastClock:
+    """Sleeps take one turn of the event loop."""
+
+    def now(self) -> float:
+        return time.time()  # noqa: TID251 - the clock of this test
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        await asyncio.sleep(0)
+
+
+class PlainTarget:
+    """Stands for an MCP server that keeps no call: `run_call` waits for the response on its connection."""
+
+    url = "http://mcp.example/mcp"
+    may_repeat_start = False
+
+    def __init__(self, respond: Callable[[LocalCall], Awaitable[None]]) -> None:
+        self._respond = respond
+
+    def check_request(self, request: Any) -> None: ...
+
+    async def run_call(self, call: LocalCall) -> None:
+        await call.acquire_lease(position=PlainPosition())
+        call.started.set()
+        await self._respond(call)
+
+    async def aclose(self) -> None: ...
+
+
+class BrieflyBrokenState(MemoryRequestState):
+    """Fails one write: the first after `count` writes whose text contains `text`."""
+
+    def __init__(self, text: str, *, count: int = 0) -> None:
+        super().__init__()
+        self.has_failed = False
+        self.is_repaired = asyncio.Event()
+        """Set by the first write after the failed one."""
+        self._text = text
+        self._remaining = count
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        self._remaining -= 1
+        if not self.has_failed and self._remaining < 0 and self._text in state.text:
+            self.has_failed = True
+            raise ConnectionError("the state cannot be reached for a moment")
+        is_written = await super().write(state, replaces=replaces)
+        if self.has_failed and is_written:
+            self.is_repaired.set()
+        return is_written
+
+
+def create_caller(respond: Respond, state: RequestStateManager | None = None) -> DurableCaller:
+    client = RingbackClient("http://ringback.example", transport=httpx.MockTransport(respond), clock=FastClock())
+    return DurableCaller(client, state=state, clock=FastClock())
+
+
+def create_plain_caller(
+    respond: Callable[[LocalCall], Awaitable[None]], state: RequestStateManager | None = None
+) -> DurableCaller:
+    caller = DurableCaller(McpTarget(PlainTarget.url), state=state, clock=FastClock())
+    cast("Any", caller)._target = PlainTarget(respond)
+    return caller
+
+
+def count_runners(caller: DurableCaller) -> int:
+    return len(cast("Any", caller)._runners)
+
+
+def start_or_read(request: httpx.Request) -> httpx.Response:
+    if request.url.path.endswith("/cancel"):
+        raise httpx.ConnectError("down", request=request)
+    return STARTED if request.method == "POST" else httpx.Response(200, json=CALL)
+
+
+@pytest.fixture
+async def caller() -> AsyncGenerator[DurableCaller]:
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(start_or_read) as caller:
+        yield caller
+
+
+# -- starts --
+
+
+async def test_a_start_that_may_have_arrived_before_a_shutdown_is_unknown_and_keeps_its_state() -> None:
+    attempts = 0
+
+    def lose_the_first_response(request: httpx.Request) -> httpx.Response:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise httpx.ReadError("the call was stored, and the response is lost", request=request)
+        return SHUTTING_DOWN
+
+    async with create_caller(lose_the_first_response) as caller:
+        with pytest.raises(StartUnknown):
+            await caller.request_call_tool("echo", upstream="demo")
+        assert [each.status for each in await caller.list_calls()] == ["starting"]
+
+
+async def test_a_join_that_repeats_a_lost_start_during_a_shutdown_does_not_say_that_nothing_was_started() -> None:
+    """The first start ends after its last attempt, so only the state knows that it may have arrived."""
+    is_shutting_down = False
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if is_shutting_down:
+            return SHUTTING_DOWN
+        raise httpx.ReadTimeout("the call was stored, and the response is lost", request=request)
+
+    async with create_caller(respond) as caller:
+        with pytest.raises(StartUnknown) as unknown:
+            await caller.request_call_tool("echo", upstream="demo")
+        is_shutting_down = True
+        with pytest.raises(StartUnknown):
+            await caller.join_call_tool(unknown.value.handle)
+
+
+async def test_the_same_key_and_callback_are_the_same_call_after_the_callback_was_dropped(
+    caller: DurableCaller,
+) -> None:
+    options: Any = {"upstream": "demo", "callback": {"url": "https://agent.example/cb"}, "idempotency_key": "k1"}
+    first = await caller.request_call_tool("echo", {"n": 1}, **options)
+
+    assert (await caller.request_call_tool("echo", {"n": 1}, **options)).id == first.id
+
+
+# -- a state that fails --
+
+
+async def test_a_failed_renewal_of_the_lease_does_not_end_a_running_tool() -> None:
+    state = BrieflyBrokenState("", count=2)  # the record and its lease are written
+
+    async def respond(call: LocalCall) -> None:
+        await state.is_repaired.wait()
+        await call.complete(DONE)
+
+    await assert_joined(respond, state)
+
+
+async def test_a_failed_write_of_progress_does_not_end_a_running_tool_and_the_next_write_has_it() -> None:
+    state = BrieflyBrokenState(PROGRESS)
+
+    async def respond(call: LocalCall) -> None:
+        call.report_progress(Progress(progress=7))
+        await state.is_repaired.wait()
+        (stored,) = await state.list_states()
+        assert PROGRESS in stored.text
+        await call.complete(DONE)
+
+    await assert_joined(respond, state)
+
+
+async def test_a_result_that_cannot_be_written_for_a_moment_is_not_lost() -> None:
+    await assert_joined(lambda call: call.complete(DONE), BrieflyBrokenState('"outcome"'))
+
+
+async def assert_joined(respond: Callable[[LocalCall], Awaitable[None]], state: BrieflyBrokenState) -> None:
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(respond, state) as caller:
+        assert await caller.join_call_tool(await caller.request_call_tool("work")) == RESULT
+    assert state.has_failed
+
+
+# -- runners --
+
+
+async def answer_another_question(caller: DurableCaller, handle: CallHandle) -> None:
+    with pytest.raises(ValueError, match="does not ask for other"):
+        await caller.answer_call_tool(handle, {"other": {"action": "accept"}})
+
+
+async def cancel_at_a_service_that_is_down(caller: DurableCaller, handle: CallHandle) -> None:
+    with pytest.raises(ConnectionFailed):
+        await caller.cancel_call_tool(handle)
+
+
+async def join_with_an_unknown_call(caller: DurableCaller, handle: CallHandle) -> None:
+    with pytest.raises(UnknownHandle):
+        await caller.join_all([handle, "req_unknown"], timeout_seconds=0)
+
+
+@pytest.mark.parametrize(
+    "refused", [answer_another_question, cancel_at_a_service_that_is_down, join_with_an_unknown_call]
+)
+async def test_nothing_of_a_call_stays_in_memory_after_a_refusal(
+    caller: DurableCaller, refused: Callable[[DurableCaller, CallHandle], Awaitable[None]]
+) -> None:
+    handle = await caller.request_call_tool("echo", upstream="demo")
+
+    await refused(caller, handle)
+
+    assert count_runners(caller) == 0
+
+
+async def test_a_closing_caller_stops_its_calls_at_once_and_not_one_after_another() -> None:
+    both_are_stopping = asyncio.Barrier(2)
+
+    async def respond(_: LocalCall) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await both_are_stopping.wait()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        caller = create_plain_caller(respond)
+        await caller.request_call_tool("work")
+        await caller.request_call_tool("work")
+        await caller.aclose()
+
+    assert count_runners(caller) == 0
