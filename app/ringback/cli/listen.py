@@ -27,6 +27,7 @@ from ringback.cli.durable_listener.listener import (
     open_listener_state,
     read_subscription_id,
 )
+from ringback.cli.durable_listener.running_commands import RunningCommands, open_running_commands
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
     StateFileUnusable,
@@ -185,7 +186,7 @@ async def _listen(options: ListenOptions) -> None:
     stop, abort = _handle_stop_signals()
     async with create_client(options.selection.url, options.api_key) as client:
         opening = open_listener_state(options.state, client, options.selection, from_start=options.from_start)
-        async with opening as state, _open_handler(options, state.inbox) as handler:
+        async with opening as state, _open_handler(options, state.inbox, stop) as handler:
             if options.retry_given_up:
                 print_message(f"Callbacks that are handled again: {await state.inbox.retry_given_up()}")
             _print_beginning(options, is_new=state.is_new)
@@ -199,13 +200,15 @@ async def _listen(options: ListenOptions) -> None:
                 parallel=options.parallel,
                 shows_handled=bool(options.forward_to or options.command),
             )
-            await listener.run(stop, abort)
+            if not stop.is_set():  # it may be set while commands of an earlier listener are waited for
+                await listener.run(stop, abort)
 
 
 @asynccontextmanager
-async def _open_handler(options: ListenOptions, inbox: Inbox) -> AsyncGenerator[CallbackHandler]:
+async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Event) -> AsyncGenerator[CallbackHandler]:
     if options.command is not None:
-        yield create_command_handler(options, options.command)
+        async with open_running_commands(options.state, stop=stop, report=print_message) as running:
+            yield create_command_handler(options, options.command, running)
     elif options.forward_to is not None:
         secret, is_generated = await choose_secret(inbox, options.secret)
         if is_generated:
@@ -224,11 +227,15 @@ async def _open_handler(options: ListenOptions, inbox: Inbox) -> AsyncGenerator[
         yield PrintHandler(print_output, as_json=options.as_json)
 
 
-def create_command_handler(options: ListenOptions, command: str) -> CommandHandler:
+def create_command_handler(
+    options: ListenOptions, command: str, running: RunningCommands | None = None
+) -> CommandHandler:
     """The handler of --exec. Its command may use `ringback join` and the like at the listener's service without options."""
     key = {} if options.api_key is None else {"RINGBACK_API_KEY": options.api_key}
     environment = {**os.environ, "RINGBACK_URL": options.selection.url, **key}
-    return CommandHandler(command, timeout_seconds=options.command_timeout_seconds, environment=environment)
+    return CommandHandler(
+        command, timeout_seconds=options.command_timeout_seconds, environment=environment, running=running
+    )
 
 
 def _handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:

@@ -19,7 +19,7 @@ from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import STDIO_SERVER, free_port
+from tests.support.upstreams import STDIO_SERVER, free_port, wait_until_true
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -44,6 +44,9 @@ class Terminal:
 
     def send_interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
 
     def close_terminal(self) -> None:
         self._process.send_signal(signal.SIGHUP)
@@ -257,6 +260,31 @@ async def test_a_second_interrupt_ends_the_commands_that_a_listener_waits_for(ur
         listener.send_interrupt()
         await listener.wait_for_output(listener.err, "Interrupt again")
         assert await listener.interrupt() == 0
+
+
+async def test_a_listener_runs_no_command_while_one_of_a_killed_listener_still_saves_its_work(
+    url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "wake.sh").write_text(
+        "[ -e ledger ] && { echo begun >> ledger; exit 0; }\n"
+        "trap 'sleep 3; echo ended >> ledger; exit 1' TERM\n"
+        "echo begun >> ledger; sleep 3600 & wait\n",
+        encoding="utf-8",
+    )
+    listen = ("listen", "--session", "killed", "--state", "state.db", "--exec", "sh wake.sh", "--url", url)
+    call = ("call", "demo", "count_primes", "--arg", "below=100", "--session", "killed", "--wait", "--url", url)
+    ledger = tmp_path / "ledger"
+    async with ringback(*listen, folder=tmp_path) as listener:
+        await listener.wait_for_output(listener.err, "Only events from now on")
+        async with ringback(*call, folder=tmp_path) as caller:
+            assert (await caller.end_process())[0] == 0
+        await wait_until_true(ledger.exists)
+        listener.kill()
+        async with ringback(*listen, folder=tmp_path) as second:
+            await second.wait_for_output(second.err, "handled")
+            assert await second.interrupt() == 0
+
+    assert ledger.read_text(encoding="utf-8").split() == ["begun", "ended", "begun"]
 
 
 async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -> None:

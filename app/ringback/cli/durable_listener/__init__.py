@@ -18,6 +18,8 @@ one client_session_id (of one call without one) are handled one at a time, in th
     handlers             the outcomes of a handler; prints callbacks
     forwarding           sends callbacks to a URL, signed as Ringback signs
     commands             runs a command for each callback
+    running_commands     the commands that run, and the wait for those of a listener that was killed
+    command_guard        the process that ends them when the listener is killed
 
 The package imports only the client, the receiver and the signatures.
 """

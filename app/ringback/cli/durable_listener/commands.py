@@ -1,69 +1,87 @@
 """Runs a shell command for each callback."""
 
 import asyncio
-import os
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Final
 
+from ringback.cli.durable_listener.command_guard import LOOK_AGAIN_SECONDS, is_group_running, signal_group
 from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
+from ringback.cli.durable_listener.running_commands import GRACE_SECONDS, RunningCommands
 
 EXIT_REFUSED: Final = 65
 """Exit code with which a command refuses a callback for good: EX_DATAERR of sysexits.h."""
-TERMINATION_SECONDS: Final = 10.0
-"""From SIGTERM to SIGKILL: the grace time of common supervisors."""
-_GUARD_SCRIPT: Final = """
-IFS= read -r body
-exec 3<&0
-( read -r _ <&3; kill -TERM 0 ) &
-guard=$!
-printf '%s' "$body" | sh -c "$1" 3<&-
-code=$?
-kill "$guard" 2>/dev/null
-exit "$code"
-"""
-"""Runs the command $1 with the first line of standard input. The listener keeps standard input open, so its end is the end of
-the listener, also by SIGKILL. Then the script ends the command: the next listener runs it again, and two runs at once could
-resume one session twice."""
+EXIT_BY_SIGNAL: Final = 128
+"""Shells add the number of the signal that ended a command to this."""
+_START_SCRIPT: Final = 'IFS= read -r _ && exec sh -c "$1"'
+"""Waits for the first line of standard input, which is empty, and becomes the command $1, which reads the rest. The listener
+writes the line when the guard knows the command: a listener that is killed before that leaves no command behind."""
 
 
 class CommandHandler:
     """Runs `command` in a shell, with the callback's body on standard input and its ids in the environment.
 
     Exit code 0 means handled, 65 refused for good, any other that the command is to be run again. A command that runs for more
-    than `timeout_seconds` is terminated, with the processes that it started. So is one whose listener is killed.
+    than `timeout_seconds` is terminated. Before a command is run again, it and the processes that it started have ended: after
+    SIGTERM they have `grace_seconds`. With `running`, the same happens when the listener is killed.
+
+    Two kinds of processes run on: those that a command with exit code 0 or 65 leaves behind, and those that leave the command's
+    process group, as setsid does.
     """
 
-    def __init__(self, command: str, *, timeout_seconds: float, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: str,
+        *,
+        timeout_seconds: float,
+        environment: Mapping[str, str],
+        running: RunningCommands | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
         self._command = command
         self._timeout_seconds = timeout_seconds
         self._environment = environment
+        self._running = running
+        self._grace_seconds = grace_seconds
 
     async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
         try:
             process = await self._start_command(received)
         except OSError as error:
             return Failed(f"the command could not be started: {error.strerror}")
+        outcome: HandlerOutcome = Failed("the command was cancelled")
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                await _run_to_end(process, received.body)
+                outcome = await self._run_to_end(process, received.body)
         except TimeoutError:
-            return Failed(f"the command ran for more than {self._timeout_seconds:g} s and was terminated")
+            outcome = Failed(f"the command ran for more than {self._timeout_seconds:g} s and was terminated")
+        except OSError as error:
+            outcome = Failed(f"the command could not be guarded: {error.strerror}")
         finally:
-            await _terminate(process)
-            if process.stdin is not None:
-                process.stdin.close()
-        return _judge_exit(process.returncode)
+            if isinstance(outcome, Failed):
+                await _end_group(process, self._grace_seconds)
+            if self._running is not None:
+                self._running.remove(process.pid)
+        return outcome
 
     async def _start_command(self, received: ReceivedCallback) -> Process:
         return await asyncio.create_subprocess_exec(
-            *("sh", "-c", _GUARD_SCRIPT, "ringback-listen", self._command),
+            *("sh", "-c", _START_SCRIPT, "ringback-listen", self._command),
             stdin=PIPE,
             env={**self._environment, **build_callback_variables(received)},
             start_new_session=True,  # Ctrl-C reaches the listener only, which lets the command end
         )
+
+    async def _run_to_end(self, process: Process, body: bytes) -> HandlerOutcome:
+        """Let the command begin, give it the body, and wait for its end."""
+        assert process.stdin is not None  # noqa: S101 - the process was started with a pipe
+        if self._running is not None:
+            await self._running.add(process.pid)
+        process.stdin.write(b"\n" + body)
+        process.stdin.close()  # after the body is written; a command that does not read it is no error
+        code = await process.wait()
+        return _judge_exit(code if code >= 0 else EXIT_BY_SIGNAL - code)
 
 
 def build_callback_variables(received: ReceivedCallback) -> dict[str, str]:
@@ -83,7 +101,7 @@ def build_callback_variables(received: ReceivedCallback) -> dict[str, str]:
     return {name: (value or "").replace("\0", "") for name, value in values.items()}
 
 
-def _judge_exit(code: int | None) -> HandlerOutcome:
+def _judge_exit(code: int) -> HandlerOutcome:
     match code:
         case 0:
             return Handled()
@@ -95,28 +113,16 @@ def _judge_exit(code: int | None) -> HandlerOutcome:
             return Failed(f"the command failed (exit code {code})")
 
 
-async def _run_to_end(process: Process, body: bytes) -> None:
-    """Give the body, which is one line of JSON, to the script, and wait for its end."""
-    assert process.stdin is not None  # noqa: S101 - the process was started with a pipe
-    with suppress(ConnectionError):  # the script was killed
-        process.stdin.write(body + b"\n")
-        await process.stdin.drain()
-    await process.wait()
-
-
-async def _terminate(process: Process) -> None:
-    """End the command and the processes of its session, if it still runs."""
-    if process.returncode is not None:
-        return
-    _signal_group(process, signal.SIGTERM)
+async def _end_group(process: Process, grace_seconds: float) -> None:
+    """Ask the command and the processes of its group to end, and kill what still runs after the grace time."""
+    signal_group(process.pid, signal.SIGTERM)
     try:
-        async with asyncio.timeout(TERMINATION_SECONDS):
+        async with asyncio.timeout(grace_seconds):
             await process.wait()
+            while is_group_running(process.pid):  # noqa: ASYNC110 - nobody tells the end of a group
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
     except TimeoutError:
-        _signal_group(process, signal.SIGKILL)
-        await process.wait()
-
-
-def _signal_group(process: Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        pass
+    finally:  # also if the wait is cancelled
+        signal_group(process.pid, signal.SIGKILL)
+    await process.wait()

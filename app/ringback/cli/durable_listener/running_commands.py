@@ -1,0 +1,107 @@
+"""Keeps the commands of two listeners apart: a listener that was killed may leave commands that still end."""
+
+import asyncio
+import fcntl
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ringback.cli.durable_listener import command_guard
+from ringback.cli.durable_listener.state_file import FILE_MODE, StateFileUnusable
+
+GRACE_SECONDS: Final = 10.0
+"""From SIGTERM to SIGKILL: the grace time of common supervisors."""
+LOOK_AGAIN_SECONDS: Final = 0.1
+"""A lock that is waited for in a thread could not be interrupted, so it is tried again."""
+
+
+class RunningCommands:
+    """The process groups of the commands that run. A guard process ends them when this process is killed."""
+
+    def __init__(self, lock: int, grace_seconds: float) -> None:
+        self._lock = lock
+        self._grace_seconds = grace_seconds
+        self._group_ids: set[int] = set()
+        self._guard: Process | None = None
+        self._starting = asyncio.Lock()
+
+    async def add(self, group_id: int) -> None:
+        """Tell the guard of the group. Raises `OSError` if no guard can be started."""
+        self._group_ids.add(group_id)
+        async with self._starting:
+            if self._guard is None or self._guard.returncode is not None:
+                self._guard = await self._start_guard()
+                for running in self._group_ids:
+                    self._tell(f"+{running}\n")
+        self._tell(f"+{group_id}\n")
+
+    def remove(self, group_id: int) -> None:
+        self._group_ids.discard(group_id)
+        self._tell(f"-{group_id}\n")
+
+    async def close(self) -> None:
+        """End the guard, and the commands that were not removed."""
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            await self._guard.wait()
+
+    async def _start_guard(self) -> Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", command_guard.__file__, str(self._grace_seconds)),
+            stdin=PIPE,
+            stdout=DEVNULL,
+            pass_fds=(self._lock,),
+            start_new_session=True,  # Ctrl-C reaches the listener only
+        )
+
+    def _tell(self, line: str) -> None:
+        """The line is in the pipe when this returns: asyncio writes at once if nothing waits to be written."""
+        if self._guard is not None and self._guard.stdin is not None:
+            with suppress(ConnectionError):  # the guard was killed: the next command starts another
+                self._guard.stdin.write(line.encode())
+
+
+@asynccontextmanager
+async def open_running_commands(
+    state: Path, *, stop: asyncio.Event, report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS
+) -> AsyncGenerator[RunningCommands]:
+    """Wait until the commands of an earlier listener with this state file have ended, or until `stop` is set.
+
+    The guard inherits the lock, so the lock is free when the earlier listener and its guard have ended.
+    """
+    try:
+        lock = os.open(state.with_name(f"{state.name}.commands"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise StateFileUnusable(f"{state} cannot be written: {error.strerror}. Choose another --state.") from None
+    try:
+        await _wait_for_lock(lock, stop, report)
+        commands = RunningCommands(lock, grace_seconds)
+        try:
+            yield commands
+        finally:
+            await commands.close()
+    finally:
+        os.close(lock)
+
+
+async def _wait_for_lock(lock: int, stop: asyncio.Event, report: Callable[[str], None]) -> None:
+    if _is_locked(lock):
+        return
+    report(f"Waiting for a command of the earlier listener, which has up to {GRACE_SECONDS:g} s to end.")
+    while not stop.is_set() and not _is_locked(lock):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                await stop.wait()
+
+
+def _is_locked(lock: int) -> bool:
+    """Whether this process now holds the lock."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
