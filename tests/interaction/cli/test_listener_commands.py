@@ -152,12 +152,15 @@ async def test_commands_that_begin_at_once_and_after_the_death_of_the_guard_have
 
 def find_guards() -> list[int]:
     """The running guards that this process started."""
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="utf-8").split()
-    return [
-        int(child)
-        for child in children
-        if is_running(int(child)) and b"command_guard" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if is_own_guard(folder)]
+
+
+def is_own_guard(folder: Path) -> bool:
+    try:
+        parent = int((folder / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+        return parent == os.getpid() and command_guard.__file__.encode() in (folder / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return False
 
 
 async def open_and_close(folder: Path, reports: list[str]) -> None:
