@@ -212,6 +212,8 @@ class ReceiverApp:
             response = asgi.unavailable_response(reason, retry_after_seconds=UNAVAILABLE_RETRY_SECONDS)
         except asgi.BodyTooLarge:
             response = asgi.error_response(413, f"A callback has at most {asgi.BODY_BYTES_MAX} bytes.")
+        except asgi.BodyTooSlow:
+            response = asgi.error_response(408, f"The body did not arrive within {asgi.BODY_SECONDS_MAX:g} seconds.")
         except asgi.Disconnected:
             return
         await asgi.send_response(response, send)

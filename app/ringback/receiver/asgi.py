@@ -1,5 +1,6 @@
 """The receiver's half of ASGI: reading one request's body, and sending one response."""
 
+import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -13,6 +14,14 @@ Send = Callable[[Message], Awaitable[None]]
 
 BODY_BYTES_MAX: Final = 262_144 + 16_384
 """The largest body (mcp-events §8), plus 16 KiB for senders that count only their payload."""
+
+
+BODY_SECONDS_MAX: Final = 10.0
+"""The longest time for a body. Ringback's own senders give up after it, and a request counts before its sender is known."""
+
+
+class BodyTooSlow(Exception):
+    """The body was not complete after `BODY_SECONDS_MAX`."""
 
 
 class BodyTooLarge(Exception):
@@ -45,7 +54,15 @@ def decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Read the body, and stop at `BODY_BYTES_MAX` whatever length the sender announces."""
+    """Read the body, and stop at `BODY_BYTES_MAX` whatever length the sender announces, and after `BODY_SECONDS_MAX`."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            return await _read_chunks(receive)
+    except TimeoutError:
+        raise BodyTooSlow from None
+
+
+async def _read_chunks(receive: Receive) -> bytes:
     body = bytearray()
     while True:
         message = await receive()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringback import receiver as public
-from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
+from ringback.receiver import Callback, Gap, ReceiverApp, Terminated, asgi
 from ringback.receiver.app import WAITABLE_BYTES_MAX, SecretSource
 from ringback.receiver.asgi import BODY_BYTES_MAX
 from ringback.signing.secrets import InvalidSecret, generate_secret
@@ -375,3 +375,19 @@ async def test_waiters_do_not_get_a_callback_that_the_handler_has_not_accepted()
 def test_the_public_names_are_sorted_and_there() -> None:
     assert public.__all__ == sorted(public.__all__)
     assert all(hasattr(public, name) for name in public.__all__)
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request counts before its sender is known: a thousand slow ones would keep all callbacks out."""
+    monkeypatch.setattr(asgi, "BODY_SECONDS_MAX", 0.0)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return await asyncio.Future()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await ReceiverApp([SECRET])({"type": "http", "method": "POST", "headers": []}, receive, send)
+
+    assert sent[0]["status"] == 408

@@ -26,7 +26,7 @@ from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
 from ringback.client.durable.mcp_target import McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
-from ringback.client.durable.record import CallRecord, CallRequest, Completion
+from ringback.client.durable.record import CallRecord, CallRequest, Completion, require_json
 from ringback.client.durable.ringback_target import RingbackTarget
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager
 from ringback.client.durable.target import CallTarget
@@ -116,6 +116,7 @@ class DurableCaller:
         without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
         sent, and `NotRejoinable` is raised. Raises also `CallNotStarted`, `StartUnknown` and `IdempotencyConflict`.
         """
+        require_json(arguments or {})
         request = CallRequest(
             upstream=upstream,
             tool=tool,

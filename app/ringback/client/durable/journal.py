@@ -1,5 +1,6 @@
 """Reads and writes records through a state manager: compare-and-set, so that two processes never overwrite each other."""
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pydantic import ValidationError
 from ringback.client.durable.errors import DurableCallError, StateConflict
 from ringback.client.durable.record import CallRecord
 from ringback.client.durable.state import RequestStateManager, StoredState
+
+log = logging.getLogger(__name__)
 
 WRITE_ATTEMPTS_MAX: Final = 50
 """Two processes that both follow a call write about once a second each; so many conflicts in a row are a fault."""
@@ -54,11 +57,13 @@ class CallJournal:
         await self._state.delete(call_id)
 
     async def iterate_records(self) -> AsyncIterator[CallRecord]:
+        """The records; one that this version cannot read is left out with a warning, because it hides no other."""
         after = ""
         while True:
             page = await self._state.list_states(after=after, limit=_PAGE_SIZE)
             for state in page:
-                yield _parse(state)
+                if (record := _parse_or_warn(state)) is not None:
+                    yield record
             if len(page) < _PAGE_SIZE:
                 return
             after = page[-1].key
@@ -75,6 +80,14 @@ class CallJournal:
             expires_at=record.expires_at,
         )
         return await self._state.write(state, replaces=replaces)
+
+
+def _parse_or_warn(state: StoredState) -> CallRecord | None:
+    try:
+        return _parse(state)
+    except DurableCallError as error:
+        log.warning("%s It is left out.", error)
+        return None
 
 
 def _parse(state: StoredState) -> CallRecord:

@@ -166,6 +166,25 @@ async def test_the_same_key_and_callback_are_the_same_call_after_the_callback_wa
 # -- a state that fails --
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), "\ud800", object(), {1, 2}])
+async def test_arguments_that_are_not_json_are_refused_and_nothing_is_stored(value: object) -> None:
+    """Pydantic writes NaN as null, so a later join would start the tool with other arguments."""
+    async with create_caller(start_or_read) as caller:
+        with pytest.raises(ValueError, match="The arguments are not JSON"):
+            await caller.request_call_tool("git_log", {"repo_path": [value]}, upstream="git", idempotency_key="k")
+        assert list(await caller.list_calls()) == []
+
+
+async def test_a_state_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    state = MemoryRequestState()
+    async with create_caller(start_or_read, state) as caller:
+        handle = await caller.request_call_tool("git_log", {"repo_path": "."}, upstream="git")
+        newer = StoredState(key="req_0", version="1", text='{"format": 99}', expires_at=2**40)
+        assert await state.write(newer, replaces=None)
+        assert [call.handle.id for call in await caller.list_calls()] == [handle.id]
+    assert "The state req_0 is not one of this version" in caplog.text
+
+
 async def test_a_failed_renewal_of_the_lease_does_not_end_a_running_tool() -> None:
     state = BrieflyBrokenState("", count=2)  # the record and its lease are written
 
