@@ -92,7 +92,7 @@ async def wake(
     if wake_up is None:
         return None
     state = await read_call_state(client, wake_up.call_id, with_result=False)  # the woken node reads it
-    thread_id = state.client_session_id or wake_up.client_session_id
+    thread_id = state.client_session_id  # not the callback's, which proves nothing
     if thread_id is None or state.kind is CallStateKind.WORKING:
         return None
     async with _locks.hold(thread_id):
