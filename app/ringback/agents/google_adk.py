@@ -136,7 +136,7 @@ async def wake(
 
     None means that another call of the same step is still working, that the session was continued before, that it belongs to
     another app, that the event wakes nobody, or that the tool asks: then `ask` was awaited. If the process that continued the
-    session has died, the run goes on from the last event, ten minutes after it.
+    session has died, the run goes on from the last event, ten minutes after it; if the run raised, it goes on at once.
 
     Raises `NotParkedYet` if the session does not have the call yet, or if another process may be at work on the session: refuse
     the callback, and it comes again. Raises `MalformedBody` for what is not a callback, and errors of the client.
@@ -192,7 +192,8 @@ async def _continue(
     if index is not None:
         if any(_is_final(event) for event in session.events[index + 1 :]):
             return None
-        if is_recent(datetime.fromtimestamp(session.events[-1].timestamp, UTC), now):
+        last = session.events[-1]
+        if last.error_code is None and is_recent(datetime.fromtimestamp(last.timestamp, UTC), now):
             raise NotParkedYet(f"Another process may continue the session '{session.id}' now. Refuse the callback.")
         named = {"invocation_id": session.events[index].invocation_id}
     running = runner.run_async(user_id=session.user_id, session_id=session.id, run_config=run_config, **named)
@@ -260,5 +261,7 @@ def _find_answer(session: Session, answers: AbstractSet[str | None]) -> int | No
 
 
 def _is_final(event: Event) -> bool:
-    """Whether the agent has answered with this event. A response of a parked call ends a run, too, and is no answer."""
-    return event.author != "user" and event.is_final_response() and not event.get_function_responses()
+    """Whether the agent has answered with this event. A response of a parked call and an error end a run without an answer."""
+    if event.author == "user" or event.error_code is not None:
+        return False
+    return event.is_final_response() and not event.get_function_responses()
