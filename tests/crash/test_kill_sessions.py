@@ -101,6 +101,7 @@ async def test_a_modern_sdk_client_gets_an_error_for_its_waiting_call_and_its_ne
             (found,) = content["calls"]
             waited = await client.call_tool("ringback_wait_for_call", {"call_id": found["call_id"], "wait_seconds": 30})
             await client.__aexit__(None, None, None)
+            await http.aclose()  # the SDK does not close a client that it was given
     assert (waited.structured_content or {})["outcome"] == "result"
     assert service.stage.effects == ["work"]
 
