@@ -135,7 +135,7 @@ async def wake(
     """Continue the session that waits for the callback's call, and return the events of the run, or None if nothing ran.
 
     None means that another call of the same step is still working, that the session was continued before, that it belongs to
-    another app, that the event wakes nobody, or that the tool asks: then `ask` was awaited. If the process that continued the
+    another app, that the event wakes no agent, or that the tool asks: then `ask` was awaited. If the process that continued the
     session has died, the run goes on from the last event, ten minutes after it; if the run raised, it goes on at once.
 
     Raises `NotParkedYet` if the session does not have the call yet, or if another process may be at work on the session: refuse

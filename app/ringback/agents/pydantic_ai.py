@@ -146,7 +146,7 @@ async def wake(
     """Load the callback's conversation, run it on with the results of its parked calls, and save it.
 
     None if there is nothing to run: another call of the same run is still working, the agent was woken before, the event wakes
-    nobody, or the tool asks (then `ask` was awaited). Also None while the run waits for approvals or for calls of others: run
+    no agent, or the tool asks (then `ask` was awaited). Also None while the run waits for approvals or for calls of others: run
     the agent yourself once you have them, with `collect_results`. `run_options` go to `agent.run`.
 
     Raises `NotParkedYet` if the conversation does not have the call yet: refuse the callback, and it comes again. Raises

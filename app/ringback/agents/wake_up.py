@@ -60,7 +60,7 @@ def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:
 
 
 async def ask_person(state: CallState, ask: AskPerson | None) -> None:
-    """Await `ask` if the call asks. Without `ask`, log that nobody is asked.
+    """Await `ask` if the call asks. Without `ask`, log that no person is asked.
 
     For the call of the callback only: the callback of another call is no reason to show a question again.
     """

@@ -219,7 +219,7 @@ CallbackHeadersParam = Annotated[CallbackHeaders, Header()]
 
 
 def build_callback_unions(webhooks: Mapping[str, Any]) -> dict[str, Any]:
-    """Schemas of any event, told apart by its `name`, and of any control envelope, told apart by its `type`.
+    """Schemas of any event, distinguished by its `name`, and of any control envelope, distinguished by its `type`.
 
     `webhooks` is that section of the OpenAPI document. Generators of types make unions of them.
     """

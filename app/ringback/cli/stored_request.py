@@ -23,7 +23,7 @@ _REQUEST_LINE: Final = re.compile(rb"[A-Z]+ \S+ HTTP/\d(\.\d)?")
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
 
 
-class MalformedRequest(ValueError):
+class UnreadableRequest(ValueError):
     """The file is not a stored request. The text says what it must be."""
 
 
@@ -34,13 +34,13 @@ class StoredRequest:
 
 
 def parse_request(text: bytes) -> StoredRequest:
-    """Parse a request as it was received. Raises `MalformedRequest`."""
+    """Parse a request as it was received. Raises `UnreadableRequest`."""
     head, end, body = _split_head(text)
     lines = head.splitlines()
     if lines and _REQUEST_LINE.fullmatch(lines[0]):
         lines = lines[1:]
     if not end or not lines:
-        raise MalformedRequest(
+        raise UnreadableRequest(
             "It must be a request as it was received: headers, an empty line, and the raw body. For a file with the body only, "
             "use --body FILE and --header 'NAME: VALUE'."
         )
@@ -48,14 +48,14 @@ def parse_request(text: bytes) -> StoredRequest:
 
 
 def parse_headers(lines: Sequence[str]) -> Mapping[str, str]:
-    """Headers of the form `name: value`, by their names in lower case. Raises `MalformedRequest`."""
+    """Headers of the form `name: value`, by their names in lower case. Raises `UnreadableRequest`."""
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
-            raise MalformedRequest(f"This is not a header of the form 'NAME: VALUE': {line[:80]}")
+            raise UnreadableRequest(f"This is not a header of the form 'NAME: VALUE': {line[:80]}")
         if name.strip().lower() in headers:
-            raise MalformedRequest(f"The header {name.strip()} occurs twice.")
+            raise UnreadableRequest(f"The header {name.strip()} occurs twice.")
         headers[name.strip().lower()] = value.strip()
     return headers
 

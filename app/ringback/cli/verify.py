@@ -20,7 +20,7 @@ from ringback.cli.output import (
     print_message,
     print_output,
 )
-from ringback.cli.stored_request import MalformedRequest, StoredRequest, parse_headers, parse_request, verify_signature
+from ringback.cli.stored_request import StoredRequest, UnreadableRequest, parse_headers, parse_request, verify_signature
 from ringback.client.service_models import PublicKeySet
 from ringback.receiver import VerificationError, VerifiedMessage
 from ringback.signing.secrets import InvalidSecret
@@ -32,7 +32,7 @@ JWKS_TIMEOUT_SECONDS: Final = 10.0
 STANDARD_INPUT: Final = "-"
 
 
-@exit_on_errors(MalformedRequest)
+@exit_on_errors(UnreadableRequest)
 def verify(
     file: Annotated[
         str | None,

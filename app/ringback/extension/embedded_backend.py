@@ -52,7 +52,7 @@ class EmbeddedBackend:
         if database_url is not None:
             # Only one process uses an SQLite file, so calls without an end belong to an earlier process.
             sqlite_path(database_url)
-        # In a first try nobody has a key, so the caller of the API is the anonymous one.
+        # In a first try no client has a key, so the caller of the API is the anonymous one.
         owner = ANONYMOUS_PRINCIPAL if dev else Principal(principal)
         self._caller = Caller(principal=owner, scopes=ALL_SCOPES)
         self._database_url = database_url

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
+from ringback.backoff import Backoff
 from ringback.receiver.arrived_callbacks import is_waitable
 from ringback.receiver.envelopes import Callback, parse
 from ringback.receiver.handling import (
@@ -43,8 +44,7 @@ FULL_RETRY_SECONDS: Final = 30.0
 FORGOTTEN_BATCH_MAX: Final = 1_000
 """Bodies dropped in one transaction."""
 DISK_RETRY_SECONDS: Final = 5.0
-_DOUBLINGS_MAX: Final = 9
-"""2**9 s are more than `RETRY_SECONDS_MAX`."""
+_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=RETRY_SECONDS_MAX)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ class InboxHandling:
                 except NotReady as error:
                     return _NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
                 except Exception:  # the boundary to the owner's code
-                    pause = min(RETRY_SECONDS_MAX, 2.0 ** min(failures, _DOUBLINGS_MAX))
+                    pause = _BACKOFF.pause_seconds(failures + 1)
                     log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
                     return _NextTry(pause, is_failure=True)
                 await self._record_handled(number, envelope, len(stored.body))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
+from ringback.backoff import Backoff
 from ringback.receiver.deduplicator import FETCHED
 from ringback.receiver.envelopes import CALL_FINISHED, CALL_INPUT_REQUIRED, Callback, parse
 from ringback.receiver.handling import GIVE_UP_SECONDS, MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
@@ -19,14 +20,12 @@ FETCHED_EVENT_NAMES: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED})
 """What a webhook delivers unless it asks for other events."""
 SAVE_EVERY_EVENTS: Final = 100
 """The service's default page of events."""
-RETRY_SECONDS_MAX: Final = 60.0
-"""The longest pause before a service that did not answer is asked again."""
-HANDLER_RETRY_SECONDS_MAX: Final = 300.0
-"""The longest pause before failed handlers run again, as with an inbox."""
+SERVICE_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+"""The pause before a request is repeated that the service did not answer."""
+HANDLER_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)
+"""The pause before failed handlers run again, as with an inbox."""
 FAILED_EVENTS_MAX: Final = 1_000
 """Failed events in memory: 270 MB of the largest size. With more, the log is not read on until they are handled or given up."""
-_DOUBLINGS_MAX: Final = 9
-"""2**9 s are more than `HANDLER_RETRY_SECONDS_MAX`."""
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class MissedEvents:
             try:
                 await self._fetch(cursor)
             except Exception as error:  # noqa: BLE001 - the boundary to the owner's function; it may raise anything its client raises
-                pause = compute_pause(failures, RETRY_SECONDS_MAX)
+                pause = SERVICE_BACKOFF.pause_seconds(failures + 1)
                 failures += 1
                 log.warning("Missed events could not be fetched (%r); trying again in %g s", error, pause)
                 await self._sleep(pause)
@@ -143,7 +142,7 @@ class MissedEvents:
         """Repeat rounds over the failed events until each was handled or given up."""
         rounds = 0
         while failed:
-            await self._sleep(compute_pause(rounds, HANDLER_RETRY_SECONDS_MAX))
+            await self._sleep(HANDLER_BACKOFF.pause_seconds(rounds + 1))
             rounds += 1
             for each in failed.remove_all():
                 if (error := failed.find(each.order_key) or await self._try_to_accept(each.message)) is None:
@@ -191,11 +190,6 @@ class FailedEvents:
     def raise_first(self) -> None:
         if self._events:
             raise self._events[0].error
-
-
-def compute_pause(failures: int, seconds_max: float) -> float:
-    """The pause after this many earlier failures: 1, 2, 4 … seconds."""
-    return min(seconds_max, 2.0 ** min(failures, _DOUBLINGS_MAX))
 
 
 def _to_message(event: LogEvent) -> ReceivedMessage:

@@ -221,8 +221,8 @@ class Runner:
     async def _stop_untrusted_executions(self) -> None:
         """Stop each execution whose lease was not extended in time, even while the store hangs.
 
-        After a freeze of this process no lease was extended in time. Those that nobody else has taken are extended then: their
-        requests upstream go on, and to stop them would end the calls as `unknown`.
+        After a freeze of this process no lease was extended in time. Those that no other runner has taken are extended then:
+        their requests upstream go on, and to stop them would end the calls as `unknown`.
         """
         wakes_at = self._clock.monotonic()
         while True:

@@ -187,7 +187,7 @@ class CallStarter:
         self, tx: Transaction, call: Call, request: StartCallRequest, leases: CallLeases | None
     ) -> None:
         if call.phase is CallPhase.SCHEDULED:
-            leases = None  # the notification tells the runner when to queue the call
+            leases = None  # from the notification the runner knows when to queue the call
         # Until the wait is over, no response has named the call, so no client expects it to be queued again after a crash.
         may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
         leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None

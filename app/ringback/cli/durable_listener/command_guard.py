@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 LOOK_AGAIN_SECONDS: Final = 0.02
-"""Nobody tells the end of a process group, so its end is looked for: each look is one system call."""
+"""The system reports no end of a process group, so it is polled: each poll is one system call."""
 AFTER_KILL_SECONDS: Final = 1.0
 """A killed process ends within milliseconds. A zombie that no one reaps stays, and is not waited for."""
 

@@ -119,7 +119,7 @@ async def _end_group(process: Process, grace_seconds: float) -> None:
     try:
         async with asyncio.timeout(grace_seconds):
             await process.wait()
-            while is_group_running(process.pid):  # noqa: ASYNC110 - nobody tells the end of a group
+            while is_group_running(process.pid):  # noqa: ASYNC110 - the system reports no end of a group
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
     except TimeoutError:
         pass

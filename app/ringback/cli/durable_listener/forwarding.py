@@ -14,7 +14,7 @@ from ringback.signing.standard_webhooks import build_signed_headers
 CONNECT_SECONDS: Final = 3.0
 """The service's own limit for a connection to a receiver."""
 RESPONSE_SECONDS: Final = 60.0
-"""The receiver may acknowledge after its handler. The service gives an attempt 10 s; here nobody else waits."""
+"""The receiver may acknowledge after its handler. The service gives an attempt 10 s; here no other delivery waits."""
 RETRY_AFTER_DIGITS_MAX: Final = 9
 FINAL_STATUSES: Final = frozenset({HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
 """Statuses after which Ringback does not repeat a delivery."""

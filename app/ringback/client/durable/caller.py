@@ -301,7 +301,7 @@ class DurableCaller:
         return sorted(found, key=lambda snapshot: snapshot.handle.created_at, reverse=True)
 
     async def forget_call(self, handle: CallHandle | str) -> None:
-        """Delete the state of a call. The call goes on, unless it needs this process; nobody can join it any more."""
+        """Delete the state of a call. The call goes on, unless it needs this process; no process can join it any more."""
         call_id = handle if isinstance(handle, str) else handle.id
         if (runner := self._runners.get(call_id)) is not None:
             await runner.stop()

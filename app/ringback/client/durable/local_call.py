@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ringback.client.durable.clock import DurableClock, retry_seconds
+from ringback.client.durable.clock import RETRY_BACKOFF, DurableClock
 from ringback.client.durable.errors import UnknownHandle
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.journal import CallJournal
@@ -153,7 +153,7 @@ class LocalCall:
                 failures += 1
                 if failures == failures_max:
                     raise
-                await self.clock.sleep(min(retry_seconds(failures), LEASE_RENEWAL_SECONDS))
+                await self.clock.sleep(min(RETRY_BACKOFF.pause_seconds(failures), LEASE_RENEWAL_SECONDS))
             else:
                 return
 

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 from ringback.client.client import RingbackClient
-from ringback.client.durable.clock import retry_seconds
+from ringback.client.durable.clock import RETRY_BACKOFF
 from ringback.client.durable.errors import CallNotStarted, StartUnknown
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import CallRequest, Completion, RingbackPosition
@@ -47,7 +47,9 @@ class RingbackTarget:
                 failures = 0
             except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
                 failures += 1
-                await call.clock.sleep(max(retry_seconds(failures), getattr(error, "retry_after_seconds", None) or 0.0))
+                await call.clock.sleep(
+                    max(RETRY_BACKOFF.pause_seconds(failures), getattr(error, "retry_after_seconds", None) or 0.0)
+                )
 
     async def cancel_call(self, call: LocalCall) -> None:
         if call.record.position is None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from ringback.client.durable.clock import retry_seconds
+from ringback.client.durable.clock import RETRY_BACKOFF
 from ringback.client.durable.direct import legacy_tasks, streams, tasks
 from ringback.client.durable.direct.completions import CANCELLED, completion_from_failure
 from ringback.client.durable.direct.connection import DirectConnection, use_connection
@@ -61,7 +61,7 @@ class DirectCalls:
             except (CredentialsRejected, CredentialsRequired) as failure:
                 raise DurableCallError(f"{failure} Check the headers of McpTarget, then join again.") from failure
             except RequestFailed:
-                await call.clock.sleep(retry_seconds(attempts))
+                await call.clock.sleep(RETRY_BACKOFF.pause_seconds(attempts))
             await call.refresh()
 
     async def cancel_call(self, call: LocalCall) -> None:
