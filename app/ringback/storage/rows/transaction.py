@@ -1,8 +1,8 @@
 """What a unit of work sees of the store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
 from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
@@ -24,61 +24,61 @@ from ringback.storage.rows.webhooks import (
     SqlWebhooks,
 )
 
-RowsT = TypeVar("RowsT")
-
-
-class RowsAttribute(Generic[RowsT]):
-    """An attribute of a transaction: one kind of rows, made at its first use in the unit of work."""
-
-    def __init__(self, rows: Callable[[UnitContext], RowsT]) -> None:
-        self._rows = rows
-        self._name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, transaction: Any, owner: type | None = None) -> RowsT:
-        rows = self._rows(transaction.unit)
-        transaction.__dict__[self._name] = rows  # found before this attribute from now on
-        return rows
-
 
 class SqlTransaction:
-    """Implements `domain.ports.Transaction` but for the write probe, which each database has of its own."""
+    """Implements `domain.ports.Transaction` but for the write probe, of which each database has its own.
 
-    calls = RowsAttribute(SqlCalls)
-    call_queue = RowsAttribute(SqlCallQueue)
-    scheduled_calls = RowsAttribute(SqlScheduledCalls)
-    tombstones = RowsAttribute(SqlTombstones)
-    events = RowsAttribute(SqlEvents)
-    event_log = RowsAttribute(SqlEventLog)
-    webhooks = RowsAttribute(SqlWebhooks)
-    registered_webhooks = RowsAttribute(SqlRegisteredWebhooks)
-    call_webhooks = RowsAttribute(SqlCallWebhooks)
-    catch_ups = RowsAttribute(SqlCatchUps)
-    deliveries = RowsAttribute(SqlDeliveries)
-    call_deliveries = RowsAttribute(SqlCallDeliveries)
-    webhook_deliveries = RowsAttribute(SqlWebhookDeliveries)
-    delivery_queue = RowsAttribute(SqlDeliveryQueue)
-    delivery_maintenance = RowsAttribute(SqlDeliveryMaintenance)
-    origin_breakers = RowsAttribute(SqlOriginBreakers)
-    usage = RowsAttribute(SqlUsage)
-    api_keys = RowsAttribute(SqlApiKeys)
-    challenges = RowsAttribute(SqlChallenges)
-    proofs = RowsAttribute(SqlProofs)
-    sealed_values = RowsAttribute(SqlSealedValues)
-    sealing_keys = RowsAttribute(SqlSealingKeys)
-    catalog = RowsAttribute(SqlUpstreamCatalog)
-    change_subscriptions = RowsAttribute(SqlChangeSubscriptions)
-    tool_aliases = RowsAttribute(SqlToolAliases)
-    mcp_sessions = RowsAttribute(SqlMcpSessions)
-    scheduling_time = RowsAttribute(SqlSchedulingTime)
+    Each annotation is one kind of rows. An object of it is made at its first use, because a unit of work uses few of them.
+    """
+
+    _row_classes: ClassVar[Mapping[str, Callable[[UnitContext], Any]]]
+
+    calls: SqlCalls
+    call_queue: SqlCallQueue
+    scheduled_calls: SqlScheduledCalls
+    tombstones: SqlTombstones
+    events: SqlEvents
+    event_log: SqlEventLog
+    webhooks: SqlWebhooks
+    registered_webhooks: SqlRegisteredWebhooks
+    call_webhooks: SqlCallWebhooks
+    catch_ups: SqlCatchUps
+    deliveries: SqlDeliveries
+    call_deliveries: SqlCallDeliveries
+    webhook_deliveries: SqlWebhookDeliveries
+    delivery_queue: SqlDeliveryQueue
+    delivery_maintenance: SqlDeliveryMaintenance
+    origin_breakers: SqlOriginBreakers
+    usage: SqlUsage
+    api_keys: SqlApiKeys
+    challenges: SqlChallenges
+    proofs: SqlProofs
+    sealed_values: SqlSealedValues
+    sealing_keys: SqlSealingKeys
+    catalog: SqlUpstreamCatalog
+    change_subscriptions: SqlChangeSubscriptions
+    tool_aliases: SqlToolAliases
+    mcp_sessions: SqlMcpSessions
+    scheduling_time: SqlSchedulingTime
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls)
+        cls._row_classes = {name: hint for name, hint in hints.items() if not name.startswith("_")}
 
     def __init__(self, unit: UnitContext) -> None:
         self.unit = unit
         self.topics: list[str] = []
         self.commit_actions: list[Callable[[], None]] = []
         self.rollback_actions: list[Callable[[], None]] = []
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in self._row_classes:
+                raise AttributeError(name)
+            rows = self._row_classes[name](self.unit)
+            setattr(self, name, rows)
+            return rows
 
     def now(self) -> datetime:
         return self.unit.now

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 
 from ringback.domain.encryption import Sealer
-from ringback.storage.rows.transaction import RowsAttribute, SqlTransaction
+from ringback.storage.rows.transaction import SqlTransaction
 from ringback.storage.rows.unit import UnitContext
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.statements import open_statements
@@ -13,9 +13,10 @@ from ringback.storage.sqlite.write_probe import SqliteWriteProbe
 
 
 class SqliteTransaction(SqlTransaction):
-    write_probe = RowsAttribute(SqliteWriteProbe)
+    write_probe: SqliteWriteProbe
 
     def __init__(
         self, connection: sqlite3.Connection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime
     ) -> None:
         super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now))
+        self.connection = connection
