@@ -1,0 +1,2 @@
+-- name: read_version
+SELECT current_setting('server_version_num')::bigint AS version;
