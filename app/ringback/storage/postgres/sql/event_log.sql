@@ -2,7 +2,7 @@
 SELECT seq, horizon FROM log_heads WHERE principal = :principal;
 
 -- Nothing is appended to the log until the transaction ends, also if the log is empty: then the row is made.
--- name: lock_head
+-- name: locked_head
 INSERT INTO log_heads (principal, seq) VALUES (:principal, 0)
 ON CONFLICT (principal) DO UPDATE SET seq = log_heads.seq
 RETURNING seq, horizon;
