@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from tests.support.postgres import shared_postgres
 from tests.support.postgres_databases import DatabasePool
-from tests.support.postgres_tables import create_tables
 
 FILE_NAME: Final = "ringback.db"
 
@@ -77,6 +76,7 @@ class TestDatabases:
 
 @functools.cache
 def database_pool() -> DatabasePool:
+    from tests.support.postgres_tables import create_tables  # noqa: PLC0415 - not there yet
     return DatabasePool(shared_postgres(), create_tables)
 
 
