@@ -20,7 +20,7 @@ from ringback.storage.rows.statements import Row
 
 T = TypeVar("T")
 
-_LOCK: Final = re.compile(r"\{lock(?: (?P<table>\w+))?\}")
+_LOCK: Final = re.compile(r"\{lock(?: (?P<table>(?!skip)\w+))?(?P<skip> skip locked)?\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,9 @@ def compile_statement(text: str) -> Statement:
 
 
 def _lock_clause(found: re.Match[str]) -> str:
-    # NO KEY: rows that refer to the locked one (bodies, attempts) can be inserted meanwhile.
-    return "FOR NO KEY UPDATE" if found["table"] is None else f"FOR NO KEY UPDATE OF {found['table']}"
+    # NO KEY: rows that refer to the locked one can be inserted meanwhile.
+    table = "" if found["table"] is None else f" OF {found['table']}"
+    return f"FOR NO KEY UPDATE{table}{' SKIP LOCKED' if found['skip'] else ''}"
 
 
 @cache

@@ -11,8 +11,8 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.postgres.driver import Connection, connect
 from ringback.storage.postgres.errors import to_store_unavailable
-from ringback.storage.postgres.lanes import Lane, close_connection
-from ringback.storage.postgres.migrator import migrate
+from ringback.storage.postgres.lanes import Lane
+from ringback.storage.postgres.migrator import migrate_database
 from ringback.storage.postgres.unit_of_work import UnitRunner
 from ringback.storage.signals import LocalSignals
 from ringback.storage.unit_queues import AdmissionQueue, PrincipalQueue
@@ -63,11 +63,10 @@ class PostgresStore:
 
     async def open(self) -> None:
         """Migrate the database and get ready. Raises `StoreUnavailable`."""
-        connection = await self._connect()
         try:
-            await migrate(connection, now=self._clock.now())
-        finally:
-            await close_connection(connection)
+            await migrate_database(self._url)
+        except Exception as error:
+            raise to_store_unavailable(error) from error
         run_reading, open_connection = self._runner.run_reading, self._connect
         self._lanes = _Lanes(
             writing=Lane(

@@ -6,8 +6,8 @@
                  │ the connection is lost: PostgreSQL rolls back; StoreUnavailable to the caller
 
 Units run at READ COMMITTED and lock what they decide about (`domain.ports`). A connection that is lost during COMMIT leaves
-open whether the unit was committed. Its caller gets `StoreUnavailable`, and everything that callers do afterwards is safe in both
-cases: it repeats with an idempotency key, or its write names the state or the lease that it expects.
+open whether the unit was committed. Its caller gets `StoreUnavailable`, and everything that callers do afterwards is safe in
+both cases: it repeats with an idempotency key, or its write names the state or the lease that it expects.
 """
 
 import logging
