@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from ringback.storage.postgres.migrator import migrate_database
 from tests.support.postgres import shared_postgres
 from tests.support.postgres_databases import DatabasePool
 
@@ -76,8 +77,7 @@ class TestDatabases:
 
 @functools.cache
 def database_pool() -> DatabasePool:
-    from tests.support.postgres_tables import create_tables  # noqa: PLC0415 - not there yet
-    return DatabasePool(shared_postgres(), create_tables)
+    return DatabasePool(shared_postgres(), migrate_database)
 
 
 TEST_DATABASES: Final = TestDatabases()
