@@ -71,7 +71,7 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
         leased = await self._sql.fetch_all(
             "lease", ids=self._sql.array(due), owner=owner, token=token, until=instant_to_column(until)
         )
-        ids = self._sql.array([row["id"] for row in leased])
+        ids = self._sql.array([row["id"] for row in leased])  # another node may have leased one since it was found
         return Page(await self._fetch_deliveries("by_ids", ids=ids), next_position=due.next_position)
 
     async def _find_due_in_order(
