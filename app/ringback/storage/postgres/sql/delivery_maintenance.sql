@@ -57,7 +57,9 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
     webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
+    AND coalesce((
+        SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
+    ) > :now, true)
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased'),
     false
 ) AS wanted
