@@ -75,7 +75,7 @@ ORDER BY wanted.place;
 -- name: extend
 UPDATE calls SET lease_until = :until
 WHERE id = ANY(:ids::text[]) AND lease_owner = :owner
-RETURNING id;
+RETURNING id, cancel_requested;
 
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
@@ -95,9 +95,9 @@ WHERE phase IN ('queued', 'parked') AND deadline_at <= :now
 ORDER BY deadline_at LIMIT :limit
 {lock whole_calls skip locked};
 
--- name: leased_by_others
+-- name: leased
 SELECT {call in whole_calls} FROM whole_calls
-WHERE phase = 'running' AND lease_owner IS DISTINCT FROM :owner
+WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
 ORDER BY lease_until LIMIT :limit
 {lock whole_calls skip locked};
 
