@@ -28,7 +28,7 @@ from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_S
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.recorder import Recorder
+from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -85,13 +85,15 @@ class JanitorConfig:
 
 async def recover_calls(tx: Transaction, recorder: Recorder, lost: Sequence[Call]) -> None:
     """Queue the calls that can go on without the process that ran them, and finish the others (`recover_call`)."""
+    requests: list[CompletionRequest] = []
     for call in lost:
         recovered = recover_call(call, now=tx.now())
         if isinstance(recovered, CallCompletion):
-            await _finish_call(tx, recorder, call, recovered)
+            requests.append(CompletionRequest(call=call, completion=recovered, lease_token=None))
         else:
             await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
             tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
+    await _finish_calls(tx, recorder, requests)
 
 
 async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> None:
@@ -115,9 +117,10 @@ async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> N
         log.warning("leases.not_handed_back")  # they run out
 
 
-async def _finish_call(tx: Transaction, recorder: Recorder, call: Call, completion: CallCompletion) -> None:
-    if await recorder.finish_call(tx, call, completion, lease_token=None):
-        log.info("call.finished", extra={"call_id": call.id, "outcome": str(completion.outcome)})
+async def _finish_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
+    for call in await recorder.finish_calls(tx, requests):
+        if call is not None:
+            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
 
 
 class Janitor:
@@ -218,14 +221,17 @@ class Janitor:
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
         grace_end, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
-        finished = 0
-        for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit):
-            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end:
-                await _finish_call(
-                    tx, self._recorder, call, UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call)
-                )
-                finished += 1
-        return finished == limit
+        requests = [
+            CompletionRequest(
+                call=call,
+                completion=UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call),
+                lease_token=None,
+            )
+            for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
+            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
+        ]
+        await _finish_calls(tx, self._recorder, requests)
+        return len(requests) == limit
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""

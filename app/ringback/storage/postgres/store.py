@@ -16,6 +16,7 @@ from ringback.storage.postgres.migrator import migrate_database
 from ringback.storage.postgres.unit_of_work import UnitRunner
 from ringback.storage.signals import LocalSignals
 from ringback.storage.unit_queues import AdmissionQueue, PrincipalQueue
+from ringback.storage.units import UnitOfWork
 
 T = TypeVar("T")
 
@@ -70,19 +71,19 @@ class PostgresStore:
         run_reading, open_connection = self._runner.run_reading, self._connect
         self._lanes = _Lanes(
             writing=Lane(
-                AdmissionQueue(),
+                AdmissionQueue[UnitOfWork](),
                 connections_max=self._limits.writing,
                 open_connection=open_connection,
                 run_unit=self._runner.run_writing,
             ),
             reading=Lane(
-                PrincipalQueue(),
+                PrincipalQueue[UnitOfWork](),
                 connections_max=self._limits.reading,
                 open_connection=open_connection,
                 run_unit=run_reading,
             ),
             scanning=Lane(
-                PrincipalQueue(),
+                PrincipalQueue[UnitOfWork](),
                 connections_max=self._limits.scanning,
                 open_connection=open_connection,
                 run_unit=run_reading,
