@@ -51,6 +51,11 @@ class LocalSignals:
             for waiter in tuple(self._waiters_by_topic.get(topic, ())):  # a callback may end its subscription
                 waiter.notify()
 
+    def notify_all(self) -> None:
+        """Notify every waiter: notifications from elsewhere may have been lost."""
+        for topic in tuple(self._waiters_by_topic):
+            self.notify([topic])
+
     def _add(self, waiter: LocalWaiter | _Callback, topics: Collection[str]) -> None:
         for topic in topics:
             self._waiters_by_topic.setdefault(topic, set()).add(waiter)

@@ -57,8 +57,10 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
     webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased'),
+    AND coalesce((
+        SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
+    ) > :now, true)
+    AND (SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased' LIMIT 1) IS NULL,
     false
 ) AS wanted
 FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
