@@ -28,7 +28,7 @@ from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_S
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.recorder import Recorder
+from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -179,29 +179,35 @@ class Janitor:
         return len(expired) == limit
 
     async def _recover_calls(self, tx: Transaction, lost: Sequence[Call]) -> None:
+        requests: list[CompletionRequest] = []
         for call in lost:
             recovered = recover_call(call, now=tx.now())
             if isinstance(recovered, CallCompletion):
-                await self._finish_call(tx, call, recovered)
+                requests.append(CompletionRequest(call=call, completion=recovered, lease_token=None))
             else:
                 await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
                 tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
+        await self._finish_calls(tx, requests)
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
         grace_end, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
-        finished = 0
-        for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit):
-            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end:
-                await self._finish_call(
-                    tx, call, UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call)
-                )
-                finished += 1
-        return finished == limit
+        requests = [
+            CompletionRequest(
+                call=call,
+                completion=UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call),
+                lease_token=None,
+            )
+            for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
+            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
+        ]
+        await self._finish_calls(tx, requests)
+        return len(requests) == limit
 
-    async def _finish_call(self, tx: Transaction, call: Call, completion: CallCompletion) -> None:
-        if await self._recorder.finish_call(tx, call, completion, lease_token=None):
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(completion.outcome)})
+    async def _finish_calls(self, tx: Transaction, requests: Sequence[CompletionRequest]) -> None:
+        for call in await self._recorder.finish_calls(tx, requests):
+            if call is not None:
+                log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""

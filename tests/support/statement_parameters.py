@@ -125,6 +125,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "past_deadline": [{}],
         "leased_by_others": [{"owner": "me"}],
         "expired": [{}],
+        "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],
     },
     "calls": {
@@ -314,6 +315,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"attempts": 0, "due_at": NOW, "token": None}
         ],
         "get_challenge": [{"webhook_id": "wh_rare"}],
+        "lock_due": [{}],
         "due_challenges": [{}],
         "next_due": [{}],
         "remove_challenge": [{"webhook_id": "wh_rare"}],

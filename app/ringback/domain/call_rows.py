@@ -59,6 +59,10 @@ class CallRows(Protocol):
         """The call. In a write transaction its row is locked until the end of the transaction."""
         ...
 
+    async def peek(self, call_id: CallId) -> Call | None:
+        """The call, not locked: for a unit that has locked the head of a log already, and changes no call."""
+        ...
+
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
     async def list_page(
@@ -120,8 +124,11 @@ class CallQueue(Protocol):
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
 
-    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
-        """The call, of any principal, that follows or followed this task of the upstream."""
+    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+        """The call, of any principal, that follows or followed this task of the upstream.
+
+        With `lock`, other units that lock the same task wait until the transaction ends.
+        """
         ...
 
 

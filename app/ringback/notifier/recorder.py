@@ -97,10 +97,15 @@ class Recorder:
     async def finish_leased_calls(
         self, tx: Transaction, completions: Sequence[LeasedCompletion]
     ) -> Sequence[Call | None]:
-        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost."""
-        requests = [await _read_completion_request(tx, each) for each in completions]
-        finished = iter(await self.finish_calls(tx, [each for each in requests if each is not None]))
-        return [None if request is None else next(finished) for request in requests]
+        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost.
+
+        Their rows are locked in the order of their ids, as an extension of leases locks them.
+        """
+        places = sorted(range(len(completions)), key=lambda place: completions[place].call_id)
+        requests = {place: await _read_completion_request(tx, completions[place]) for place in places}
+        found = {place: request for place, request in requests.items() if request is not None}
+        finished = dict(zip(found, await self.finish_calls(tx, list(found.values())), strict=True))
+        return [finished.get(place) for place in range(len(completions))]
 
     async def record_input_requests(
         self, tx: Transaction, call: Call, updated: Call, *, lease_token: str | None

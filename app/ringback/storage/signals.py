@@ -35,6 +35,12 @@ class LocalSignals:
             for waiter in self._waiters_by_topic.get(topic, ()):
                 waiter.notify()
 
+    def notify_all(self) -> None:
+        """Notify every waiter: notifications from elsewhere may have been lost."""
+        for waiters in self._waiters_by_topic.values():
+            for waiter in waiters:
+                waiter.notify()
+
     def _unsubscribe(self, topic: str, waiter: LocalWaiter) -> None:
         self._waiters_by_topic[topic].discard(waiter)
         if not self._waiters_by_topic[topic]:

@@ -41,9 +41,9 @@ def test_a_url_or_a_path_names_the_file(url: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("postgresql://user:secret@db/ringback", "PostgreSQL is not supported yet"),
-        ("postgresql+asyncpg://db/ringback", "PostgreSQL is not supported yet"),
-        ("postgres://db/ringback", "PostgreSQL is not supported yet"),
+        ("postgresql://user:secret@db/ringback", "needs a SQLite database"),
+        ("postgresql+asyncpg://db/ringback", "needs a SQLite database"),
+        ("postgres://db/ringback", "needs a SQLite database"),
         ("mysql://db/ringback", "is not supported"),
         ("sqlite://ringback.db", "is not supported"),
         ("sqlite:///", "must be a file"),

@@ -28,6 +28,9 @@ class SqlCalls(SqlRows, noun="calls"):
     async def get(self, call_id: CallId) -> Call | None:
         return await self._sql.fetch_record("get", _CALL, id=call_id)
 
+    async def peek(self, call_id: CallId) -> Call | None:
+        return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
+
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
         return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
 
@@ -111,7 +114,9 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
 
-    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
+    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+        if lock:
+            await self._sql.execute("lock_task", upstream=upstream, task_id=task_id)
         return await self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
 
 

@@ -2,6 +2,7 @@
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
 -- notifies the others when it has committed.
+-- (The empty text keeps PostgreSQL from reading the whole queue once more while it believes that the queue is empty.)
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     (SELECT principal FROM calls WHERE phase = 'queued' AND upstream = :upstream ORDER BY principal LIMIT 1)
@@ -25,7 +26,7 @@ candidates AS MATERIALIZED (
 )
 SELECT calls.id, calls.principal
 FROM candidates JOIN calls ON calls.id = candidates.id
-WHERE calls.phase = 'queued'
+WHERE calls.phase || '' = 'queued'
 ORDER BY candidates.place, candidates.ticket, candidates.id
 LIMIT :limit
 FOR NO KEY UPDATE OF calls SKIP LOCKED;
@@ -72,10 +73,13 @@ SELECT {call in whole_calls}
 FROM unnest(:ids::text[]) WITH ORDINALITY AS wanted (id, place) JOIN whole_calls ON whole_calls.id = wanted.id
 ORDER BY wanted.place;
 
+-- Locks the rows in the order of their ids, as a batch of ends does.
 -- name: extend
-UPDATE calls SET lease_until = :until
-WHERE id = ANY(:ids::text[]) AND lease_owner = :owner
-RETURNING id;
+WITH held AS MATERIALIZED (
+    SELECT id FROM calls WHERE id = ANY(:ids::text[]) AND lease_owner = :owner ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
+RETURNING calls.id;
 
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
@@ -85,7 +89,7 @@ WHERE id = ANY(ARRAY(
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
     UNION ALL
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
-)) AND phase = 'running' AND (lease_until IS NULL OR lease_until <= :now)
+)) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
 ORDER BY id LIMIT :limit
 {lock whole_calls skip locked};
 
@@ -104,6 +108,10 @@ ORDER BY lease_until LIMIT :limit
 -- name: expired
 SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 {lock whole_calls skip locked};
+
+-- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.
+-- name: lock_task
+SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :task_id, 1));
 
 -- Compares JSON texts, as the index does.
 -- name: by_task

@@ -5,7 +5,7 @@ WITH expired AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM expired WHERE deliveries.id = expired.id AND deliveries.state = 'leased';
+FROM expired WHERE deliveries.id = expired.id;
 
 -- name: release_leases_of_others
 WITH others AS MATERIALIZED (
@@ -14,14 +14,14 @@ WITH others AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM others WHERE deliveries.id = others.id AND deliveries.state = 'leased';
+FROM others WHERE deliveries.id = others.id;
 
 -- name: give_up_held
 WITH old AS MATERIALIZED (
     SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id AND deliveries.state = 'held'
+UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;
 
 -- name: by_ids
@@ -57,7 +57,9 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
     webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
+    AND coalesce((
+        SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
+    ) > :now, true)
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased'),
     false
 ) AS wanted

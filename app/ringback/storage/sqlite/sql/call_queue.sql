@@ -70,6 +70,10 @@ WHERE id IN (
 -- name: expired
 SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
 
+-- The only writer holds every task already.
+-- name: lock_task
+SELECT 1 WHERE :upstream IS NULL AND :task_id IS NULL;
+
 -- name: by_task
 SELECT {call in whole_calls} FROM whole_calls
 WHERE upstream = :upstream AND handle IS NOT NULL AND json_extract(handle, '$[1].task_id') = :task_id
