@@ -83,6 +83,46 @@ class JanitorConfig:
     """The owner of all valid leases, if no other process serves the store. None: only expired leases are void."""
 
 
+async def recover_calls(tx: Transaction, recorder: Recorder, lost: Sequence[Call]) -> None:
+    """Queue the calls that can go on without the process that ran them, and finish the others (`recover_call`)."""
+    requests: list[CompletionRequest] = []
+    for call in lost:
+        recovered = recover_call(call, now=tx.now())
+        if isinstance(recovered, CallCompletion):
+            requests.append(CompletionRequest(call=call, completion=recovered, lease_token=None))
+        else:
+            await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
+            tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
+    await _finish_calls(tx, recorder, requests)
+
+
+async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> None:
+    """Release what a node still has leased when all its workers have stopped, so that other nodes continue it at once.
+
+    The workers release their leases themselves. What remains was committed while they stopped, or could not be recorded.
+    """
+
+    async def hand_back(tx: Transaction) -> bool:
+        calls = await tx.call_queue.find_leased(owner=owner, own=True, limit=FINISH_BATCH_SIZE)
+        await recover_calls(tx, recorder, calls)
+        released = await tx.delivery_maintenance.release_leases(owner=owner, own=True, limit=RELEASE_BATCH_SIZE)
+        if released:
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return bool(calls) or bool(released)
+
+    try:
+        while await store.write(hand_back):
+            pass
+    except StoreUnavailable:
+        log.warning("leases.not_handed_back")  # they run out
+
+
+async def _finish_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
+    for call in await recorder.finish_calls(tx, requests):
+        if call is not None:
+            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
+
+
 class Janitor:
     name = "janitor"
 
@@ -153,8 +193,8 @@ class Janitor:
         owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._config.batch_size)
         if owner is None or self._recovered_foreign_calls:
             return False
-        abandoned = await tx.call_queue.find_leased_by_others(owner=owner, limit=limit)
-        await self._recover_calls(tx, abandoned)
+        abandoned = await tx.call_queue.find_leased(owner=owner, own=False, limit=limit)
+        await recover_calls(tx, self._recorder, abandoned)
         self._recovered_foreign_calls = not abandoned
         return len(abandoned) == limit
 
@@ -163,7 +203,7 @@ class Janitor:
         owner, limit = self._config.exclusive_owner, self._config.batch_size
         if owner is None or self._released_foreign_deliveries:
             return False
-        released = await tx.delivery_maintenance.release_leases_of_others(owner=owner, limit=limit)
+        released = await tx.delivery_maintenance.release_leases(owner=owner, own=False, limit=limit)
         if released:
             tx.notify(DELIVERY_DUE_TOPIC)
         self._released_foreign_deliveries = not released
@@ -175,19 +215,8 @@ class Janitor:
             return False
         limit = min(FINISH_BATCH_SIZE, self._config.batch_size)
         expired = await tx.call_queue.find_lease_expired(now=tx.now() - seconds(LEASE_GRACE_SECONDS), limit=limit)
-        await self._recover_calls(tx, expired)
+        await recover_calls(tx, self._recorder, expired)
         return len(expired) == limit
-
-    async def _recover_calls(self, tx: Transaction, lost: Sequence[Call]) -> None:
-        requests: list[CompletionRequest] = []
-        for call in lost:
-            recovered = recover_call(call, now=tx.now())
-            if isinstance(recovered, CallCompletion):
-                requests.append(CompletionRequest(call=call, completion=recovered, lease_token=None))
-            else:
-                await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
-                tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
-        await self._finish_calls(tx, requests)
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
@@ -201,13 +230,8 @@ class Janitor:
             for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
             if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
         ]
-        await self._finish_calls(tx, requests)
+        await _finish_calls(tx, self._recorder, requests)
         return len(requests) == limit
-
-    async def _finish_calls(self, tx: Transaction, requests: Sequence[CompletionRequest]) -> None:
-        for call in await self._recorder.finish_calls(tx, requests):
-            if call is not None:
-                log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""

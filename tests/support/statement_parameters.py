@@ -123,7 +123,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lease_expired": [{}],
         "past_deadline": [{}],
-        "leased_by_others": [{"owner": "me"}],
+        "leased": [{"owner": "me", "own": False}],
         "expired": [{}],
         "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],
@@ -208,7 +208,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "delivery_maintenance": {
         "release_expired_leases": [{}],
-        "release_leases_of_others": [{"owner": "me"}],
+        "release_leases": [{"owner": "me", "own": False}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],

@@ -79,7 +79,7 @@ WITH held AS MATERIALIZED (
     SELECT id FROM calls WHERE id = ANY(:ids::text[]) AND lease_owner = :owner ORDER BY id FOR NO KEY UPDATE
 )
 UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
-RETURNING calls.id;
+RETURNING calls.id, calls.cancel_requested;
 
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
@@ -99,9 +99,9 @@ WHERE phase IN ('queued', 'parked') AND deadline_at <= :now
 ORDER BY deadline_at LIMIT :limit
 {lock whole_calls skip locked};
 
--- name: leased_by_others
+-- name: leased
 SELECT {call in whole_calls} FROM whole_calls
-WHERE phase = 'running' AND lease_owner IS DISTINCT FROM :owner
+WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
 ORDER BY lease_until LIMIT :limit
 {lock whole_calls skip locked};
 

@@ -7,14 +7,14 @@ WITH expired AS MATERIALIZED (
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
 FROM expired WHERE deliveries.id = expired.id;
 
--- name: release_leases_of_others
-WITH others AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE state = 'leased' AND lease_owner IS DISTINCT FROM :owner
+-- name: release_leases
+WITH leased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
     ORDER BY lease_until LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM others WHERE deliveries.id = others.id;
+FROM leased WHERE deliveries.id = leased.id;
 
 -- name: give_up_held
 WITH old AS MATERIALIZED (
