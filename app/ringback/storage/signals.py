@@ -53,9 +53,8 @@ class LocalSignals:
 
     def notify_all(self) -> None:
         """Notify every waiter: notifications from elsewhere may have been lost."""
-        for waiters in tuple(self._waiters_by_topic.values()):
-            for waiter in tuple(waiters):
-                waiter.notify()
+        for topic in tuple(self._waiters_by_topic):
+            self.notify([topic])
 
     def _add(self, waiter: LocalWaiter | _Callback, topics: Collection[str]) -> None:
         for topic in topics:

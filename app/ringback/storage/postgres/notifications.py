@@ -43,7 +43,7 @@ FLUSH_SECONDS_MAX: Final = 1.0
 EVERYTHING: Final = "*"
 """In a payload: all topics."""
 
-_SQL: Final = load_sql("notifications")
+_SQL: Final = load_sql("session")
 
 
 class NodeNotifications:

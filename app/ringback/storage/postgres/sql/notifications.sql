@@ -1,2 +1,0 @@
--- name: notify
-SELECT pg_notify(:channel, :payload);
