@@ -8,8 +8,8 @@ eight methods. All access is in units of work:
     await store.scan(who, work) the same as read, outside the event loop: lists and counts
 
 `work` is an async function that awaits nothing but its transaction; a long one calls `tx.pause()`. A store raises if it waits
-for anything else, so no unit of work can hold a transaction over the network. A unit may run again after a conflict with another
-unit, so it changes nothing but the store, and what it registers with `on_commit` and `on_rollback`.
+for anything else, so no unit of work can hold a transaction over the network. A unit may run again after a conflict with
+another unit, so it changes nothing but the store, and what it registers with `on_commit` and `on_rollback`.
 
 Units of several nodes run at the same time. Each statement sees what was committed before it, so a unit locks what it decides
 about before it reads that, or a unique index decides:
@@ -20,9 +20,9 @@ about before it reads that, or a unique index decides:
     queues: due calls, deliveries and challenges, expired rows                 rows that another unit has locked are skipped
     idempotency keys, names, aliases, generations of a delivery                unique: the unit that is second runs again
 
-The order of locks is: tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait for each other
-(the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second, and one of them
-runs again.
+The order of locks is: tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait for each
+other (the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second, and one
+of them runs again.
 
     unit                                     what it locks, or what decides
     start, report of a call                  unique key; its webhook's log if its session has no shared callback yet
