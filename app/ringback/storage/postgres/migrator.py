@@ -12,6 +12,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.migrations import AppliedMigration, Migration, SchemaState, compare_migrations, read_migrations
 from ringback.storage.postgres.driver import Connection, connect
 from ringback.storage.postgres.statements import load_sql
+from ringback.storage.rows.statements import Row
 
 VERSION_MIN: Final = 140_000
 """PostgreSQL 14, the oldest version that its authors maintain in 2026."""
@@ -59,7 +60,7 @@ async def _connected(url: str) -> AsyncGenerator[Connection]:
 
 async def _read_state(connection: Connection, migrations: Sequence[Migration]) -> SchemaState:
     (table,) = await connection.fetch(_SQL["has_table"].writing)
-    rows = await connection.fetch(_SQL["applied"].writing) if table["has_table"] else []
+    rows: Sequence[Row] = await connection.fetch(_SQL["applied"].writing) if table["has_table"] else ()
     applied = {row["number"]: AppliedMigration(row["sha256"], row["oldest_code"]) for row in rows}
     return compare_migrations(migrations, applied)
 
