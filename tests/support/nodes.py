@@ -7,25 +7,22 @@
 Each node has its own store, connections, upstream sessions and workers: nothing in memory is shared.
 """
 
-from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 
 from ringback.bootstrap import Environment
 from ringback.client import RingbackClient
 from ringback.domain.principal import ALL_SCOPES
-from ringback.signing.sealing import KEY_BYTES
 from ringback.upstreams.registry import UpstreamConfig
 from tests.support.api_server import serving_api
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
+from tests.support.databases import SECRET_KEYS
 from tests.support.postgres_databases import empty_database
-
-SECRET_KEYS: Final = f"test:{b64encode(b'k' * KEY_BYTES).decode()}"
 
 
 @dataclass(slots=True)
