@@ -7,22 +7,25 @@
 Each node has its own store, connections, upstream sessions and workers: nothing in memory is shared.
 """
 
-from collections.abc import AsyncGenerator
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
 from ringback.bootstrap import Environment
 from ringback.client import RingbackClient
 from ringback.domain.principal import ALL_SCOPES
+from ringback.signing.sealing import KEY_BYTES
 from ringback.upstreams.registry import UpstreamConfig
 from tests.support.api_server import serving_api
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
-from tests.support.databases import SECRET_KEYS
 from tests.support.postgres_databases import empty_database
+
+SECRET_KEYS: Final = f"test:{b64encode(b'k' * KEY_BYTES).decode()}"
 
 
 @dataclass(slots=True)
@@ -57,7 +60,12 @@ class Cluster:
     nodes: list[Node] = field(default_factory=list[Node])
 
     async def start_node(
-        self, *, environment: Environment | None = None, database_url: str | None = None, **settings: Any
+        self,
+        *,
+        environment: Environment | None = None,
+        database_url: str | None = None,
+        upstreams: Sequence[UpstreamConfig] | None = None,
+        **settings: Any,
     ) -> Node:
         running = AsyncExitStack()
         await self._stack.enter_async_context(running)
@@ -65,7 +73,7 @@ class Cluster:
         ringback = await running.enter_async_context(
             running_application(
                 self.folder,
-                *self.upstreams,
+                *(self.upstreams if upstreams is None else upstreams),
                 environment=environment,
                 database_url=database_url or self.database_url,
                 **configured,
