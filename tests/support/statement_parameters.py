@@ -347,6 +347,14 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "delete": [{"id": "session-rare"}],
         "remove_expired": [{}],
     },
+    "leaders": {
+        "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
+        "release": [{"duty": "watch", "owner": "me"}],
+    },
+    "webhook_rates": {
+        "lock": [{"webhook_id": "wh_rare"}],
+        "save": [{"webhook_id": "wh_rare", "full_at": NOW}],
+    },
     "change_subscriptions": {
         "all": [{}],
     },

@@ -66,6 +66,7 @@ from ringback.domain.delivery_rows import (
 from ringback.domain.encryption import SealedRows, SealingKeyRows
 from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.mcp_sessions import McpSessionRows
+from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
@@ -161,6 +162,11 @@ class Transaction(Protocol):
     def tool_aliases(self) -> ToolAliasRows: ...
     @property
     def mcp_sessions(self) -> McpSessionRows: ...
+
+    @property
+    def leaders(self) -> LeaderRows: ...
+    @property
+    def webhook_rates(self) -> WebhookRateRows: ...
 
     @property
     def scheduling_time(self) -> SchedulingTimeRow: ...

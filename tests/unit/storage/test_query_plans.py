@@ -31,6 +31,7 @@ NOUNS = [
     "delivery_queue",
     "event_log",
     "events",
+    "leaders",
     "mcp_sessions",
     "origin_breakers",
     "registered_webhooks",
@@ -43,6 +44,7 @@ NOUNS = [
     "usage",
     "verification",
     "webhook_deliveries",
+    "webhook_rates",
     "webhooks",
     "write_probe",
 ]
