@@ -592,3 +592,16 @@ ALTER TABLE mcp_sessions
 
 CREATE INDEX mcp_sessions_of_principal ON mcp_sessions (principal, endpoint, expires_at);
 CREATE INDEX mcp_sessions_expiring ON mcp_sessions (expires_at);
+
+-- Duties that one node has at a time, for example to watch the upstreams for changes.
+CREATE TABLE leaders (
+    duty  text COLLATE "C" PRIMARY KEY,
+    owner text COLLATE "C" NOT NULL,
+    until bigint NOT NULL
+);
+
+-- The rate limits of webhooks, shared by all nodes: when each is full again, in microseconds since 1970.
+CREATE TABLE webhook_rates (
+    webhook_id text COLLATE "C" PRIMARY KEY REFERENCES webhooks (id) ON DELETE CASCADE,
+    full_at    bigint NOT NULL
+);
