@@ -25,7 +25,7 @@ other (the first loss of a webhook under the lock of a log; two batches with the
 of them runs again.
 
     unit                                     what it locks, or what decides
-    start, report of a call                  unique key; its webhook's log if its session has no shared callback yet
+    start, report of a call                  unique key; the usage near its quota; the log before a callback is shared
     adoption                                 the task (`find_by_task(lock=True)`), so one principal gets it
     lease, turn of an upstream               queued calls, skipping locked ones; the lease is written only to queued calls
     dispatch, handle, progress, input, park  the call; written only under the lease token that it names
@@ -35,7 +35,7 @@ of them runs again.
     recovery, overdue calls, archive         expired calls, skipping locked ones; then the logs
     registration of a webhook                the log, so an event is either before it or matches it; names and keys are unique
     change, removal, activation              the webhook, then the log, so an event sees it before or after as a whole
-    health and losses of webhooks            the webhooks in the order of their ids
+    health and losses of webhooks            the webhooks in the order of their ids; failing origins in the order of their names
     lease of deliveries                      pending ones, skipping locked ones; the lease is written only to pending ones
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
@@ -45,9 +45,8 @@ of them runs again.
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
 
-What is only approximate while units run at once: a quota of open calls or of result bytes may be exceeded by what these units
-add (on PostgreSQL at most `ConnectionLimits.writing` units a node, each a call or one batch), a quota of MCP sessions likewise;
-failures of an origin counted at the same moment by two nodes may count as one. The quota of webhooks is exact.
+What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
+units of that moment add. Quotas of open calls and webhooks, limits of challenges, and breakers are exact.
 """
 
 from collections.abc import Awaitable, Callable

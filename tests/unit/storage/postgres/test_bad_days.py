@@ -18,7 +18,8 @@ from tests.support.postgres import running_postgres
 from tests.support.stores import make_sealer
 
 END_SESSIONS = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ringback' AND pid <> $1"
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name = 'ringback' AND pid <> $1"
 )
 
 
