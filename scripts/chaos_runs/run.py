@@ -165,7 +165,8 @@ class ChaosEnvironment:
 
     def read_callbacks(self) -> list[ReceivedCallback]:
         return [
-            ReceivedCallback(each["message_id"], each["webhook"], each["body"]) for each in entries(self._callbacks)
+            ReceivedCallback(each["message_id"], each["webhook"], each["body"], each["signed_seconds_ago"])
+            for each in entries(self._callbacks)
         ]
 
 
