@@ -126,11 +126,14 @@ class NodeNotifications:
         try:
             await self._on_check(connection)
             await connection.add_listener(CHANNEL, receive)
-            connection.add_termination_listener(lambda _connection: self._has_work.set())
+            connection.add_termination_listener(self._note_lost)
         except BaseException:
             connection.terminate()
             raise
         return connection
+
+    def _note_lost(self, _connection: Any) -> None:
+        self._has_work.set()
 
     def _receive(self, payload: str) -> None:
         topics: Sequence[str] = jsontext.loads(payload)
