@@ -28,6 +28,7 @@ from ringback.client.durable.errors import (
     NotRejoinable,
     StartUnknown,
     StateConflict,
+    StateUnavailable,
     UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle, CallKind
@@ -62,6 +63,7 @@ __all__ = [
     "SQLiteRequestState",
     "StartUnknown",
     "StateConflict",
+    "StateUnavailable",
     "StoredState",
     "UnknownHandle",
 ]
