@@ -33,7 +33,7 @@ from ringback.client.durable.errors import (
 )
 from ringback.client.durable.handle import CallHandle, CallKind
 from ringback.client.durable.joins import OnProgress
-from ringback.client.durable.mcp_target import McpTarget
+from ringback.client.durable.mcp_target import AnswerInput, McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall
 from ringback.client.durable.redis_state import RedisRequestState
 from ringback.client.durable.ringback_target import RingbackTarget
@@ -41,6 +41,7 @@ from ringback.client.durable.sqlite_state import SQLiteRequestState
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager, StoredState
 
 __all__ = [
+    "AnswerInput",
     "CallCancelled",
     "CallFailed",
     "CallHandle",
@@ -53,6 +54,7 @@ __all__ = [
     "IdempotencyConflict",
     "InputRequired",
     "JoinedCall",
+    "McpCommandTarget",
     "McpTarget",
     "MemoryRequestState",
     "NotRejoinable",
