@@ -29,7 +29,7 @@ class Part(BaseModel):
         ({"names": ["a", "b", "c"]}, "names: A list should have at most 2 items, not"),
         ({"names": "a"}, "names: Input should be a list"),
         ({"pair": {}}, "pair: Input should be a list"),
-        ({"labels": {"a": "b", "c": "d"}}, "labels: It should have at most 1 item, not 2"),
+        ({"labels": {"a": "b", "c": "d"}}, "labels: An object should have at most 1 item, not"),
         ({"labels": []}, "labels: Input should be an object"),
         ({"steps": [1, 2]}, "steps: It should have at most 1 item, not 2"),
         ([], "Input should be an object"),
