@@ -14,9 +14,12 @@ from hypothesis import HealthCheck, settings
 
 from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
+from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import make_copying_migrate, make_sharing_describe_app
+
+trust_one_authority()
 
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -1,7 +1,9 @@
 """The request of each method, and its parsed response. The responses are the examples of the OpenAPI document."""
 
+import ssl
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -496,3 +498,14 @@ async def test_a_public_key_has_the_form_that_verifiers_accept(
     assert ours.text == key.public_key
     with pytest.raises(ValueError, match="not an Ed25519 key"):
         _ = other.text
+
+
+async def test_all_clients_of_a_process_load_the_certificates_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Mock(wraps=ssl.create_default_context)
+    monkeypatch.setattr(ssl, "create_default_context", load)
+
+    for _ in range(3):
+        async with RingbackClient("https://ringback.example"):
+            pass
+
+    assert load.call_count <= 1
