@@ -80,7 +80,7 @@ class Clients:
             webhook_id = await self._repeat(register)
         except (Unreachable, QuotaExceeded):
             return
-        self._history.webhooks[planned.name] = webhook_id
+        self._history.webhooks[planned.name] = webhook_id, STARTED_AT + int(self._loop.time() * 1000)
         self._note(f"registered {planned.name} as {webhook_id}")
         if planned.removed_at_seconds is not None:
             await asyncio.sleep(max(0.0, planned.removed_at_seconds - self._loop.time()))

@@ -40,16 +40,14 @@ class EmptyDatabase:
         self.connection.execute("PRAGMA foreign_keys = ON")
 
     def clear(self) -> None:
-        """Bring back the rows of the first moment."""
+        """Bring back the rows of the first moment. Foreign keys stay on: to switch them would expire all compiled statements."""
         self.connection.rollback()
-        self.connection.execute("PRAGMA foreign_keys = OFF")
         self.connection.execute("BEGIN")
         while changed := [table for table in self._tables if self._read_rows(table) != self._first_rows.get(table, [])]:
-            for table in changed:  # triggers of one table may write rows of another
+            for table in reversed(changed):  # rows of later tables refer to rows of earlier ones
                 self.connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the schema
                 self._insert_rows(table, self._first_rows.get(table, []))
         self.connection.execute("COMMIT")
-        self.connection.execute("PRAGMA foreign_keys = ON")
 
     def _read_rows(self, table: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 - as above

@@ -94,8 +94,8 @@ class History:
     get_time: Callable[[], float]
     facts: list[Fact] = field(default_factory=list[Fact])
     calls: dict[str, CallObservations] = field(default_factory=dict[str, CallObservations])
-    webhooks: dict[str, str] = field(default_factory=dict[str, str])
-    """The id of each registered webhook, by its name in the plan."""
+    webhooks: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """The id of each registered webhook, and when that was acknowledged (milliseconds since 1970), by its name in the plan."""
     removed_webhooks: set[str] = field(default_factory=set[str])
     """Webhooks whose removal was requested."""
     starts: list[ToolStart] = field(default_factory=list[ToolStart])

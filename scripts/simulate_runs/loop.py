@@ -18,7 +18,8 @@ import hashlib
 import heapq
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from enum import Enum, auto
 from random import Random
@@ -28,8 +29,8 @@ T = TypeVar("T")
 
 CALLBACKS_AT_ONCE_MAX: Final = 200_000
 """Callbacks that may run while the clock stands still. A plan of ten calls runs some hundreds; more is an endless loop."""
-CLOSE_ATTEMPTS_MAX: Final = 32
-"""How often the coroutine of a killed process is closed: each `await` in one of its `finally` blocks needs one more."""
+UNWIND_STEPS_MAX: Final = 64
+"""How often a coroutine that is left is unwound: each `await` in one of its `finally` blocks needs one more step."""
 
 
 class ProcessState(Enum):
@@ -113,6 +114,7 @@ class SimulatedTask(asyncio.Task[T]):
         number: int,
     ) -> None:
         self.number = number
+        self.context = context
         self.process = context[_PROCESS]
         super().__init__(coroutine, loop=loop, name=name or f"task-{number}", context=context)
 
@@ -258,7 +260,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
             process.state = ProcessState.DEAD
         for task in left:
             task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - its end is meant
-            _close_coroutine(task)
+            if isinstance(task, SimulatedTask):
+                task.context.run(_unwind, task)
         self._timers.clear()
         for process in self._processes:
             process.abandoned = []
@@ -266,6 +269,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def trace_hash(self) -> str:
         """A digest of the order in which processes ran. Two runs of a seed have the same."""
         return hashlib.sha256(self._trace).hexdigest()[:16]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of the simulation runs any more. What is unwound then is no fact."""
+        return self._has_ended
 
     @property
     def callback_count(self) -> int:
@@ -354,13 +362,16 @@ def _refuse(what: str) -> NoReturn:
     raise RuntimeError(f"A simulation has no {what}. Hand in a simulated seam instead.")
 
 
-def _close_coroutine(task: "asyncio.Task[Any]") -> None:
+class ProcessEnded(BaseException):
+    """Unwinds the coroutines that are left at the end of a simulation. `GeneratorExit` must not: a `finally` that awaits
+    would turn it into an ordinary error, which others handle.
+    """
+
+
+def _unwind(task: SimulatedTask[Any]) -> None:
     coroutine = task.get_coro()
-    if isinstance(coroutine, Generator) or coroutine is None:
+    if not isinstance(coroutine, Coroutine):
         return
-    for _ in range(CLOSE_ATTEMPTS_MAX):
-        try:
-            coroutine.close()
-        except BaseException:  # noqa: BLE001, S112 - a `finally` awaits or raises: close what follows it
-            continue
-        return
+    with suppress(BaseException):
+        for _ in range(UNWIND_STEPS_MAX):
+            coroutine.throw(ProcessEnded())  # returns if a `finally` awaits, and raises at the end

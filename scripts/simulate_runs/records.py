@@ -36,6 +36,7 @@ class StoredEvent:
     name: str
     call_id: str | None
     outcome: str | None
+    created_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ _CALLS = """
         lease_owner, created_at, finished_at, deadline_at, body
     FROM calls LEFT JOIN results ON call_id = id ORDER BY id
 """
-_EVENTS = "SELECT id, principal, seq, name, call_id, data AS outcome FROM events ORDER BY principal, seq"
+_EVENTS = "SELECT id, principal, seq, name, call_id, data AS outcome, created_at FROM events ORDER BY principal, seq"
 _DELIVERIES = """
     SELECT id, principal, webhook_id, event_id, kind, seq, generation, state, attempts, order_key FROM deliveries ORDER BY id
 """

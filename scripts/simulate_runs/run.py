@@ -133,7 +133,7 @@ def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = logging.ERROR
     """Run the plan. The same plan gives the same result, with the same trace hash."""
     empty.clear()
     simulation = Simulation(plan, empty)
-    with _record_logs(simulation.history, log_level):
+    with _record_logs(simulation, log_level):
         try:
             result = simulation.run()
         except StuckSimulation as stuck:
@@ -156,11 +156,14 @@ def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = logging.ERROR
 class _HistoryHandler(logging.Handler):
     """Logs of Ringback become facts; an exception in the log is a bug, and so a surprise."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         super().__init__()
-        self._history = history
+        self._history = simulation.history
+        self._loop = simulation.loop
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._loop.has_ended:
+            return
         ids = {name: value for name, value in vars(record).items() if name.endswith("_id")}
         text = " ".join([record.getMessage(), *(f"{name}={value}" for name, value in ids.items())])
         if record.exc_info is not None and record.exc_info[1] is not None:
@@ -170,9 +173,9 @@ class _HistoryHandler(logging.Handler):
 
 
 @contextmanager
-def _record_logs(history: History, level: int) -> Generator[None]:
+def _record_logs(simulation: Simulation, level: int) -> Generator[None]:
     logger = logging.getLogger("ringback")
-    handler, was_level, was_propagating = _HistoryHandler(history), logger.level, logger.propagate
+    handler, was_level, was_propagating = _HistoryHandler(simulation), logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
