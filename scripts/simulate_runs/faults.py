@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import Final
 
 from scripts.simulate_runs.cluster import Cluster
@@ -26,21 +27,24 @@ class Faults:
         upstreams: Mapping[UpstreamKind, SimulatedUpstream],
         history: History,
         loop: SimulationLoop,
+        context: Context,
     ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._upstreams = upstreams
         self._history = history
         self._loop = loop
+        self._context = context
+        self._have_ended = False
 
     async def inflict(self, fault: PlannedFault) -> None:
         """Begin the fault at its time, and end it."""
         await asyncio.sleep(fault.at_seconds)
         match fault.kind:
             case FaultKind.KILL:
-                await self._kill(fault)
+                self._kill(fault)
             case FaultKind.FREEZE:
-                await self._freeze(fault)
+                self._freeze(fault)
             case FaultKind.STOP:
                 await self._stop(fault)
             case FaultKind.UPSTREAM_CRASH | FaultKind.UPSTREAM_HANG:
@@ -50,6 +54,7 @@ class Faults:
 
     def end_all(self) -> None:
         """From here on nothing goes wrong: every node runs, and everything can be reached."""
+        self._have_ended = True
         for place, running in enumerate(self._cluster.places):
             if running is None:
                 self._cluster.start_node(place)
@@ -58,21 +63,28 @@ class Faults:
             self._cluster.thaw_node(place)
         self._history.note(Subject.FAULT, "no more faults")
 
-    async def _kill(self, fault: PlannedFault) -> None:
-        self._after_callbacks(fault, lambda: self._cluster.kill_node(fault.node))
-        await asyncio.sleep(fault.lasts_seconds)
-        if self._cluster.places[fault.node] is None:
-            self._cluster.start_node(fault.node)
+    def _kill(self, fault: PlannedFault) -> None:
+        def hit() -> None:
+            self._cluster.kill_node(fault.node)
+            self._loop.call_later(fault.lasts_seconds, self._restart, fault.node, context=self._context)
 
-    async def _freeze(self, fault: PlannedFault) -> None:
-        self._after_callbacks(fault, lambda: self._cluster.freeze_node(fault.node))
-        await asyncio.sleep(fault.lasts_seconds)
-        self._cluster.thaw_node(fault.node)
+        self._after_callbacks(fault, hit)
+
+    def _freeze(self, fault: PlannedFault) -> None:
+        def hit() -> None:
+            self._cluster.freeze_node(fault.node)
+            self._loop.call_later(fault.lasts_seconds, self._cluster.thaw_node, fault.node, context=self._context)
+
+        self._after_callbacks(fault, hit)
 
     def _after_callbacks(self, fault: PlannedFault, hit: Callable[[], None]) -> None:
         running = self._cluster.places[fault.node]
         if running is not None:
             running.process.callbacks_left, running.process.on_countdown = fault.after_callbacks, hit
+
+    def _restart(self, place: int) -> None:
+        if self._cluster.places[place] is None and not self._have_ended:
+            self._cluster.start_node(place)
 
     async def _stop(self, fault: PlannedFault) -> None:
         running = self._cluster.places[fault.node]
@@ -81,8 +93,7 @@ class Faults:
         self._history.disturbances += 1
         await self._cluster.stop_node(fault.node)
         await asyncio.sleep(fault.lasts_seconds)
-        if self._cluster.places[fault.node] is None:
-            self._cluster.start_node(fault.node)
+        self._restart(fault.node)
 
     async def _disturb_upstream(self, fault: PlannedFault) -> None:
         upstream = self._upstreams[fault.upstream]

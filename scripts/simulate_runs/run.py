@@ -21,6 +21,7 @@ from scripts.simulate_runs.records import StoredRecords, read_records
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
 SETTLE_CHECK_SECONDS: Final = 5.0
+QUIET_CHECKS: Final = 2
 SETTLE_SECONDS_MAX: Final = 4000.0
 """Longer than every time-out and schedule of a plan: what is open then will never end."""
 STOP_SECONDS_MAX: Final = 60.0
@@ -94,7 +95,14 @@ class Simulation:
         )
         for place in range(self.plan.nodes):
             cluster.start_node(place)
-        faults = Faults(self.plan, cluster=cluster, upstreams=self.upstreams, history=self.history, loop=self.loop)
+        faults = Faults(
+            self.plan,
+            cluster=cluster,
+            upstreams=self.upstreams,
+            history=self.history,
+            loop=self.loop,
+            context=self._world,
+        )
         clients = Clients(self.plan, cluster=cluster, history=self.history, loop=self.loop)
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
@@ -108,13 +116,15 @@ class Simulation:
         return await self._stop_all(cluster)
 
     async def _settle(self) -> None:
-        """Wait until no call and no delivery is open."""
+        """Wait until no call and no delivery is open, twice in a row: a thawed node may still have requests to carry out."""
         give_up_at = self.loop.time() + SETTLE_SECONDS_MAX
-        while self.database.query(_OPEN_WORK)[0][0]:
+        quiet_checks = 0
+        while quiet_checks < QUIET_CHECKS:
             if self.loop.time() >= give_up_at:
                 self.history.note(Subject.FAULT, "calls or deliveries are still open, long after the last fault")
                 return
             await asyncio.sleep(SETTLE_CHECK_SECONDS)
+            quiet_checks = 0 if self.database.query(_OPEN_WORK)[0][0] else quiet_checks + 1
 
     async def _stop_all(self, cluster: Cluster) -> list[str]:
         """Stop all nodes, and return what they have left behind."""
