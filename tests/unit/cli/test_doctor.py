@@ -22,7 +22,7 @@ from ringback.bootstrap.key_ring import require_key_ring
 from ringback.keyring import load_key_ring
 from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
-from ringback.storage.sqlite import operations
+from ringback.storage.sqlite import write_probe
 from ringback.storage.sqlite.file_lock import FileLock
 from tests.support.examples import WEBHOOK
 from tests.support.upstreams import STDIO_SERVER
@@ -249,7 +249,7 @@ def register() -> None:
 
 
 def test_a_disk_with_too_little_room_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "DISK_FREE_BYTES_MIN", 2**62)
+    monkeypatch.setattr(write_probe, "DISK_FREE_BYTES_MIN", 2**62)
 
     assert "disk of the database is full" in list_failed_checks(list_checks(run))["database"][1]
 
