@@ -25,6 +25,10 @@ _OUTCOMES: Final = {
 }
 
 
+LATE_AFTER_SECONDS: Final = 600.0
+"""The last fault of a plan, the longest work and all leases together take less than half of it."""
+
+
 def find_violations(result: SimulationResult) -> list[Violation]:
     return [*_find_all(result)]
 
@@ -37,10 +41,14 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
     yield from _check_log(result)
     yield from _check_quotas(result)
     yield from find_delivery_violations(result)
+    for rule, descriptions in (
+        (Rule.BROKEN_LEASES, result.history.broken_leases),
+        (Rule.WIDE_TOKENS, result.history.wide_tokens),
+        (Rule.SURPRISES, result.history.surprises),
+    ):
+        yield from (Violation(rule, each) for each in descriptions)
     for leak in (*result.leaks, *_find_left_leases(result)):
         yield Violation(Rule.LEAKS, leak)
-    for surprise in result.history.surprises:
-        yield Violation(Rule.SURPRISES, surprise)
 
 
 # -- calls --
@@ -84,6 +92,8 @@ def _check_starts(result: SimulationResult, planned: PlannedCall, runs: int) -> 
 def _check_outcome(
     result: SimulationResult, planned: PlannedCall, seen: CallObservations, call: StoredCall
 ) -> Iterator[Violation]:
+    if call.outcome in {"timed_out", "rejected"} and _is_overdue(call) and _must_end_in_time(planned):
+        yield Violation(Rule.LATE_CALLS, f"{planned.key} is {call.outcome}: it waited until its deadline for no reason")
     problem = _find_false_outcome(result, planned, seen, call)
     if problem is not None:
         yield Violation(Rule.FALSE_OUTCOMES, f"{planned.key} is {call.outcome}: {problem}")
@@ -95,7 +105,7 @@ def _find_false_outcome(
     """Why the outcome of a final call is not true; None if it may be."""
     ends = [end for end in result.history.ends if end.key == planned.key]
     was_started = any(start.key == planned.key for start in result.history.starts)
-    is_overdue = (call.finished_at or 0) >= call.deadline_at - CLOCK_ERROR_MILLISECONDS
+    is_overdue = _is_overdue(call)
     match call.outcome:
         case "result" | "tool_error":
             produced = {end.text for end in ends if end.outcome == call.outcome}
@@ -122,6 +132,15 @@ def _find_false_outcome(
     return None
 
 
+def _is_overdue(call: StoredCall) -> bool:
+    return (call.finished_at or 0) >= call.deadline_at - CLOCK_ERROR_MILLISECONDS
+
+
+def _must_end_in_time(planned: PlannedCall) -> bool:
+    """Whether its deadline is long after the last fault and after the end of its work."""
+    return planned.end is not ToolEnd.SILENCE and planned.timeout_seconds > LATE_AFTER_SECONDS
+
+
 # -- the log and the quotas --
 
 
@@ -132,6 +151,9 @@ def _check_log(result: SimulationResult) -> Iterator[Violation]:
     for principal, head in result.records.heads.items():
         if seqs[principal] != list(range(1, head + 1)):
             yield Violation(Rule.SEQ_HOLES, f"the log of {principal} ends at {head} and has {seqs[principal]}")
+    for principal, read in result.history.log_reads.items():
+        if read != list(range(1, result.records.heads.get(principal, 0) + 1)):
+            yield Violation(Rule.SKIPPED_EVENTS, f"a reader of the log of {principal} got {read}")
     ends = defaultdict[str | None, list[str | None]](list)
     for event in result.records.events:
         if event.name == "call.finished":

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import orjson
@@ -11,10 +12,12 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import from_epoch_milliseconds, seconds
 from ringback.domain.errors import CallEnded, NotFound, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import DEFAULT_EVENTS
 from ringback.services.call_starts import StartCallRequest
+from ringback.services.events import EventPage
 from ringback.services.new_calls import StartedCall
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.reports import CallReport, parse_result_completion
@@ -34,6 +37,8 @@ TRIES_MAX: Final = 60
 REQUEST_TIMEOUT_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 20.0
 """How long a client lets a node hold its request for the status of a call."""
+LOG_PAGE_SIZE: Final = 3
+"""Small, so that a log has several pages."""
 GIVE_UP_SECONDS: Final = 3000.0
 """A client that has waited for so long stops polling. The call is then lost, or its upstream never ends it."""
 
@@ -246,13 +251,52 @@ class Clients:
         self._note(f"answers {planned.key}: {', '.join(responses)}")
         await self._repeat_quietly(lambda services: services.input_answers.answer_input(caller, call.id, responses))
 
+    # -- readers --
+
+    async def follow_log(self, principal: str, ended: asyncio.Event) -> None:
+        """Read the event log from its beginning, page by page, from any node, until everything has settled."""
+        caller, cursor = make_caller(principal), None
+        seqs = self._history.log_reads.setdefault(principal, [])
+        while True:
+            is_last = ended.is_set()
+            wait_seconds = 0.0 if is_last else POLL_SECONDS
+            try:
+                page = await self._repeat(
+                    partial(_read_log_page, caller=caller, cursor=cursor, wait_seconds=wait_seconds),
+                    timeout_seconds=POLL_SECONDS + REQUEST_TIMEOUT_SECONDS,
+                )
+            except Unreachable:
+                return
+            seqs += [event.seq for event in page.events]
+            cursor = page.cursor
+            if is_last and not page.has_more:
+                return
+
+    async def try_tokens(self) -> None:
+        """Resume a call with its token, as its owner and as somebody else."""
+        for planned in self._plan.calls:
+            seen = self._history.calls.get(planned.key)
+            if seen is None or not seen.call_ids:
+                continue
+            token = seen.tokens[-1]
+            own, foreign = make_caller(planned.principal), make_caller(f"not-{planned.principal}")
+            resumed = await self._repeat(lambda services: services.resumption.resume_call(own, token))
+            if resumed.call.id != seen.call_ids[-1] or any(each.call_id != resumed.call.id for each in resumed.events):
+                self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
+            try:
+                await self._repeat(lambda services: services.resumption.resume_call(foreign, token))
+            except NotFound:
+                return
+            self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
+            return
+
     # -- requests --
 
-    async def _repeat(self, request: Request[T]) -> T:
+    async def _repeat(self, request: Request[T], *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> T:
         """The response, after as many tries as that takes."""
         for _ in range(TRIES_MAX):
             try:
-                return await self._cluster.request(request, timeout_seconds=REQUEST_TIMEOUT_SECONDS)
+                return await self._cluster.request(request, timeout_seconds=timeout_seconds)
             except (ConnectionLost, Unavailable):
                 await asyncio.sleep(RETRY_SECONDS)
         raise Unreachable
@@ -268,6 +312,12 @@ class Clients:
 
     def _note(self, text: str) -> None:
         self._history.note(Subject.CLIENT, text)
+
+
+async def _read_log_page(services: NodeServices, *, caller: Caller, cursor: str | None, wait_seconds: float) -> EventPage:
+    return await services.events.poll_events(
+        caller, EventFilter(), cursor=cursor, limit=LOG_PAGE_SIZE, wait_seconds=wait_seconds
+    )
 
 
 def make_caller(principal: str) -> Caller:

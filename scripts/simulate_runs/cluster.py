@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, TypeVar
 
+from scripts.simulate_runs.audit import LeaseAudit
 from scripts.simulate_runs.database import SharedDatabase
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import ProcessState, SimulatedProcess, SimulationLoop
@@ -88,14 +89,17 @@ class Cluster:
         clock = make_node_clock(
             self._loop, self._chance, wall_offset_seconds=offsets[place] if place < len(offsets) else 0.0
         )
-        store = NodeStore(self._database, self._loop, clock=clock, context=context)
+        audit = LeaseAudit(name, database=self._database, clock=clock, history=self._history)
+        store = NodeStore(
+            self._database, self._loop, clock=clock, context=context, on_lease_end=audit.check_lease_end
+        )
         store.faults = self.faults[place]
         node = context.run(
             Node,
             name,
             store=store,
             clock=clock,
-            sender=NodeSender(self._receivers, loop=self._loop, world=self._world),
+            sender=NodeSender(self._receivers, loop=self._loop, world=self._world, on_send=audit.check_send),
             sessions=NodeSessions(self._upstreams, node=name, loop=self._loop),
             chance=self._chance,
             open_calls_max=self._plan.open_calls_max,

@@ -8,16 +8,17 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.ports import Transaction
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.database import STATEMENTS_CACHED
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
-from ringback.storage.sqlite.webhooks import CachingWebhookReader
+from ringback.storage.units import UnitOfWork
 from scripts.simulate_runs.clock import STARTED_AT, NodeClock
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class EmptyDatabase:
         self.connection.row_factory = sqlite3.Row
         self.connection.execute("PRAGMA temp_store = MEMORY")
         apply_migrations(self.connection, load_migrations(), now=from_epoch_milliseconds(STARTED_AT))
+        self.connection.executescript(_AUDIT)
         self._tables = [row[0] for row in self.connection.execute(_TABLES)]
         self._first_rows = {table: rows for table in self._tables if (rows := self._read_rows(table))}
         self.connection.execute("PRAGMA foreign_keys = ON")
@@ -62,13 +64,30 @@ _TABLES: Final = """
 """
 
 
-@dataclass(slots=True)
-class FinishedUnit(Generic[T]):
-    """A unit of work that has run: its transaction, and its value or its error. An error has rolled it back."""
+_AUDIT: Final = """
+    CREATE TEMP TABLE lease_ends (what TEXT, id TEXT, owner TEXT, until INTEGER, state TEXT, outcome TEXT);
+    CREATE TEMP TRIGGER call_lease_ends AFTER UPDATE OF phase ON calls WHEN OLD.phase = 'running' AND NEW.phase <> 'running'
+    BEGIN INSERT INTO lease_ends VALUES ('call', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.phase, NEW.outcome); END;
+    CREATE TEMP TRIGGER delivery_lease_ends AFTER UPDATE OF state ON deliveries
+    WHEN OLD.state = 'leased' AND NEW.state <> 'leased'
+    BEGIN INSERT INTO lease_ends VALUES ('delivery', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.state, NULL); END;
+"""
+"""Every end of a lease, until the unit that brings it about commits."""
 
-    transaction: SqliteTransaction
-    value: T | None = None
-    error: Exception | None = None
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnd:
+    """A unit has ended a lease."""
+
+    what: str
+    """call | delivery"""
+    id: str
+    owner: str
+    """Whose lease it was."""
+    until: int
+    state: str
+    """The phase of the call, or the state of the delivery, after it."""
+    outcome: str | None
 
 
 class ConnectedNode(Protocol):
@@ -93,18 +112,23 @@ class SharedDatabase:
     def disconnect(self, node: ConnectedNode) -> None:
         self._nodes.remove(node)
 
-    def run_unit(self, work: Callable[[Transaction], Awaitable[T]], clock: NodeClock) -> FinishedUnit[T]:
-        """Run a unit of work in one transaction."""
+    def run_unit(self, unit: UnitOfWork, clock: NodeClock) -> None:
+        """Run the unit in a new transaction, and leave it open. An error of the unit has rolled it back."""
         transaction = self._begin(clock)
+        unit.begin_run(transaction)
         try:
-            value = run_to_completion(work(transaction))
+            unit.value = run_to_completion(unit.work(transaction))
         except Exception as error:  # noqa: BLE001 - boundary: the error is its caller's
-            self._connection.execute("ROLLBACK")
-            return FinishedUnit(transaction, error=error)
-        return FinishedUnit(transaction, value=value)
+            unit.error = error
+            self.roll_back()
 
-    def commit(self) -> None:
+    def commit(self) -> Sequence[LeaseEnd]:
+        """Commit the open unit, and return the leases that it has ended."""
+        ends = [LeaseEnd(*row) for row in self._connection.execute("SELECT * FROM lease_ends").fetchall()]
+        if ends:
+            self._connection.execute("DELETE FROM lease_ends")
         self._connection.execute("COMMIT")
+        return ends
 
     def roll_back(self) -> None:
         self._connection.execute("ROLLBACK")

@@ -101,6 +101,12 @@ class History:
     starts: list[ToolStart] = field(default_factory=list[ToolStart])
     ends: list[ProducedEnd] = field(default_factory=list[ProducedEnd])
     callbacks: list[ReceivedCallback] = field(default_factory=list[ReceivedCallback])
+    broken_leases: list[str] = field(default_factory=list[str])
+    """Leases of others that a node has ended, and callbacks that it sent without one."""
+    log_reads: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    """The positions of the events that a reader of each principal's log got, in their order."""
+    wide_tokens: list[str] = field(default_factory=list[str])
+    """Resume tokens that opened what they must not."""
     surprises: list[str] = field(default_factory=list[str])
     """Responses and errors that no client should get."""
     disturbances: int = 0

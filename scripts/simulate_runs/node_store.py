@@ -18,16 +18,17 @@ from typing import Any, Final, TypeVar
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.units import UnitOfWork, complete_units
 from ringback.waits import LocalWaiter
 from scripts.simulate_runs.clock import NodeClock
-from scripts.simulate_runs.database import FinishedUnit, SharedDatabase
+from scripts.simulate_runs.database import LeaseEnd, SharedDatabase
 from scripts.simulate_runs.loop import SimulationLoop
 
 T = TypeVar("T")
 Work = Callable[[Transaction], Awaitable[T]]
 
-RERUNS_MAX: Final = 3
-"""How often a unit runs again after a serialization failure. The PostgreSQL store has a bound, too."""
+RUNS_MAX: Final = 6
+"""Runs of one unit after serialization failures, as in the PostgreSQL store."""
 REFUSED: Final = "The simulated database cannot be reached."
 RESPONSE_LOST: Final = "The response of the simulated database was lost."
 
@@ -46,13 +47,6 @@ class StoreFaults:
     """The fraction of notifications of other nodes that do not arrive."""
     latency_seconds: float = 0.002
     """The longest time between the node and the database, in each direction. Each time is drawn."""
-
-
-@dataclass(slots=True, eq=False)
-class _Unit:
-    work: Work[Any]
-    done: asyncio.Future[Any]
-    runs: int = 0
 
 
 class NodeSignals:
@@ -91,8 +85,17 @@ class NodeSignals:
 class NodeStore:
     """Implements `domain.ports.Store` for one node. `context` belongs to the node's process."""
 
-    def __init__(self, database: SharedDatabase, loop: SimulationLoop, *, clock: NodeClock, context: Context) -> None:
+    def __init__(
+        self,
+        database: SharedDatabase,
+        loop: SimulationLoop,
+        *,
+        clock: NodeClock,
+        context: Context,
+        on_lease_end: Callable[[LeaseEnd], None],
+    ) -> None:
         self.faults = StoreFaults()
+        self._on_lease_end = on_lease_end
         self._database = database
         self._loop = loop
         self._clock = clock
@@ -109,8 +112,8 @@ class NodeStore:
         return False
 
     async def write(self, work: Work[T]) -> T:
-        unit = _Unit(work, self._loop.create_future())
-        self._call_after_latency(self._run_unit, unit)
+        unit = UnitOfWork(work, self._loop.create_future())
+        self._call_after_latency(self._run_unit, unit, 1)
         try:
             return await unit.done
         finally:
@@ -131,26 +134,25 @@ class NodeStore:
 
     # -- at the database, and on the way to it --
 
-    def _run_unit(self, unit: _Unit) -> None:
+    def _run_unit(self, unit: UnitOfWork, run: int) -> None:
         if unit.done.done():
             return
         if self.faults.is_away:
-            self._call_after_latency(self._fail_unit, unit, StoreUnavailable(REFUSED))
+            unit.error = StoreUnavailable(REFUSED)
+            self._call_after_latency(self._complete, unit)
             return
-        finished = self._database.run_unit(unit.work, self._clock)
-        unit.runs += 1
-        if finished.error is not None:
-            self._call_after_latency(self._complete_rolled_back, unit, finished, finished.error)
-        elif unit.runs <= RERUNS_MAX and self._draw() < self.faults.reruns:
+        self._database.run_unit(unit, self._clock)
+        if unit.error is None and run < RUNS_MAX and self._draw() < self.faults.reruns:
             self._database.roll_back()
-            _run_actions(finished.transaction.rollback_actions)
-            self._call_after_latency(self._run_unit, unit)
-        else:
-            self._database.commit()
+            unit.reset_after_rollback()
+            self._call_after_latency(self._run_unit, unit, run + 1)
+            return
+        if unit.error is None:
+            for end in self._database.commit():
+                self._on_lease_end(end)
             if self._draw() < self.faults.lost_responses:
-                self._call_after_latency(self._complete_rolled_back, unit, finished, StoreUnavailable(RESPONSE_LOST))
-            else:
-                self._call_after_latency(self._complete_committed, unit, finished)
+                unit.error = StoreUnavailable(RESPONSE_LOST)
+        self._call_after_latency(self._complete, unit)
 
     def _run_read(self, work: Work[Any], done: "asyncio.Future[Any]") -> None:
         if done.done():
@@ -167,26 +169,14 @@ class NodeStore:
 
     # -- back at the node --
 
-    def _complete_committed(self, unit: _Unit, finished: FinishedUnit[Any]) -> None:
-        _set_result(unit.done, finished.value)
-        _run_actions(finished.transaction.commit_actions)
-        self._signals.notify(finished.transaction.topics)
-        self._database.publish(finished.transaction.topics, self)
-
-    def _complete_rolled_back(self, unit: _Unit, finished: FinishedUnit[Any], error: Exception) -> None:
-        _set_exception(unit.done, error)
-        _run_actions(finished.transaction.rollback_actions)
-
-    def _fail_unit(self, unit: _Unit, error: Exception) -> None:
-        _set_exception(unit.done, error)
+    def _complete(self, unit: UnitOfWork) -> None:
+        complete_units([unit])
+        if unit.error is None:
+            self._signals.notify(unit.topics)
+            self._database.publish(unit.topics, self)
 
     def _call_after_latency(self, callback: Callable[..., None], *args: Any) -> None:
         self._loop.call_later(self._draw() * self.faults.latency_seconds, callback, *args, context=self._context)
-
-
-def _run_actions(actions: Iterable[Callable[[], None]]) -> None:
-    for action in actions:
-        action()
 
 
 def _set_result(done: "asyncio.Future[Any]", value: Any) -> None:

@@ -145,6 +145,8 @@ class Plan:
     receivers: tuple[PlannedReceiver, ...] = ()
     webhooks: tuple[PlannedWebhook, ...] = ()
     faults: tuple[PlannedFault, ...] = ()
+    followed: tuple[str, ...] = ()
+    """Principals whose event log a reader follows."""
     reruns: float = 0.0
     """The fraction of units of work that the database makes run again."""
     lost_notifications: float = 0.0

@@ -1,7 +1,7 @@
 """The simulated receivers, and the sender of a node, which is the seam `notifier.http.sender`."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from random import Random
 from typing import Any, Final
@@ -102,8 +102,16 @@ class SimulatedReceivers:
 class NodeSender:
     """Implements `notifier.http.sender.Sender` and `HttpRequester` for one node."""
 
-    def __init__(self, receivers: SimulatedReceivers, *, loop: SimulationLoop, world: Context) -> None:
+    def __init__(
+        self,
+        receivers: SimulatedReceivers,
+        *,
+        loop: SimulationLoop,
+        world: Context,
+        on_send: Callable[[Mapping[str, str]], None],
+    ) -> None:
         self._receivers = receivers
+        self._on_send = on_send
         self._loop = loop
         self._world = world
 
@@ -133,6 +141,7 @@ class NodeSender:
     ) -> tuple[AttemptResult, bytes]:
         if method == "GET":
             return _make_result(404), b""
+        self._on_send(headers)
         response: asyncio.Future[tuple[AttemptResult, bytes]] = self._loop.create_future()
         latency = self._receivers.latency_to(target.host)
         self._loop.call_later(latency, self._deliver, target, headers, body, response, context=self._world)

@@ -104,6 +104,10 @@ class Simulation:
             context=self._world,
         )
         clients = Clients(self.plan, cluster=cluster, history=self.history, loop=self.loop)
+        has_settled = asyncio.Event()
+        readers = [
+            asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed
+        ]
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
                 group.create_task(faults.inflict(fault))
@@ -113,6 +117,8 @@ class Simulation:
                 group.create_task(clients.carry_out(call))
         faults.end_all()
         await self._settle()
+        has_settled.set()
+        await asyncio.gather(*readers, clients.try_tokens())
         return await self._stop_all(cluster)
 
     async def _settle(self) -> None:
