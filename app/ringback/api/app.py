@@ -35,12 +35,14 @@ from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 
-__all__ = ["ApiConfig", "Services", "create_app", "create_documented_app"]
+__all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
 
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may cache a preflight: the smallest maximum of the common browsers."""
 
 MCP_PATHS: Final = ("/mcp", "/mcp/{upstream}")
+OPERATIONS_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What a node without the role `api` serves."""
 
 _ALLOWED_HEADERS: Final = (
     *("authorization", "content-type", "idempotency-key"),
@@ -108,6 +110,20 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
         app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
     app.router.routes.append(Route("/llms.txt", endpoint=send_llms_text, methods=["GET"]))
+    return _connect_app(app, services, config)
+
+
+def create_operations_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:  # noqa: ARG001 - as `create_app`
+    """Health, readiness and metrics only: for a node without the role `api`."""
+    app = create_documented_app()
+    app.router.routes[:] = [
+        route for route in app.router.routes if isinstance(route, APIRoute) and route.path in OPERATIONS_PATHS
+    ]
+    return _connect_app(app, services, config)
+
+
+def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI:
+    """Give the operations their services, and put the middleware around them."""
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.

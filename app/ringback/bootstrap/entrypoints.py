@@ -1,12 +1,13 @@
 """The entry points: authentication, REST, the MCP endpoints."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from ringback.api.app import ApiConfig, Services
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_gateway_config, build_protected_resource, build_token_policy
 from ringback.domain.principal import Authenticator
+from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenAuthenticator
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.identity.issuer import IssuerKeys
@@ -18,7 +19,7 @@ from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.tool_aliases import ToolAliases
 from ringback.settings import Settings
-from ringback.supervisor import Supervisor
+from ringback.supervisor import Supervisor, Worker
 
 
 @asynccontextmanager
@@ -76,7 +77,11 @@ async def open_mcp_server(
 
 
 def build_api_config(
-    settings: Settings, supervisor: Supervisor, authenticator: Authenticator, mcp: McpServer
+    settings: Settings,
+    supervisor: Supervisor,
+    workers: Mapping[Role, Sequence[Worker]],
+    authenticator: Authenticator,
+    mcp: McpServer,
 ) -> ApiConfig:
     return ApiConfig(
         authenticator=authenticator,
@@ -86,6 +91,11 @@ def build_api_config(
         allowed_hosts=settings.allowed_hosts,
         request_bytes_max=settings.request_bytes_max,
         failing_workers=supervisor.failing_workers,
+        workers_by_role={
+            role: frozenset(worker.name for worker in workers.get(role, ()))
+            for role in ALL_ROLES
+            if role in settings.roles
+        },
         failing_endpoints=mcp.failing_endpoints,
         public_keys=[key.jwk for key in load_signing_keys(settings)],
     )

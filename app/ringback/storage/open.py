@@ -3,18 +3,14 @@
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
-from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.storage.sqlite.database import to_store_unavailable
 from ringback.storage.sqlite.integrity_check import IntegrityReport, check_database_file
 from ringback.storage.sqlite.store import SqliteStore
-
-_SQLITE_URL_PREFIX: Final = "sqlite:///"
+from ringback.storage.urls import require_sqlite_path
 
 
 @asynccontextmanager
@@ -27,7 +23,7 @@ async def open_store(
     running service, open it without. If commits are missing, the service opens the store only with `accept_missing_commits`,
     which accepts the loss for good. Raises `StoreUnavailable`, which says what to do.
     """
-    store = SqliteStore(sqlite_path(url), clock=clock, sealer=sealer)
+    store = SqliteStore(require_sqlite_path(url), clock=clock, sealer=sealer)
     await store.open(exclusive=exclusive, accept_missing_commits=accept_missing_commits)
     try:
         yield store
@@ -38,25 +34,6 @@ async def open_store(
 def check_integrity(url: str, *, clock: Clock) -> IntegrityReport:
     """Damage and missing commits. Reads for seconds; raises `StoreUnavailable` for a file that cannot be opened."""
     try:
-        return check_database_file(sqlite_path(url), clock=clock)
+        return check_database_file(require_sqlite_path(url), clock=clock)
     except sqlite3.Error as error:
         raise to_store_unavailable(error) from error
-
-
-def sqlite_path(url: str) -> Path:
-    """The file that the URL names. Its folder is where the service keeps a generated key."""
-    scheme, separator, _ = url.partition("://")
-    if separator and scheme.partition("+")[0] in {"postgres", "postgresql"}:
-        raise StoreUnavailable(
-            "PostgreSQL is not supported yet. Use SQLite: sqlite:///ringback.db", needs_operator=True
-        )
-    if separator and not url.startswith(_SQLITE_URL_PREFIX):
-        raise StoreUnavailable(
-            "This kind of database URL is not supported. Use SQLite: sqlite:///ringback.db", needs_operator=True
-        )
-    path = url.removeprefix(_SQLITE_URL_PREFIX)
-    if path in {"", ":memory:"}:
-        raise StoreUnavailable(
-            "The database must be a file, because calls outlive the process: sqlite:///ringback.db", needs_operator=True
-        )
-    return Path(path)

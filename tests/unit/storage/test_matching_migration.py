@@ -10,7 +10,7 @@ from pathlib import Path
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState
-from ringback.storage.sqlite.columns import RECORDS
+from ringback.storage.rows.columns import RECORDS
 from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrator import Migration, apply_migrations, load_migrations
 from tests.support.builders import make_webhook

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ringback.storage.sqlite.columns import load_sql
 from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
+from ringback.storage.sqlite.statements import load_sql
 from tests.support.clock import START
 
 NOUNS = [

@@ -29,6 +29,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.commit_counter import CommitCounter
 from ringback.storage.sqlite.database import (
     SESSION_STATEMENTS,
@@ -39,7 +40,6 @@ from ringback.storage.sqlite.database import (
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_in_steps
-from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
 

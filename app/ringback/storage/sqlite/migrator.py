@@ -14,8 +14,8 @@ from typing import Final
 from ringback.domain import jsontext
 from ringback.domain.clock import epoch_milliseconds
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.sqlite.columns import load_sql
-from ringback.storage.sqlite.database import SESSION_STATEMENTS, Statements
+from ringback.storage.sqlite.database import SESSION_STATEMENTS
+from ringback.storage.sqlite.statements import load_sql
 
 _SQL: Final = load_sql("migrator")
 
@@ -39,22 +39,21 @@ def load_migrations() -> list[Migration]:
 
 def apply_migrations(connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: datetime) -> None:
     """Apply the missing migrations. Raises `StoreUnavailable` if the database has others than these."""
-    table = Statements(connection, _SQL)
-    table.execute("make_table")
+    connection.execute(_SQL["make_table"])
     for migration in migrations:
         connection.execute(SESSION_STATEMENTS["begin_writing"])
         try:
             # Read under the lock: another process may be migrating, too.
-            if migration.number not in _read_applied(table, migrations):
-                _apply_migration(connection, table, migration, now)
+            if migration.number not in _read_applied(connection, migrations):
+                _apply_migration(connection, migration, now)
             connection.execute(SESSION_STATEMENTS["commit"])
         finally:
             connection.rollback()
 
 
-def _read_applied(table: Statements, migrations: Sequence[Migration]) -> set[int]:
+def _read_applied(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> set[int]:
     shipped = {migration.number: migration for migration in migrations}
-    applied: dict[int, str] = {row["number"]: row["sha256"] for row in table.fetch_all("applied")}
+    applied: dict[int, str] = {row["number"]: row["sha256"] for row in connection.execute(_SQL["applied"])}
     for number, sha256 in applied.items():
         if number not in shipped:
             raise StoreUnavailable(
@@ -69,10 +68,11 @@ def _read_applied(table: Statements, migrations: Sequence[Migration]) -> set[int
     return set(applied)
 
 
-def _apply_migration(connection: sqlite3.Connection, table: Statements, migration: Migration, now: datetime) -> None:
+def _apply_migration(connection: sqlite3.Connection, migration: Migration, now: datetime) -> None:
     for statement in _split_statements(migration.text):
         connection.execute(statement)
-    table.execute("record", number=migration.number, sha256=migration.sha256, applied_at=epoch_milliseconds(now))
+    row = {"number": migration.number, "sha256": migration.sha256, "applied_at": epoch_milliseconds(now)}
+    connection.execute(_SQL["record"], row)
 
 
 def _split_statements(text: str) -> Iterator[str]:

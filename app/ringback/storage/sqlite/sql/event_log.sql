@@ -1,6 +1,10 @@
 -- name: head
 SELECT seq, horizon FROM log_heads WHERE principal = :principal;
 
+-- The only writer holds every log already.
+-- name: locked_head
+SELECT seq FROM log_heads WHERE principal = :principal;
+
 -- name: id_at
 SELECT id FROM events WHERE principal = :principal AND seq = :seq;
 

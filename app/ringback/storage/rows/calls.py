@@ -9,33 +9,32 @@ from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
-from ringback.storage.queries import parameters
-from ringback.storage.sqlite.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
-from ringback.storage.sqlite.paging import fetch_scanned_page
-from ringback.storage.sqlite.unit_of_work import SqliteRows
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
+from ringback.storage.rows.paging import fetch_scanned_page
+from ringback.storage.rows.unit import SqlRows
 
 _CALL: Final = RECORDS.call
 _TOMBSTONE: Final = RECORDS.tombstone
 
 
-class SqliteCalls(SqliteRows, noun="calls"):
+class SqlCalls(SqlRows, noun="calls"):
     """Implements `domain.call_rows.CallRows`."""
 
     async def insert(self, call: Call) -> None:
         row = _CALL.encode(call)
-        self._sql.execute("insert", **row)
-        self._sql.execute("insert_input", **row)
+        await self._sql.execute("insert", **row)
+        await self._sql.execute("insert_input", **row)
 
     async def get(self, call_id: CallId) -> Call | None:
-        return self._sql.fetch_record("get", _CALL, id=call_id)
+        return await self._sql.fetch_record("get", _CALL, id=call_id)
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
-        return self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
+        return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
 
     async def list_page(
         self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
     ) -> Page[Call, str]:
-        return fetch_scanned_page(
+        return await fetch_scanned_page(
             self._sql,
             _page_statement(where),
             _CALL.decode,
@@ -50,26 +49,22 @@ class SqliteCalls(SqliteRows, noun="calls"):
         )
 
     async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:
-        row = _ENCODE_CHANGE[change](call)
-        return self._sql.execute(f"update_{change}", expected=expected, held_token=lease_token, **row) == 1
+        statement = f"update_{change}"
+        row = _CALL.encode_for(self._sql.parameters(statement), call)
+        return await self._sql.execute(statement, expected=expected, held_token=lease_token, **row) == 1
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
-        row = self._sql.fetch_one("revoke_tokens", id=call_id, now=instant_to_column(now))
+        row = await self._sql.fetch_one("revoke_tokens", id=call_id, now=instant_to_column(now))
         return None if row is None else row["token_version"]
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None:
-        self._sql.execute_many("put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()])
+        await self._sql.execute_many(
+            "put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()]
+        )
 
     async def get_result(self, call_id: CallId) -> bytes | None:
-        row = self._sql.fetch_one("result", call_id=call_id)
+        row = await self._sql.fetch_one("result", call_id=call_id)
         return None if row is None else row["body"]
-
-
-_ENCODE_CHANGE: Final = {
-    change: _CALL.encoder(sorted(parameters(SqliteCalls.statements[f"update_{change}"]).intersection(_CALL.names)))
-    for change in CallChange
-}
-"""A change converts the columns that its statement writes, and no other."""
 
 
 def _page_statement(call_filter: CallFilter) -> str:
@@ -81,43 +76,43 @@ def _page_statement(call_filter: CallFilter) -> str:
     return "page" if call_filter.status in {None, CallStatus.COMPLETED} else "page_of_status"
 
 
-class SqliteCallQueue(SqliteRows, noun="call_queue"):
+class SqlCallQueue(SqlRows, noun="call_queue"):
     """Implements `domain.call_rows.CallQueue`."""
 
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
     ) -> Sequence[Call]:
-        queued = self._sql.fetch_all("queued", upstream=upstream, limit=limit)
+        queued = await self._sql.fetch_all("queued", upstream=upstream, limit=limit)
         if not queued:
             return []
-        ids = json_to_column([row["id"] for row in queued])
-        self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
+        ids = self._sql.array([row["id"] for row in queued])
+        await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
         served = _in_last_served_order([row["principal"] for row in queued])
-        self._sql.execute("take_turns", upstream=upstream, principals=json_to_column(served))
-        return self._sql.fetch_records("by_ids", _CALL, ids=ids)
+        await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
+        return await self._sql.fetch_records("by_ids", _CALL, ids=ids)
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
-        return self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
+        return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
 
     async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
-        ids = json_to_column(list(call_ids))
-        extended = self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
+        ids = self._sql.array(list(call_ids))
+        extended = await self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
         return [row["id"] for row in extended]
 
     async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
+        return await self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
 
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
+        return await self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
 
     async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
-        return self._sql.fetch_records("leased_by_others", _CALL, owner=owner, limit=limit)
+        return await self._sql.fetch_records("leased_by_others", _CALL, owner=owner, limit=limit)
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
+        return await self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
 
     async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
-        return self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
+        return await self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
 
 
 def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:
@@ -125,26 +120,26 @@ def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:
     return list(reversed(dict.fromkeys(reversed(principals))))
 
 
-class SqliteScheduledCalls(SqliteRows, noun="scheduled_calls"):
+class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
     """Implements `domain.call_rows.ScheduledCalls`."""
 
     async def queue_due(self, *, now: datetime, limit: int) -> datetime | None:
-        self._sql.execute("queue_due", now=instant_to_column(now), limit=limit)
-        row = self._sql.fetch_one("next")
+        await self._sql.execute("queue_due", now=instant_to_column(now), limit=limit)
+        row = await self._sql.fetch_one("next")
         return None if row is None else column_to_instant(row["not_before"])
 
 
-class SqliteTombstones(SqliteRows, noun="tombstones"):
+class SqlTombstones(SqlRows, noun="tombstones"):
     """Implements `domain.call_rows.TombstoneRows`."""
 
     async def archive(self, tombstone: Tombstone) -> None:
         row = _TOMBSTONE.encode(tombstone)
-        self._sql.execute("delete_call", **row)
-        self._sql.execute("expire_own_webhook", **row)
-        self._sql.execute("insert", **row)
+        await self._sql.execute("delete_call", **row)
+        await self._sql.execute("expire_own_webhook", **row)
+        await self._sql.execute("insert", **row)
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
-        return self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
+        return await self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        return self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
+        return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)

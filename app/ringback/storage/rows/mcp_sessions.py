@@ -1,7 +1,6 @@
 """Legacy MCP sessions, whose state is sealed."""
 
 import logging
-import sqlite3
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
@@ -10,8 +9,9 @@ from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.mcp_sessions import McpSession, McpSessionId
 from ringback.domain.principal import Principal
 from ringback.signing.sealing import UnsealError
-from ringback.storage.sqlite.columns import RECORDS, instant_to_column, json_to_column
-from ringback.storage.sqlite.unit_of_work import SqliteRows
+from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.statements import Row
+from ringback.storage.rows.unit import SqlRows
 
 log = logging.getLogger(__name__)
 
@@ -19,20 +19,20 @@ _SESSION: Final = RECORDS.mcp_session
 _ENCODE_STATE: Final = _SESSION.encoder(("state",))
 
 
-class SqliteMcpSessions(SqliteRows, noun="mcp_sessions"):
+class SqlMcpSessions(SqlRows, noun="mcp_sessions"):
     """Implements `domain.mcp_sessions.McpSessionRows`."""
 
     async def save(self, session: McpSession) -> None:
         row = _SESSION.encode(session)
         row["state"] = self._seal_state(session.id, row["state"])
-        self._sql.execute("save", **row)
+        await self._sql.execute("save", **row)
 
     async def get(self, session_id: McpSessionId, *, now: datetime) -> McpSession | None:
-        row = self._sql.fetch_one("get", id=session_id, now=instant_to_column(now))
+        row = await self._sql.fetch_one("get", id=session_id, now=instant_to_column(now))
         return None if row is None else self._read_session(row)
 
     async def count(self, principal: Principal, endpoint: str, *, now: datetime, limit: int) -> int:
-        (row,) = self._sql.fetch_all(
+        (row,) = await self._sql.fetch_all(
             "count", principal=principal, endpoint=endpoint, now=instant_to_column(now), limit=limit
         )
         count: int = row["sessions"]
@@ -41,36 +41,36 @@ class SqliteMcpSessions(SqliteRows, noun="mcp_sessions"):
     async def list_expiries(
         self, principal: Principal, endpoint: str, *, now: datetime, limit: int
     ) -> Mapping[McpSessionId, datetime]:
-        rows = self._sql.fetch_all(
+        rows = await self._sql.fetch_all(
             "list_expiries", principal=principal, endpoint=endpoint, now=instant_to_column(now), limit=limit
         )
         return {McpSessionId(row["id"]): from_epoch_milliseconds(row["expires_at"]) for row in rows}
 
     async def save_state(self, session: McpSession) -> None:
         state = _ENCODE_STATE(session)["state"]
-        self._sql.execute("save_state", id=session.id, state=self._seal_state(session.id, state))
+        await self._sql.execute("save_state", id=session.id, state=self._seal_state(session.id, state))
 
     async def extend(
         self, session_ids: Collection[McpSessionId], *, expires_at: datetime, now: datetime
     ) -> Collection[McpSessionId]:
-        rows = self._sql.fetch_all(
+        rows = await self._sql.fetch_all(
             "extend",
-            ids=json_to_column(list(session_ids)),
+            ids=self._sql.array(list(session_ids)),
             expires_at=instant_to_column(expires_at),
             now=instant_to_column(now),
         )
         return [row["id"] for row in rows]
 
     async def delete(self, session_id: McpSessionId) -> bool:
-        return self._sql.execute("delete", id=session_id) == 1
+        return await self._sql.execute("delete", id=session_id) == 1
 
     async def remove_expired(self, *, now: datetime, limit: int) -> int:
-        return self._sql.execute("remove_expired", now=instant_to_column(now), limit=limit)
+        return await self._sql.execute("remove_expired", now=instant_to_column(now), limit=limit)
 
     def _seal_state(self, session_id: str, state: bytes) -> bytes:
         return self._unit.sealer.seal(state, associated_data=state_associated_data(session_id))
 
-    def _read_session(self, row: sqlite3.Row) -> McpSession | None:
+    def _read_session(self, row: Row) -> McpSession | None:
         try:
             state = self._unit.sealer.unseal(row["state"], associated_data=state_associated_data(row["id"]))
         except UnsealError:

@@ -1,13 +1,15 @@
-"""How SQLite stores values: instants as integer milliseconds since 1970, booleans as 0 and 1, JSON as text."""
+"""How every store keeps values: instants as integer milliseconds since 1970, JSON as text.
 
-from collections.abc import Mapping
+The stores keep the same values, so that `ringback copy` compares rows as they are. A database without a boolean type returns
+booleans as 0 and 1.
+"""
+
 from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.storage.codec import ColumnType, ColumnTypes
-from ringback.storage.queries import load_statements
 from ringback.storage.records import Records
 
 
@@ -30,8 +32,3 @@ RECORDS: Final = Records(
         json=ColumnType(encode=json_to_column, decode=jsontext.loads),
     )
 )
-
-
-def load_sql(noun: str) -> Mapping[str, str]:
-    """The statements of `sql/<noun>.sql`."""
-    return load_statements("ringback.storage.sqlite", f"sql/{noun}.sql", RECORDS.by_name())

@@ -9,56 +9,56 @@ from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
-from ringback.storage.sqlite.columns import RECORDS, instant_to_column
-from ringback.storage.sqlite.paging import ROWS_SCANNED_MAX
-from ringback.storage.sqlite.unit_of_work import SqliteRows
+from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.paging import ROWS_SCANNED_MAX
+from ringback.storage.rows.unit import SqlRows
 
 _EVENT: Final = RECORDS.event
 _MAX_SEQ: Final = 2**63 - 1
 """Behind every place: the largest integer that SQLite stores."""
 
 
-class SqliteEvents(SqliteRows, noun="events"):
-    """Implements `domain.event_rows.EventRows`. The only writer locks every log while a unit of work runs."""
+class SqlEvents(SqlRows, noun="events"):
+    """Implements `domain.event_rows.EventRows`."""
 
     async def reserve_seqs(self, principal: Principal, count: int) -> int:
-        row = self._sql.fetch_one("reserve_seqs", principal=principal, count=count)
+        row = await self._sql.fetch_one("reserve_seqs", principal=principal, count=count)
         if row is None:
-            self._sql.execute("begin_log", principal=principal, count=count)
+            await self._sql.execute("begin_log", principal=principal, count=count)
             return 1
         return row["seq"] - count + 1
 
     async def insert(self, events: Sequence[Event]) -> None:
-        self._sql.execute_many("insert", [_EVENT.encode(event) for event in events])
+        await self._sql.execute_many("insert", [_EVENT.encode(event) for event in events])
 
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
-        return self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
+        return await self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
 
     async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
-        head = await SqliteEventLog(self._unit).get_head(principal)
-        until = min(head, self._scan_limit_seq(seq, where, scan=max(ROWS_SCANNED_MAX, limit + 1)))
-        found = self._select_after(principal, seq, where, until=until, limit=limit + 1)
+        head = await SqlEventLog(self._unit).get_head(principal)
+        until = min(head, await self._scan_limit_seq(seq, where, scan=max(ROWS_SCANNED_MAX, limit + 1)))
+        found = await self._select_after(principal, seq, where, until=until, limit=limit + 1)
         if len(found) > limit:
             return Page(found[:limit], next_position=found[limit - 1].seq)
-        if until >= head or (where.call_id is not None and not self._is_owner(principal, where.call_id)):
+        if until >= head or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
             return Page(found, next_position=None)
         return Page(found, next_position=until)
 
-    def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
-        row = self._sql.fetch_one("owner_of_call", call_id=call_id)
+    async def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
+        row = await self._sql.fetch_one("owner_of_call", call_id=call_id)
         return row is not None and row["principal"] == principal
 
-    def _scan_limit_seq(self, seq: int, where: EventFilter, *, scan: int) -> int:
+    async def _scan_limit_seq(self, seq: int, where: EventFilter, *, scan: int) -> int:
         """The last place of a scan that visits this many events."""
         if where.call_id is None:
             return seq + scan
-        row = self._sql.fetch_one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
+        row = await self._sql.fetch_one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
         return _MAX_SEQ if row is None else row["seq"]
 
-    def _select_after(
+    async def _select_after(
         self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int
     ) -> list[Event]:
-        return self._sql.fetch_records(
+        return await self._sql.fetch_records(
             "after" if where.call_id is None else "after_of_call",
             _EVENT,
             principal=principal,
@@ -72,29 +72,28 @@ class SqliteEvents(SqliteRows, noun="events"):
         )
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        removed = self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), limit=limit)
-        self._sql.execute_many(
+        removed = await self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), limit=limit)
+        await self._sql.execute_many(
             "raise_retention_floor", [{"principal": row["principal"], "seq": row["seq"]} for row in removed]
         )
         return len(removed)
 
 
-class SqliteEventLog(SqliteRows, noun="event_log"):
+class SqlEventLog(SqlRows, noun="event_log"):
     """Implements `domain.event_rows.EventLogRows`."""
 
     async def get_head(self, principal: Principal, *, lock: bool = False) -> int:
-        del lock  # the only writer has it anyway
-        row = self._sql.fetch_one("head", principal=principal)
+        row = await self._sql.fetch_one("locked_head" if lock else "head", principal=principal)
         return 0 if row is None else row["seq"]
 
     async def get_retention_floor(self, principal: Principal) -> int:
-        row = self._sql.fetch_one("head", principal=principal)
+        row = await self._sql.fetch_one("head", principal=principal)
         return 0 if row is None else row["horizon"]
 
     async def get_event_id(self, principal: Principal, seq: int) -> EventId | None:
-        row = self._sql.fetch_one("id_at", principal=principal, seq=seq)
+        row = await self._sql.fetch_one("id_at", principal=principal, seq=seq)
         return None if row is None else EventId(row["id"])
 
     async def last_seq_before(self, principal: Principal, instant: datetime) -> int:
-        row = self._sql.fetch_one("last_before", principal=principal, instant=instant_to_column(instant))
+        row = await self._sql.fetch_one("last_before", principal=principal, instant=instant_to_column(instant))
         return 0 if row is None else row["seq"]

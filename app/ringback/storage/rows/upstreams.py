@@ -3,28 +3,28 @@
 from collections.abc import Collection, Sequence
 
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias
-from ringback.storage.sqlite.columns import RECORDS, json_to_column
-from ringback.storage.sqlite.unit_of_work import SqliteRows
+from ringback.storage.rows.columns import RECORDS
+from ringback.storage.rows.unit import SqlRows
 
 
-class SqliteUpstreamCatalog(SqliteRows, noun="catalog"):
+class SqlUpstreamCatalog(SqlRows, noun="catalog"):
     """Implements `domain.upstream_rows.CatalogRows`."""
 
     async def list_all(self) -> Sequence[CatalogPart]:
-        return self._sql.fetch_records("all", RECORDS.catalog_part)
+        return await self._sql.fetch_records("all", RECORDS.catalog_part)
 
     async def save_part(self, part: CatalogPart) -> None:
-        self._sql.execute("save_part", **RECORDS.catalog_part.encode(part))
+        await self._sql.execute("save_part", **RECORDS.catalog_part.encode(part))
 
     async def remove_other_upstreams(self, upstreams: Collection[str]) -> int:
-        return self._sql.execute("remove_other_upstreams", upstreams=json_to_column(sorted(upstreams)))
+        return await self._sql.execute("remove_other_upstreams", upstreams=self._sql.array(sorted(upstreams)))
 
 
-class SqliteToolAliases(SqliteRows, noun="tool_aliases"):
+class SqlToolAliases(SqlRows, noun="tool_aliases"):
     """Implements `domain.upstream_rows.ToolAliasRows`."""
 
     async def list_all(self) -> Sequence[ToolAlias]:
-        return self._sql.fetch_records("all", RECORDS.tool_alias)
+        return await self._sql.fetch_records("all", RECORDS.tool_alias)
 
     async def insert(self, alias: ToolAlias) -> bool:
-        return self._sql.execute("insert", **RECORDS.tool_alias.encode(alias)) == 1
+        return await self._sql.execute("insert", **RECORDS.tool_alias.encode(alias)) == 1

@@ -5,21 +5,21 @@ from datetime import datetime
 
 from ringback.domain.ids import KeyId
 from ringback.domain.principal import ApiKey
-from ringback.storage.sqlite.columns import RECORDS, instant_to_column
-from ringback.storage.sqlite.unit_of_work import SqliteRows
+from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.unit import SqlRows
 
 
-class SqliteApiKeys(SqliteRows, noun="api_keys"):
+class SqlApiKeys(SqlRows, noun="api_keys"):
     """Implements `domain.principal.ApiKeyRows`."""
 
     async def insert(self, key: ApiKey) -> None:
-        self._sql.execute("insert", **RECORDS.api_key.encode(key))
+        await self._sql.execute("insert", **RECORDS.api_key.encode(key))
 
     async def find_by_hash(self, key_hash: str) -> ApiKey | None:
-        return self._sql.fetch_record("by_hash", RECORDS.api_key, hash=key_hash)
+        return await self._sql.fetch_record("by_hash", RECORDS.api_key, hash=key_hash)
 
     async def list_all(self) -> Sequence[ApiKey]:
-        return self._sql.fetch_records("all", RECORDS.api_key)
+        return await self._sql.fetch_records("all", RECORDS.api_key)
 
     async def revoke(self, key_id: KeyId, *, now: datetime) -> bool:
-        return self._sql.execute("revoke", id=key_id, now=instant_to_column(now)) == 1
+        return await self._sql.execute("revoke", id=key_id, now=instant_to_column(now)) == 1

@@ -1,6 +1,5 @@
 """The delivery queue: what is due and leased for the dispatcher, and what the janitor releases, ends or probes."""
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
@@ -8,8 +7,9 @@ from typing import Final
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
 from ringback.domain.ids import DeliveryId, WebhookId
-from ringback.storage.sqlite.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
-from ringback.storage.sqlite.deliveries import SqliteDeliveryReader
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
+from ringback.storage.rows.deliveries import SqlDeliveryReader
+from ringback.storage.rows.statements import Row
 
 DUE_SCAN_ROWS_MAX: Final = 256
 """Rows read in the order of their due times, before the scan goes webhook by webhook: a quarter of a millisecond, measured."""
@@ -21,7 +21,7 @@ HELD_WEBHOOKS_SCANNED_MAX: Final = 1_000
 """Webhooks with held deliveries that one unit of work visits: some 3 ms."""
 
 
-class SqliteDeliveryQueue(SqliteDeliveryReader, noun="delivery_queue"):
+class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
     """Implements `domain.delivery_rows.DeliveryQueue`."""
 
     async def list_due_webhooks(
@@ -32,7 +32,7 @@ class SqliteDeliveryQueue(SqliteDeliveryReader, noun="delivery_queue"):
         In the order of due times, ten thousand rows of one dead receiver come before all other receivers' rows. Webhook by
         webhook, ten thousand webhooks that wait for a later attempt are visited in vain.
         """
-        oldest_due = self._sql.fetch_all("oldest_due", now=instant_to_column(now), limit=DUE_SCAN_ROWS_MAX)
+        oldest_due = await self._sql.fetch_all("oldest_due", now=instant_to_column(now), limit=DUE_SCAN_ROWS_MAX)
         webhook_ids = [
             webhook_id
             for webhook_id in dict.fromkeys(row["webhook_id"] for row in oldest_due)
@@ -40,7 +40,7 @@ class SqliteDeliveryQueue(SqliteDeliveryReader, noun="delivery_queue"):
         ][:limit]
         if len(webhook_ids) == limit or len(oldest_due) < DUE_SCAN_ROWS_MAX:
             return Page(webhook_ids, next_position=None)
-        visited = self._sql.fetch_all(
+        visited = await self._sql.fetch_all(
             "due_webhooks", now=instant_to_column(now), scan=WEBHOOKS_SCANNED_MAX, after=after
         )
         due = sorted((row for row in visited if row["due_at"] is not None), key=_row_due_at)
@@ -62,21 +62,23 @@ class SqliteDeliveryQueue(SqliteDeliveryReader, noun="delivery_queue"):
         after: str = "",
     ) -> Page[Delivery, str]:
         if ordered:
-            due = self._find_due_in_order(webhook_id, now=now, limit=limit, after=after)
+            due = await self._find_due_in_order(webhook_id, now=now, limit=limit, after=after)
         else:
-            rows = self._sql.fetch_all("due", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+            rows = await self._sql.fetch_all("due", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
             due = Page[str, str]((row["id"] for row in rows), next_position=None)
         if not due:
             return Page(next_position=due.next_position)
-        ids = json_to_column(due)
-        self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
-        return Page(self._fetch_deliveries("by_ids", ids=ids), next_position=due.next_position)
+        ids = self._sql.array(due)
+        await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
+        return Page(await self._fetch_deliveries("by_ids", ids=ids), next_position=due.next_position)
 
-    def _find_due_in_order(self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str) -> Page[str, str]:
-        visited = self._sql.fetch_all(
+    async def _find_due_in_order(
+        self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str
+    ) -> Page[str, str]:
+        visited = await self._sql.fetch_all(
             "due_in_order", webhook_id=webhook_id, now=instant_to_column(now), scan=ORDER_KEYS_SCANNED_MAX, after=after
         )
-        without_key = self._sql.fetch_all(
+        without_key = await self._sql.fetch_all(
             "due_without_key", webhook_id=webhook_id, now=instant_to_column(now), limit=limit
         )
         due = sorted([*(row for row in visited if row["id"] is not None), *without_key], key=_row_due_at)
@@ -98,49 +100,49 @@ class SqliteDeliveryQueue(SqliteDeliveryReader, noun="delivery_queue"):
             )
             for each in updates
         ]
-        return {row["id"] for row in self._sql.fetch_all("apply_updates", rows=json_to_column(rows))}
+        return {row["id"] for row in await self._sql.fetch_all("apply_updates", rows=json_to_column(rows))}
 
     async def insert_attempts(self, attempts: Sequence[Attempt]) -> None:
-        self._sql.execute_many("insert_attempt", [RECORDS.attempt.encode(attempt) for attempt in attempts])
+        await self._sql.execute_many("insert_attempt", [RECORDS.attempt.encode(attempt) for attempt in attempts])
 
     async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        ended = self._sql.fetch_all("give_up", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
-        return self._fetch_deliveries("by_ids", ids=json_to_column([row["id"] for row in ended]))
+        ended = await self._sql.fetch_all("give_up", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        return await self._fetch_deliveries("by_ids", ids=self._sql.array([row["id"] for row in ended]))
 
     async def next_due_at(self) -> datetime | None:
-        (row,) = self._sql.fetch_all("next_due")
+        (row,) = await self._sql.fetch_all("next_due")
         return column_to_instant(row["due_at"])
 
 
-def _row_due_at(row: sqlite3.Row) -> int:
+def _row_due_at(row: Row) -> int:
     return row["due_at"]
 
 
-class SqliteDeliveryMaintenance(SqliteDeliveryReader, noun="delivery_maintenance"):
+class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
     """Implements `domain.delivery_rows.DeliveryMaintenance`."""
 
     async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
-        return self._sql.execute("release_expired_leases", now=instant_to_column(now), limit=limit)
+        return await self._sql.execute("release_expired_leases", now=instant_to_column(now), limit=limit)
 
     async def release_leases_of_others(self, *, owner: str, limit: int) -> int:
-        return self._sql.execute("release_leases_of_others", owner=owner, limit=limit)
+        return await self._sql.execute("release_leases_of_others", owner=owner, limit=limit)
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        ended = self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
-        return self._fetch_deliveries("by_ids", ids=json_to_column([row["id"] for row in ended]))
+        ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
+        return await self._fetch_deliveries("by_ids", ids=self._sql.array([row["id"] for row in ended]))
 
     async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
-        rows = self._sql.fetch_all("webhooks_to_release", scan=HELD_WEBHOOKS_SCANNED_MAX, after=after)
+        rows = await self._sql.fetch_all("webhooks_to_release", scan=HELD_WEBHOOKS_SCANNED_MAX, after=after)
         return _selected_page(rows, limit=limit)
 
     async def list_webhooks_to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
-        rows = self._sql.fetch_all(
+        rows = await self._sql.fetch_all(
             "webhooks_to_probe", now=instant_to_column(now), scan=HELD_WEBHOOKS_SCANNED_MAX, after=after
         )
         return _selected_page(rows, limit=limit)
 
 
-def _selected_page(visited: Sequence[sqlite3.Row], *, limit: int) -> Page[WebhookId, str]:
+def _selected_page(visited: Sequence[Row], *, limit: int) -> Page[WebhookId, str]:
     wanted = [row["id"] for row in visited if row["wanted"]]
     if len(wanted) > limit:
         return Page(wanted[:limit], next_position=wanted[limit - 1])

@@ -1,7 +1,6 @@
 """Deliveries and their attempts, whose bodies are sealed; the deliveries of one call; and those of one webhook."""
 
 import logging
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -13,42 +12,43 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.signing.sealing import UnsealError
-from ringback.storage.sqlite.columns import RECORDS, instant_to_column, json_to_column
-from ringback.storage.sqlite.paging import fetch_indexed_page, fetch_scanned_page
-from ringback.storage.sqlite.unit_of_work import SqliteRows
+from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.paging import fetch_indexed_page, fetch_scanned_page
+from ringback.storage.rows.statements import Row
+from ringback.storage.rows.unit import SqlRows
 
 log = logging.getLogger(__name__)
 
 _DELIVERY: Final = RECORDS.delivery
 
 
-class SqliteDeliveryReader(SqliteRows):
+class SqlDeliveryReader(SqlRows):
     """Rows that are read as deliveries, with their bodies unsealed."""
 
-    def _decode(self, row: sqlite3.Row) -> Delivery:
+    def _decode(self, row: Row) -> Delivery:
         return _DELIVERY.decode(row, body=_unseal_body(row, self._unit.sealer))
 
-    def _fetch_deliveries(self, name: str, **parameters: Any) -> list[Delivery]:
-        return [self._decode(row) for row in self._sql.fetch_all(name, **parameters)]
+    async def _fetch_deliveries(self, name: str, **parameters: Any) -> list[Delivery]:
+        return [self._decode(row) for row in await self._sql.fetch_all(name, **parameters)]
 
 
-class SqliteDeliveries(SqliteDeliveryReader, noun="deliveries"):
+class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     """Implements `domain.delivery_rows.DeliveryRows`."""
 
     async def insert(self, deliveries: Sequence[Delivery]) -> None:
         rows = [self._encode(delivery) for delivery in deliveries]
-        self._sql.execute_many("insert", rows)
-        self._sql.execute_many("insert_body", rows)
+        await self._sql.execute_many("insert", rows)
+        await self._sql.execute_many("insert_body", rows)
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None:
-        row = self._sql.fetch_one("get", id=delivery_id)
+        row = await self._sql.fetch_one("get", id=delivery_id)
         return None if row is None else self._decode(row)
 
     async def list_page(
         self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
         name = _page_statement(where)
-        page = (fetch_indexed_page if "dead" in name else fetch_scanned_page)(
+        page = await (fetch_indexed_page if "dead" in name else fetch_scanned_page)(
             self._sql,
             name,
             self._decode,
@@ -59,35 +59,35 @@ class SqliteDeliveries(SqliteDeliveryReader, noun="deliveries"):
             call_id=where.call_id,
             before=position,
         )
-        if page.next_position is not None and not self._is_owner(principal, where):
+        if page.next_position is not None and not await self._is_owner(principal, where):
             page.next_position = None  # it is the id of another principal's delivery
         return page
 
     async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
-        rows = self._sql.fetch_all("watermarks", webhook_ids=json_to_column(list(webhook_ids)))
+        rows = await self._sql.fetch_all("watermarks", webhook_ids=self._sql.array(list(webhook_ids)))
         return {row["webhook_id"]: row["seq"] for row in rows if row["seq"] is not None}
 
     async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
-        return self._sql.fetch_records("attempts", RECORDS.attempt, delivery_id=delivery_id)
+        return await self._sql.fetch_records("attempts", RECORDS.attempt, delivery_id=delivery_id)
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        return self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
+        return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
 
     def _encode(self, delivery: Delivery) -> dict[str, Any]:
         row = _DELIVERY.encode(delivery)
         row["body"] = self._unit.sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))
         return row
 
-    def _is_owner(self, principal: Principal, where: DeliveryFilter) -> bool:
+    async def _is_owner(self, principal: Principal, where: DeliveryFilter) -> bool:
         """Whether the filter's call and webhook are the principal's. All deliveries of one call, or of one webhook, are."""
         owners = [
-            self._sql.fetch_one("owner_of_call", call_id=where.call_id) if where.call_id else None,
-            self._sql.fetch_one("owner_of_webhook", webhook_id=where.webhook_id) if where.webhook_id else None,
+            await self._sql.fetch_one("owner_of_call", call_id=where.call_id) if where.call_id else None,
+            await self._sql.fetch_one("owner_of_webhook", webhook_id=where.webhook_id) if where.webhook_id else None,
         ]
         return all(row is None or row["principal"] == principal for row in owners)
 
 
-def _unseal_body(row: sqlite3.Row, sealer: Sealer) -> bytes:
+def _unseal_body(row: Row, sealer: Sealer) -> bytes:
     """Empty when the key is missing: one unreadable row must not hide the others that are read with it."""
     try:
         return sealer.unseal(row["body"], associated_data=body_associated_data(row["id"]))
@@ -108,41 +108,43 @@ def _page_statement(delivery_filter: DeliveryFilter) -> str:
     return page if delivery_filter.webhook_id is None else f"{page}_of_webhook"
 
 
-class SqliteCallDeliveries(SqliteRows, noun="call_deliveries"):
+class SqlCallDeliveries(SqlRows, noun="call_deliveries"):
     """Implements `domain.delivery_rows.CallDeliveries`."""
 
     async def cancel_superseded_progress(self, call_ids: Collection[CallId]) -> None:
         if call_ids:
-            ids = json_to_column(list(call_ids))
-            self._sql.execute("cancel_superseded_progress", call_ids=ids, now=instant_to_column(self._unit.now))
+            ids = self._sql.array(list(call_ids))
+            await self._sql.execute("cancel_superseded_progress", call_ids=ids, now=instant_to_column(self._unit.now))
 
     async def cancel_detached(self, call_id: CallId) -> None:
-        self._sql.execute("cancel_detached", call_id=call_id, now=instant_to_column(self._unit.now))
+        await self._sql.execute("cancel_detached", call_id=call_id, now=instant_to_column(self._unit.now))
 
     async def has_unsent(self, call_id: CallId) -> bool:
-        (row,) = self._sql.fetch_all("has_unsent", call_id=call_id)
+        (row,) = await self._sql.fetch_all("has_unsent", call_id=call_id)
         return bool(row["has_unsent"])
 
 
-class SqliteWebhookDeliveries(SqliteDeliveryReader, noun="webhook_deliveries"):
+class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
     """Implements `domain.delivery_rows.WebhookDeliveries`."""
 
     async def latest_by_event(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
-        ids = json_to_column(list(event_ids))
-        return self._fetch_deliveries("latest_by_event", webhook_id=webhook_id, event_ids=ids)
+        ids = self._sql.array(list(event_ids))
+        return await self._fetch_deliveries("latest_by_event", webhook_id=webhook_id, event_ids=ids)
 
     async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
-        return fetch_scanned_page(self._sql, "dead", self._decode, limit=limit, webhook_id=webhook_id, after=after)
+        return await fetch_scanned_page(
+            self._sql, "dead", self._decode, limit=limit, webhook_id=webhook_id, after=after
+        )
 
     async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
-        row = self._sql.fetch_one("count_held", webhook_id=webhook_id)
+        row = await self._sql.fetch_one("count_held", webhook_id=webhook_id)
         return 0 if row is None else min(row["held"], limit)
 
     async def release_held(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        return self._sql.execute("release_held", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        return await self._sql.execute("release_held", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
 
     async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
-        return self._sql.execute("hold_pending", webhook_id=webhook_id, limit=limit)
+        return await self._sql.execute("hold_pending", webhook_id=webhook_id, limit=limit)
 
     async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        return self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        return await self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
