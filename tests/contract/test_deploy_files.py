@@ -171,7 +171,9 @@ def test_nginx_waits_longer_and_takes_more_than_the_service() -> None:
     read_timeout, body_megabytes = (
         int(re.findall(pattern, text)[0]) for pattern in (r"proxy_read_timeout (\d+)s;", r"max_body_size (\d+)m;")
     )
-    longest_wait = next(bound.le for bound in Settings.model_fields["wait_seconds_max"].metadata if hasattr(bound, "le"))
+    longest_wait = next(
+        bound.le for bound in Settings.model_fields["wait_seconds_max"].metadata if hasattr(bound, "le")
+    )
     assert read_timeout > longest_wait
     assert body_megabytes * 1024 * 1024 == Settings.model_fields["request_bytes_max"].default
 
