@@ -71,6 +71,13 @@ class DatabasePool:
         """End all sessions of the database, and empty it."""
         self._run(self._give_back(name))
 
+    def query_rows(self, name: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement that is committed at once."""
+        return self._run(self._query_rows(name, statement, *parameters))
+
+    async def _query_rows(self, name: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await (await self._connect(name)).fetch(statement, *parameters)]
+
     async def _take(self) -> str:
         if self._free:
             return self._free.pop()

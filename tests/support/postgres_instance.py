@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 START_SECONDS: Final = 120.0
@@ -110,17 +110,21 @@ class PostgresInstance:
             **self._settings,
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        user = unprivileged_user()
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [self._program("postgres"), "-D", str(self._data), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd="/",
                 start_new_session=True,  # Ctrl-C in a terminal reaches the tests, which then stop the server
-                **_as_unprivileged_user(),
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
             )
-        self._wait_until_ready(self._process)
+        self._process = process
+        self._wait_until_ready(process)
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """Stop the server: SIGQUIT at once, as by a crash; SIGINT after rolling back what runs; SIGKILL without any care."""
@@ -177,7 +181,11 @@ class PostgresInstance:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [self._program(program), "--pgdata", str(self._data), *arguments]
-        done = subprocess.run(command, capture_output=True, cwd="/", check=False, **_as_unprivileged_user())
+        user = unprivileged_user()
+        groups = None if user is None else list[int]()
+        done = subprocess.run(
+            command, capture_output=True, cwd="/", check=False, user=user, group=user, extra_groups=groups
+        )
         if done.returncode:
             raise PostgresFailed(f"{program} failed: {done.stdout.decode()}{done.stderr.decode()}")
 
@@ -202,11 +210,9 @@ def find_programs(folder: Path) -> Path:
     return copied
 
 
-def _as_unprivileged_user() -> dict[str, Any]:
-    if os.geteuid() != 0:
-        return {}
-    user = pwd.getpwnam(UNPRIVILEGED_USER)
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+def unprivileged_user() -> int | None:
+    """The user and group that run PostgreSQL's programs; None if they are this process's own."""
+    return pwd.getpwnam(UNPRIVILEGED_USER).pw_uid if os.geteuid() == 0 else None
 
 
 def _says_ready(status: Path, process_id: int) -> bool:
