@@ -384,15 +384,20 @@ CREATE TABLE deliveries (
     finished_at   bigint
 ) PARTITION BY LIST (state);
 
-ALTER TABLE deliveries
-    ALTER principal SET (n_distinct = -0.01),
-    ALTER webhook_id SET (n_distinct = -0.01),
-    ALTER call_id SET (n_distinct = -0.1);
-
 CREATE TABLE open_deliveries PARTITION OF deliveries FOR VALUES IN ('held', 'pending', 'leased')
 WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 CREATE TABLE ended_deliveries PARTITION OF deliveries FOR VALUES IN ('delivered', 'dead', 'cancelled');
+
+ALTER TABLE open_deliveries
+    ALTER principal SET (n_distinct = -0.01),
+    ALTER webhook_id SET (n_distinct = -0.01),
+    ALTER call_id SET (n_distinct = -0.1);
+
+ALTER TABLE ended_deliveries
+    ALTER principal SET (n_distinct = -0.01),
+    ALTER webhook_id SET (n_distinct = -0.01),
+    ALTER call_id SET (n_distinct = -0.1);
 
 CREATE UNIQUE INDEX open_deliveries_id ON open_deliveries (id);
 CREATE UNIQUE INDEX ended_deliveries_id ON ended_deliveries (id);

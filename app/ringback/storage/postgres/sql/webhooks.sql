@@ -85,12 +85,12 @@ UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
--- Every visited webhook is a row, so that the last row is where the next scan begins.
+-- Every visited webhook is a row, so that the last row is where the next scan begins. PostgreSQL may hash all open deliveries for an
+-- EXISTS, and for a subquery with a limit it cannot.
 -- name: expired
-SELECT id, expires_at, EXISTS (
-    SELECT 1 FROM deliveries
-    WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
-) AS busy
+SELECT id, expires_at, coalesce((
+    SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased') LIMIT 1
+), false) AS busy
 FROM webhooks
 WHERE expires_at <= :now AND (expires_at, id) > (:after_instant, :after_id)
 ORDER BY expires_at, id LIMIT :limit;
