@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from ringback.storage.postgres.migrator import migrate_database
 from tests.support.postgres import shared_postgres
 from tests.support.postgres_databases import DatabasePool
-from tests.support.postgres_tables import create_tables
 
 FILE_NAME: Final = "ringback.db"
 
@@ -77,7 +77,7 @@ class TestDatabases:
 
 @functools.cache
 def database_pool() -> DatabasePool:
-    return DatabasePool(shared_postgres(), create_tables)
+    return DatabasePool(shared_postgres(), migrate_database)
 
 
 TEST_DATABASES: Final = TestDatabases()
