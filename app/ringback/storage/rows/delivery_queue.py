@@ -68,8 +68,10 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
             due = Page[str, str]((row["id"] for row in rows), next_position=None)
         if not due:
             return Page(next_position=due.next_position)
-        ids = self._sql.array(due)
-        await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
+        leased = await self._sql.fetch_all(
+            "lease", ids=self._sql.array(due), owner=owner, token=token, until=instant_to_column(until)
+        )
+        ids = self._sql.array([row["id"] for row in leased])  # another node may have leased one since it was found
         return Page(await self._fetch_deliveries("by_ids", ids=ids), next_position=due.next_position)
 
     async def _find_due_in_order(

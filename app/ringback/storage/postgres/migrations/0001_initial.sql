@@ -408,7 +408,7 @@ CREATE INDEX deliveries_of_principal ON deliveries (principal, id);
 CREATE INDEX deliveries_of_webhook ON deliveries (webhook_id, id);
 CREATE INDEX deliveries_of_call ON deliveries (call_id, id);
 
-CREATE INDEX deliveries_due ON open_deliveries (due_at, webhook_id) WHERE state = 'pending';
+CREATE INDEX deliveries_due ON open_deliveries (due_at) WHERE state = 'pending';
 CREATE INDEX deliveries_lanes ON open_deliveries (webhook_id, due_at, seq) WHERE state = 'pending';
 CREATE INDEX deliveries_pending_age ON open_deliveries (webhook_id, give_up_at) WHERE state = 'pending';
 CREATE INDEX deliveries_without_key ON open_deliveries (webhook_id, due_at) WHERE order_key IS NULL AND state = 'pending';
@@ -512,6 +512,8 @@ CREATE TABLE challenges_sent (
     principal text COLLATE "C" NOT NULL,
     sent_at   bigint NOT NULL
 );
+
+ALTER TABLE challenges_sent ALTER origin SET (n_distinct = -0.1), ALTER principal SET (n_distinct = -0.1);
 
 CREATE INDEX challenges_sent_when ON challenges_sent (sent_at);
 CREATE INDEX challenges_sent_to ON challenges_sent (origin, sent_at);

@@ -108,5 +108,4 @@ WITH old AS MATERIALIZED (
 ),
 removed_bodies AS (DELETE FROM bodies USING old WHERE bodies.delivery_id = old.id),
 removed_attempts AS (DELETE FROM attempts USING old WHERE attempts.delivery_id = old.id)
-DELETE FROM deliveries USING old
-WHERE deliveries.id = old.id AND deliveries.state IN ('delivered', 'dead', 'cancelled');
+DELETE FROM deliveries USING old WHERE deliveries.id = old.id;

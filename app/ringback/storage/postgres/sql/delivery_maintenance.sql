@@ -5,7 +5,7 @@ WITH expired AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM expired WHERE deliveries.id = expired.id AND deliveries.state = 'leased';
+FROM expired WHERE deliveries.id = expired.id;
 
 -- name: release_leases_of_others
 WITH others AS MATERIALIZED (
@@ -14,14 +14,14 @@ WITH others AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM others WHERE deliveries.id = others.id AND deliveries.state = 'leased';
+FROM others WHERE deliveries.id = others.id;
 
 -- name: give_up_held
 WITH old AS MATERIALIZED (
     SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id AND deliveries.state = 'held'
+UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;
 
 -- name: by_ids

@@ -33,14 +33,14 @@ WITH held AS MATERIALIZED (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'pending', due_at = :now FROM held WHERE deliveries.id = held.id AND deliveries.state = 'held';
+UPDATE deliveries SET state = 'pending', due_at = :now FROM held WHERE deliveries.id = held.id;
 
 -- name: hold_pending
 WITH waiting AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' ORDER BY due_at LIMIT :limit
+    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.id AND deliveries.state = 'pending';
+UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.id;
 
 -- name: count_held
 SELECT coalesce(sum(held), 0)::bigint AS held FROM held_counts WHERE webhook_id = :webhook_id;
@@ -54,4 +54,4 @@ WITH waiting AS MATERIALIZED (
 )
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM waiting WHERE deliveries.id = waiting.id AND deliveries.state IN ('held', 'pending', 'leased');
+FROM waiting WHERE deliveries.id = waiting.id;
