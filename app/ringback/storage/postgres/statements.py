@@ -80,6 +80,8 @@ class UnitConnection:
 
     async def execute_many(self, statement: Statement, rows: Iterable[Mapping[str, Any]]) -> None:
         values = [[row[name] for name in statement.parameters] for row in rows]
+        if not values:
+            return  # asyncpg would ask the server nonetheless
         self.is_waiting = True
         try:
             await self._connection.executemany(statement.writing, values)
