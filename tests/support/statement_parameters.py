@@ -123,8 +123,9 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lease_expired": [{}],
         "past_deadline": [{}],
-        "leased_by_others": [{"owner": "me"}],
+        "leased": [{"owner": "me", "own": False}],
         "expired": [{}],
+        "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],
     },
     "calls": {
@@ -208,7 +209,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "delivery_maintenance": {
         "release_expired_leases": [{}],
-        "release_leases_of_others": [{"owner": "me"}],
+        "release_leases": [{"owner": "me", "own": False}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
@@ -316,6 +317,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"attempts": 0, "due_at": NOW, "token": None}
         ],
         "get_challenge": [{"webhook_id": "wh_rare"}],
+        "lock_due": [{}],
         "due_challenges": [{}],
         "next_due": [{}],
         "remove_challenge": [{"webhook_id": "wh_rare"}],

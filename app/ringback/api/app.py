@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
@@ -115,10 +115,11 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
 
 def create_operations_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:  # noqa: ARG001 - as `create_app`
     """Health, readiness and metrics only: for a node without the role `api`."""
-    app = create_documented_app()
-    app.router.routes[:] = [
-        route for route in app.router.routes if isinstance(route, APIRoute) and route.path in OPERATIONS_PATHS
-    ]
+    app = _create_empty_app()
+    routes = [*metrics.router.routes, *operations.router.routes]
+    app.include_router(
+        APIRouter(routes=[route for route in routes if isinstance(route, APIRoute) and route.path in OPERATIONS_PATHS])
+    )
     return _connect_app(app, services, config)
 
 
@@ -145,6 +146,14 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
 
 def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
+    app = _create_empty_app()
+    call_modules = (calls, reports, results, resume)
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
+        app.include_router(module.router)
+    return app
+
+
+def _create_empty_app() -> _RingbackApi:
     app = _RingbackApi(
         title="Ringback",
         version=__version__,
@@ -159,9 +168,6 @@ def create_documented_app() -> FastAPI:
         webhooks=openapi_webhooks.router,
         generate_unique_id_function=_operation_id,
     )
-    call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
-        app.include_router(module.router)
     add_problem_handlers(app)
     return app
 

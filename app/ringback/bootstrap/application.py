@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from ringback.api.app import Services, create_app, create_operations_app
-from ringback.bootstrap.components import build_sealer, open_components
+from ringback.bootstrap.components import Components, build_sealer, open_components
 from ringback.bootstrap.configuration import build_retention, require_complete_roles
 from ringback.bootstrap.entrypoints import build_api_config, open_authenticator, open_mcp_server
 from ringback.bootstrap.environment import Environment, ReadConfigs
@@ -18,6 +18,7 @@ from ringback.bootstrap.workers import build_workers
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.domain.roles import Role
+from ringback.janitor import hand_back_leases
 from ringback.mcp_server.server import McpServer
 from ringback.services.api_keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
@@ -77,6 +78,7 @@ async def open_application(
         )
         services = build_services(components, settings)
         async with (
+            _handing_back_leases(components),
             open_authenticator(components, services, settings) as authenticator,
             open_mcp_server(components, services, settings, authenticator) as mcp,
         ):
@@ -90,6 +92,16 @@ async def open_application(
                 lifecycle=services.lifecycle,
                 mcp=mcp,
             )
+
+
+@asynccontextmanager
+async def _handing_back_leases(components: Components) -> AsyncGenerator[None]:
+    """At the end, release what this node still has leased. On a store of one process, the next start does it."""
+    try:
+        yield
+    finally:
+        if not components.store.is_exclusive:
+            await hand_back_leases(components.store, components.recorder, owner=components.owner)
 
 
 @asynccontextmanager

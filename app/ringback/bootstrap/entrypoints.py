@@ -13,10 +13,12 @@ from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthe
 from ringback.identity.issuer import IssuerKeys
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
 from ringback.keyring import load_signing_keys
+from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.services.mcp_sessions import McpSessions
+from ringback.services.node_signals import NodeSignals
 from ringback.services.tool_aliases import ToolAliases
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor, Worker
@@ -63,6 +65,8 @@ async def open_mcp_server(
         tool_aliases=ToolAliases(components.store),
         sessions=McpSessions(components.store, ids=components.ids),
         signals=components.store.signals,
+        node_signals=NodeSignals(components.store),
+        elicitation_ids=ElicitationIds(components.ids),
         sealer=components.sealer,
         ids=components.ids,
         clock=components.environment.clock,

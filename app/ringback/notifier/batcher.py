@@ -29,8 +29,8 @@ TRANSACTIONS_MAX: Final = 2
 """Transactions of one batcher at once on an exclusive store: one commits while the other runs."""
 SHARED_TRANSACTIONS_MAX: Final = 1
 """The same on a shared store, which would run each transaction at once, with the few items that wait then. They would also wait
-for each other's locks: the head of a log, the row of a webhook. Measured on PostgreSQL: 0.37 round trips for a delivery instead of
-1.0, and a third less CPU."""
+for each other's locks: the head of a log, the row of a webhook. Measured on PostgreSQL: 0.37 round trips for a delivery instead
+of 1.0, and a third less CPU."""
 
 
 class Batcher(Generic[Item, Result]):

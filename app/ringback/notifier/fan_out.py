@@ -67,7 +67,7 @@ class _NewDeliveries:
         if call_id is None:
             return None
         if call_id not in self._calls:
-            self._calls[call_id] = await tx.calls.get(call_id)
+            self._calls[call_id] = await tx.calls.peek(call_id)
         return self._calls[call_id]
 
     async def count_held(self, tx: Transaction, webhook: Webhook) -> int:
@@ -198,7 +198,8 @@ class FanOut:
             return True
         if webhook.missed_from is None and webhook.id not in new.first_losses:
             new.first_losses.add(webhook.id)
-            await tx.webhooks.update(health.webhook_after_loss(webhook, event.seq), WebhookPart.MISSED)
+            latest = await tx.webhooks.get(webhook.id) or webhook  # another unit may have recorded an earlier loss
+            await tx.webhooks.update(health.webhook_after_loss(latest, event.seq), WebhookPart.MISSED)
         return False
 
     def _acquire_handoff_lease(self, tx: Transaction, context: EventContext, webhook: Webhook) -> DeliveryLease | None:

@@ -108,7 +108,10 @@ class Recorder:
     async def finish_leased_calls(
         self, tx: Transaction, completions: Sequence[LeasedCompletion]
     ) -> Sequence[Call | None]:
-        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost."""
+        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost.
+
+        Their rows are locked in the order of their ids, as an extension of leases locks them.
+        """
         rows = {row.id: row for row in await tx.calls.get_many({each.call_id for each in completions})}
         requests = [_make_completion_request(rows.get(each.call_id), each) for each in completions]
         wanted = [each for each in requests if each is not None]

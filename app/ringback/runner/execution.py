@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 CANCEL_TIMEOUT_SECONDS: Final = 6.0
 """The limit for one cancel request, and for the end of an abandoned request. The SDK gives each of the two 5 s."""
 REREAD_SECONDS: Final = 300.0
-"""The longest delay of a cancellation whose notification is lost. At 300 s, ten thousand waiting calls cost 33 reads a second;
-at 60 s the reads took a tenth of a core (measured)."""
+"""How often a waiting call is read without a reason. At 300 s, ten thousand waiting calls cost 33 reads a second; at 60 s the
+reads took a tenth of a core (measured). A lost notification of a cancellation is made good by the next heartbeat."""
 CANCEL_RETRY_SECONDS: Final = 2.0
 """The pause between two attempts to deliver a cancel request."""
 RECONNECT_RETRY_SECONDS: Final = 5.0
@@ -124,6 +124,7 @@ class CallExecution:
         self._shutdown = shutdown
         self._session: BoundDriverPort | None = None
         self._cancel_delivered = False
+        self._cancel_noticed = ObservableFlag()
         self._outcome: Outcome = None
         """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
 
@@ -134,6 +135,12 @@ class CallExecution:
     def abandon_lease(self) -> None:
         """Stop the work and write nothing: another process holds the lease, or may hold it."""
         self._leased_call.lease_lost.set()
+
+    def notice_cancellation(self) -> None:
+        """Read the call again, unless its upstream has been told: its cancellation was requested."""
+        if not self._cancel_delivered:
+            self._cancel_noticed.set()
+            self._cancel_noticed.clear()
 
     async def run(self) -> None:
         outcome = await self._run_until_outcome()
@@ -173,6 +180,7 @@ class CallExecution:
         flags = (
             self._leased_call.lease_lost,
             self._leased_call.has_handle,
+            self._cancel_noticed,
             self._shutdown.drain_requested,
             self._shutdown.abort_requested,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.storage.sqlite.database import to_store_unavailable
 from ringback.storage.sqlite.integrity_check import IntegrityReport, check_database_file

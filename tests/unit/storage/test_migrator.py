@@ -8,8 +8,9 @@ from importlib import resources
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.storage.migrations import Migration
 from ringback.storage.sqlite.database import SESSION_STATEMENTS
-from ringback.storage.sqlite.migrator import Migration, apply_migrations, load_migrations
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from tests.support.clock import START
 
 ONE = Migration(

@@ -73,17 +73,24 @@ class Connection(Protocol):
         """Close the connection without a word to the server."""
         ...
 
+    def get_server_pid(self) -> int: ...
+
     async def add_listener(self, channel: str, callback: Callable[..., None], /) -> None: ...
 
     def add_termination_listener(self, callback: Callable[..., None], /) -> None: ...
 
 
-async def connect(url: str, *, server_settings: dict[str, str] | None = None) -> Connection:
+async def connect(
+    url: str,
+    *,
+    server_settings: dict[str, str] | None = None,
+    answer_timeout_seconds: float | None = ANSWER_TIMEOUT_SECONDS,
+) -> Connection:
     """A connection with the settings above, and with these in their place or besides."""
     connection = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
         _plain_scheme(url),
         timeout=CONNECT_TIMEOUT_SECONDS,
-        command_timeout=ANSWER_TIMEOUT_SECONDS,
+        command_timeout=answer_timeout_seconds,
         statement_cache_size=STATEMENTS_CACHED,
         max_cached_statement_lifetime=0,
         server_settings=SERVER_SETTINGS | (server_settings or {}),

@@ -13,9 +13,11 @@ from ringback.storage.postgres.driver import Connection, connect
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.postgres.lanes import Lane
 from ringback.storage.postgres.migrator import migrate_database
+from ringback.storage.postgres.notifications import NodeNotifications
 from ringback.storage.postgres.unit_of_work import UnitRunner
 from ringback.storage.signals import LocalSignals
 from ringback.storage.unit_queues import AdmissionQueue, PrincipalQueue
+from ringback.storage.units import UnitOfWork
 
 T = TypeVar("T")
 
@@ -49,7 +51,8 @@ class PostgresStore:
         self._clock = clock
         self._limits = limits
         self._signals = LocalSignals()
-        self._runner = UnitRunner(clock=clock, sealer=sealer, notify=self._signals.notify)
+        self._notifications = NodeNotifications(url, clock=clock, signals=self._signals)
+        self._runner = UnitRunner(clock=clock, sealer=sealer, notify=self._notifications.publish)
         self._lanes: _Lanes | None = None
 
     @property
@@ -65,24 +68,25 @@ class PostgresStore:
         """Migrate the database and get ready. Raises `StoreUnavailable`."""
         try:
             await migrate_database(self._url)
+            await self._notifications.open()
         except Exception as error:
             raise to_store_unavailable(error) from error
         run_reading, open_connection = self._runner.run_reading, self._connect
         self._lanes = _Lanes(
             writing=Lane(
-                AdmissionQueue(),
+                AdmissionQueue[UnitOfWork](),
                 connections_max=self._limits.writing,
                 open_connection=open_connection,
                 run_unit=self._runner.run_writing,
             ),
             reading=Lane(
-                PrincipalQueue(),
+                PrincipalQueue[UnitOfWork](),
                 connections_max=self._limits.reading,
                 open_connection=open_connection,
                 run_unit=run_reading,
             ),
             scanning=Lane(
-                PrincipalQueue(),
+                PrincipalQueue[UnitOfWork](),
                 connections_max=self._limits.scanning,
                 open_connection=open_connection,
                 run_unit=run_reading,
@@ -95,6 +99,7 @@ class PostgresStore:
             lanes, self._lanes = self._lanes, None
             for lane in (lanes.scanning, lanes.reading, lanes.writing):
                 await lane.close()
+            await self._notifications.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._require_open().writing.run(work)

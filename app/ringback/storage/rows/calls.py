@@ -31,6 +31,9 @@ class SqlCalls(SqlRows, noun="calls"):
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
         return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(sorted(call_ids)))
 
+    async def peek(self, call_id: CallId) -> Call | None:
+        return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
+
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
         return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
 
@@ -105,10 +108,12 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
 
-    async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
+    async def extend_leases(
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+    ) -> Mapping[CallId, bool]:
         ids = self._sql.array(list(call_ids))
         extended = await self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
-        return [row["id"] for row in extended]
+        return {row["id"]: bool(row["cancel_requested"]) for row in extended}
 
     async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
@@ -116,13 +121,15 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
 
-    async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
-        return await self._sql.fetch_records("leased_by_others", _CALL, owner=owner, limit=limit)
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
+        return await self._sql.fetch_records("leased", _CALL, owner=owner, own=own, limit=limit)
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
 
-    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
+    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+        if lock:
+            await self._sql.execute("lock_task", upstream=upstream, task_id=task_id)
         return await self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
 
 

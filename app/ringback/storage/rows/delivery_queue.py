@@ -126,8 +126,8 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
     async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
         return await self._sql.execute("release_expired_leases", now=instant_to_column(now), limit=limit)
 
-    async def release_leases_of_others(self, *, owner: str, limit: int) -> int:
-        return await self._sql.execute("release_leases_of_others", owner=owner, limit=limit)
+    async def release_leases(self, *, owner: str, own: bool, limit: int) -> int:
+        return await self._sql.execute("release_leases", owner=owner, own=own, limit=limit)
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
         ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)

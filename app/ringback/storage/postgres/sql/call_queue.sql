@@ -73,10 +73,13 @@ SELECT {call in whole_calls}
 FROM unnest(:ids::text[]) WITH ORDINALITY AS wanted (id, place) JOIN whole_calls ON whole_calls.id = wanted.id
 ORDER BY wanted.place;
 
+-- Locks the rows in the order of their ids, as a batch of ends does.
 -- name: extend
-UPDATE calls SET lease_until = :until
-WHERE id = ANY(:ids::text[]) AND lease_owner = :owner
-RETURNING id;
+WITH held AS MATERIALIZED (
+    SELECT id FROM calls WHERE id = ANY(:ids::text[]) AND lease_owner = :owner ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
+RETURNING calls.id, calls.cancel_requested;
 
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
@@ -96,15 +99,19 @@ WHERE phase IN ('queued', 'parked') AND deadline_at <= :now
 ORDER BY deadline_at LIMIT :limit
 {lock whole_calls skip locked};
 
--- name: leased_by_others
+-- name: leased
 SELECT {call in whole_calls} FROM whole_calls
-WHERE phase = 'running' AND lease_owner IS DISTINCT FROM :owner
+WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
 ORDER BY lease_until LIMIT :limit
 {lock whole_calls skip locked};
 
 -- name: expired
 SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 {lock whole_calls skip locked};
+
+-- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.
+-- name: lock_task
+SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :task_id, 1));
 
 -- Compares JSON texts, as the index does.
 -- name: by_task

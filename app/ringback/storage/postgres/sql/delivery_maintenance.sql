@@ -7,14 +7,14 @@ WITH expired AS MATERIALIZED (
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
 FROM expired WHERE deliveries.id = expired.id;
 
--- name: release_leases_of_others
-WITH others AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE state = 'leased' AND lease_owner IS DISTINCT FROM :owner
+-- name: release_leases
+WITH leased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
     ORDER BY lease_until LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM others WHERE deliveries.id = others.id;
+FROM leased WHERE deliveries.id = leased.id;
 
 -- name: give_up_held
 WITH old AS MATERIALIZED (
@@ -57,7 +57,9 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
     webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
+    AND coalesce((
+        SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
+    ) > :now, true)
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased'),
     false
 ) AS wanted

@@ -1,7 +1,9 @@
+-- (The zero and the empty text below keep PostgreSQL from reading all open deliveries of the webhook while it believes that there
+-- are none.)
 -- name: latest_by_event
 SELECT {delivery in whole_deliveries}
 FROM unnest(:event_ids::text[]) WITH ORDINALITY AS wanted (event_id, place) JOIN whole_deliveries ON whole_deliveries.id = (
-    SELECT id FROM deliveries WHERE event_id = wanted.event_id AND webhook_id = :webhook_id ORDER BY generation DESC LIMIT 1
+    SELECT id FROM deliveries WHERE event_id = wanted.event_id AND webhook_id = :webhook_id ORDER BY generation + 0 DESC LIMIT 1
 )
 ORDER BY wanted.place;
 
@@ -16,7 +18,7 @@ FROM (
     ) AS dead
     WHERE kind = 'event' AND seq IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM deliveries
-        WHERE event_id = dead.event_id AND webhook_id = dead.webhook_id AND generation > dead.generation
+        WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
     )
     ORDER BY id LIMIT :limit
 ) AS found

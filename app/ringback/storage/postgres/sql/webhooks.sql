@@ -6,7 +6,8 @@ SELECT {webhook in webhooks} FROM webhooks WHERE id = :id
 {lock webhooks};
 
 -- name: by_ids
-SELECT {webhook in webhooks} FROM webhooks WHERE id = ANY(:ids::text[]);
+SELECT {webhook in webhooks} FROM webhooks WHERE id = ANY(:ids::text[]) ORDER BY id
+{lock webhooks};
 
 -- name: page
 SELECT {webhook in webhooks} FROM webhooks
