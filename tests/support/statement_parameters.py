@@ -133,6 +133,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "insert": [A_CALL],
         "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
         "get": [{"id": "call_rare"}],
+        "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
         "page": [{}, {"status": "completed", "tool": "none"}, {"upstream": "none"}],
         "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
@@ -219,6 +220,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "head": [{}],
         "locked_head": [{}],
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
+        "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
     "events": {

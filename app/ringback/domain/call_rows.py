@@ -59,6 +59,10 @@ class CallRows(Protocol):
         """The call. In a write transaction its row is locked until the end of the transaction."""
         ...
 
+    async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
+        """The calls that exist, ordered by id. In a write transaction their rows are locked in this order."""
+        ...
+
     async def peek(self, call_id: CallId) -> Call | None:
         """The call, not locked: for a unit that has locked the head of a log already, and changes no call."""
         ...
@@ -75,6 +79,13 @@ class CallRows(Protocol):
         """Write the columns of this change if the row still has the status `expected` and, if a token is given, that lease.
 
         Other columns keep the row's values. False means that another writer was first and nothing was written.
+        """
+        ...
+
+    async def update_many(self, changed: Sequence[tuple[Call, CallStatus]], change: CallChange) -> None:
+        """Write the columns of this change of calls, each with the status of its row.
+
+        This transaction has read the rows by `get_many`, so that no other writer can be first.
         """
         ...
 

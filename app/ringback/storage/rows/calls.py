@@ -28,6 +28,9 @@ class SqlCalls(SqlRows, noun="calls"):
     async def get(self, call_id: CallId) -> Call | None:
         return await self._sql.fetch_record("get", _CALL, id=call_id)
 
+    async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
+        return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(sorted(call_ids)))
+
     async def peek(self, call_id: CallId) -> Call | None:
         return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
 
@@ -55,6 +58,14 @@ class SqlCalls(SqlRows, noun="calls"):
         statement = f"update_{change}"
         row = _CALL.encode_for(self._sql.parameters(statement), call)
         return await self._sql.execute(statement, expected=expected, held_token=lease_token, **row) == 1
+
+    async def update_many(self, changed: Sequence[tuple[Call, CallStatus]], change: CallChange) -> None:
+        statement = f"update_{change}"
+        columns = self._sql.parameters(statement)
+        rows = [
+            {**_CALL.encode_for(columns, call), "expected": expected, "held_token": None} for call, expected in changed
+        ]
+        await self._sql.execute_many(statement, rows)
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
         row = await self._sql.fetch_one("revoke_tokens", id=call_id, now=instant_to_column(now))

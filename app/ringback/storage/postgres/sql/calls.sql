@@ -8,6 +8,10 @@ INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
 SELECT {call in whole_calls} FROM whole_calls WHERE id = :id
 {lock whole_calls};
 
+-- name: by_ids
+SELECT {call in whole_calls} FROM whole_calls WHERE id = ANY(:ids::text[]) ORDER BY id
+{lock whole_calls};
+
 -- name: by_idempotency_key
 SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key
 {lock whole_calls};
