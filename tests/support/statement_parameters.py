@@ -5,8 +5,9 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from tests.support.filled_database import FUTURE, NOW, PAST
 
-FEW_ROWS, MANY_ROWS = 1_000, 100_000
-"""The numbers of rows of the two compared stores."""
+FEW_ROWS, MANY_ROWS, MANY_ROWS_DEEP = 1_000, 20_000, 100_000
+"""The numbers of rows of the two compared stores. A statement that visits every row takes thousands of steps more with many,
+and some hundreds are allowed. A hundred thousand rows take 10 s of CPU to fill, so they belong to `scripts/test --deep`."""
 
 COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "principal": "alice",
@@ -123,14 +124,16 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lease_expired": [{}],
         "past_deadline": [{}],
-        "leased_by_others": [{"owner": "me"}],
+        "leased": [{"owner": "me", "own": False}],
         "expired": [{}],
+        "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],
     },
     "calls": {
         "insert": [A_CALL],
         "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
         "get": [{"id": "call_rare"}],
+        "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
         "page": [{}, {"status": "completed", "tool": "none"}, {"upstream": "none"}],
         "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
@@ -207,7 +210,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "delivery_maintenance": {
         "release_expired_leases": [{}],
-        "release_leases_of_others": [{"owner": "me"}],
+        "release_leases": [{"owner": "me", "own": False}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
@@ -215,7 +218,9 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "event_log": {
         "head": [{}],
+        "locked_head": [{}],
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
+        "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
     "events": {
@@ -313,6 +318,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"attempts": 0, "due_at": NOW, "token": None}
         ],
         "get_challenge": [{"webhook_id": "wh_rare"}],
+        "lock_due": [{}],
         "due_challenges": [{}],
         "next_due": [{}],
         "remove_challenge": [{"webhook_id": "wh_rare"}],

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.authorities import make_network_environment
 from tests.support.limits import WAIT_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +24,9 @@ def install(folder: Path, requirement: str) -> Path:
 
 
 def run(*command: str, seconds: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds, check=False, env=make_network_environment()
+    )
 
 
 def check(*command: str, seconds: float = WAIT_SECONDS) -> str:

@@ -1,7 +1,9 @@
 """The request of each method, and its parsed response. The responses are the examples of the OpenAPI document."""
 
+import ssl
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import respx
@@ -303,3 +305,14 @@ async def test_a_passed_httpx_client_stays_open(service: respx.MockRouter) -> No
         async with RingbackClient("http://ringback.example:8090/", http=http) as client:
             assert await client.healthy()
         assert not http.is_closed
+
+
+async def test_all_clients_of_a_process_load_the_certificates_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Mock(wraps=ssl.create_default_context)
+    monkeypatch.setattr(ssl, "create_default_context", load)
+
+    for _ in range(3):
+        async with RingbackClient("https://ringback.example"):
+            pass
+
+    assert load.call_count <= 1
