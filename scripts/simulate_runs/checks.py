@@ -57,9 +57,7 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
 def _check_call(result: SimulationResult, planned: PlannedCall, seen: CallObservations) -> Iterator[Violation]:
     stored = [call for call in result.records.calls if call.correlation_id == planned.key]
     if len(set(seen.call_ids)) > 1 or (len(stored) > 1 and not planned.forgets_key):
-        yield Violation(
-            Rule.SPLIT_KEYS, f"{planned.key} became {sorted({*seen.call_ids, *(each.id for each in stored)})}"
-        )
+        yield Violation(Rule.SPLIT_KEYS, f"{planned.key} became {sorted({*seen.call_ids, *(each.id for each in stored)})}")
     yield from _check_starts(result, planned, sum(call.runs for call in stored))
     for call in stored:
         yield from _check_outcome(result, planned, seen, call)
@@ -165,9 +163,7 @@ def _check_log(result: SimulationResult) -> Iterator[Violation]:
         if call.status in FINAL_CALL_STATUSES and not outcomes:
             yield Violation(Rule.LOST_EVENTS, f"the end of {call.id} ({call.correlation_id}) is not in the log")
         if len(outcomes) > 1:
-            yield Violation(
-                Rule.SECOND_EVENTS, f"the end of {call.id} ({call.correlation_id}) is in the log as {outcomes}"
-            )
+            yield Violation(Rule.SECOND_EVENTS, f"the end of {call.id} ({call.correlation_id}) is in the log as {outcomes}")
         if outcomes and outcomes[-1] != call.outcome:
             yield Violation(
                 Rule.FALSE_OUTCOMES, f"{call.id} ({call.correlation_id}) is {call.outcome}, and in the log {outcomes}"
@@ -179,9 +175,7 @@ def _check_quotas(result: SimulationResult) -> Iterator[Violation]:
     for call in result.records.calls:
         moment = call.created_at + CLOCK_ERROR_MILLISECONDS
         is_open = [
-            other.created_at + CLOCK_ERROR_MILLISECONDS
-            <= moment
-            < (other.finished_at or moment + 1) - CLOCK_ERROR_MILLISECONDS
+            other.created_at + CLOCK_ERROR_MILLISECONDS <= moment < (other.finished_at or moment + 1) - CLOCK_ERROR_MILLISECONDS
             for other in result.records.calls
             if other.principal == call.principal
         ]

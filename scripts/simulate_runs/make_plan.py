@@ -106,9 +106,7 @@ class _Draw:
 
     def receiver(self, number: int) -> PlannedReceiver:
         troubles = tuple(self.trouble() for _ in range(self.one_of(0, 0, 1, 2)))
-        return PlannedReceiver(
-            name=f"receiver-{number}", troubles=troubles, latency_seconds=self.one_of(0.01, 0.05, 2.0)
-        )
+        return PlannedReceiver(name=f"receiver-{number}", troubles=troubles, latency_seconds=self.one_of(0.01, 0.05, 2.0))
 
     def trouble(self) -> PlannedTrouble:
         begins_at = self.moment()
