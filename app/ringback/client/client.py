@@ -292,9 +292,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
 
 
 def _make_http_client(transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
-    return (
-        httpx.AsyncClient(verify=_load_certificates()) if transport is None else httpx.AsyncClient(transport=transport)
-    )
+    return httpx.AsyncClient(verify=_load_certificates()) if transport is None else httpx.AsyncClient(transport=transport)
 
 
 @cache

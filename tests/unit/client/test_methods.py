@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import httpx
+import pytest
 import respx
 
 from ringback.client import CallbackOptions, RingbackClient
