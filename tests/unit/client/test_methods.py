@@ -317,3 +317,22 @@ async def test_all_clients_of_a_process_load_the_certificates_once(monkeypatch: 
             pass
 
     assert load.call_count <= 1
+
+
+async def test_a_client_of_an_http_url_loads_no_certificates_and_would_trust_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ssl, "create_default_context", pytest.fail)
+    contexts: list[ssl.SSLContext] = []
+
+    class RecordedClient(httpx.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            contexts.append(options["verify"])
+            super().__init__(**options)
+
+    monkeypatch.setattr(httpx, "AsyncClient", RecordedClient)
+    async with RingbackClient("http://127.0.0.1:1"):
+        pass
+
+    (context,) = contexts
+    assert (context.verify_mode, context.get_ca_certs()) == (ssl.CERT_REQUIRED, [])
