@@ -124,11 +124,11 @@ async def test_requests_for_input_are_read_with_the_call_and_answered_by_their_k
     route = service.post("/v1/calls/call_1/input").respond(json={**examples.ANSWERED, "ignored": ["r0.1"]})
 
     call = await client.call("call_1")
-    told = await client.answer("call_1", {"r1.1": {"action": "accept", "content": {"branch": "main"}}})
+    answered = await client.answer("call_1", {"r1.1": {"action": "accept", "content": {"branch": "main"}}})
 
     assert call.input_requests["r1.1"].params["message"] == "Which branch?"
     assert parse_body(get_last_request(route)) == examples.ANSWER
-    assert (told.accepted, told.ignored, told.call.status) == (("r1.1",), ("r0.1",), "working")
+    assert (answered.accepted, answered.ignored, answered.call.status) == (("r1.1",), ("r0.1",), "working")
 
 
 async def test_starting_sends_the_call_and_a_key_of_its_own(client: RingbackClient, service: respx.MockRouter) -> None:

@@ -72,11 +72,11 @@ def test_a_result_is_its_structured_content_or_its_text_or_its_blocks(result: di
 )
 @pytest.mark.requirement("R33")
 def test_every_other_outcome_is_an_exception_of_its_own(outcome: str, kind: type[OutcomeError]) -> None:
-    told = make_callback(outcome=outcome, error={"code": -32603, "message": "The deadline passed."})
+    callback = make_callback(outcome=outcome, error={"code": -32603, "message": "The deadline passed."})
     untold = make_callback(outcome=outcome)
 
     with pytest.raises(OutcomeError) as raised:
-        told.value_or_raise()
+        callback.value_or_raise()
     assert type(raised.value) is kind
     assert (raised.value.code, raised.value.message, raised.value.call_id) == (-32603, "The deadline passed.", "call_1")
     with pytest.raises(OutcomeError) as raised:
