@@ -26,7 +26,12 @@ async def test_a_scheduled_call_survives_kills_and_starts_once_at_its_time(tmp_p
     async with serving(stage.app()) as upstream:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
         not_before = SystemClock().now() + LATER
-        call = {"upstream": "stage", "tool": "echo", "arguments": {}, "not_before": not_before.isoformat()}
+        call: dict[str, Any] = {
+            "upstream": "stage",
+            "tool": "echo",
+            "arguments": {},
+            "not_before": not_before.isoformat(),
+        }
         async with running_process(**spec) as doomed:
             async with httpx.AsyncClient(base_url=doomed.url, timeout=WAIT_SECONDS) as client:
                 started = (await client.post("/v1/calls", json=call)).json()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 CREATED: Final = "2026-11-20T17:00:00Z"
-CAPABILITIES: Final = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
+CAPABILITIES: Final[dict[str, Any]] = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
 TOOL: Final = {"name": "work", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
 RESULT: Final = {"content": [{"type": "text", "text": "kept"}]}
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 from concurrent.futures import Future, wait
 from typing import Any, Final, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ STOP_SECONDS: Final = 5.0
 
 
 class Closeable(Protocol):
-    async def aclose(self) -> None: ...
+    def aclose(self) -> Awaitable[None]: ...
 
 
 class LoopThread:

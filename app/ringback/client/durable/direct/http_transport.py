@@ -66,7 +66,8 @@ async def _is_for_another_request(request: httpx2.Request, body: bytes) -> bool:
     sent, received = _parse_object(await request.aread()), _parse_object(body)
     if sent is None or "id" not in sent or received is None:
         return False  # the SDK ends a request whose response it cannot parse
-    return "method" in received or coerce_request_id(received.get("id")) != coerce_request_id(sent["id"])
+    answered = received.get("id")
+    return "method" in received or answered is None or coerce_request_id(answered) != coerce_request_id(sent["id"])
 
 
 def _parse_object(text: bytes) -> dict[str, Any] | None:
