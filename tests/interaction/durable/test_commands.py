@@ -22,7 +22,7 @@ from ringback.client.durable import (
 )
 from ringback.client.models import InputRequest, Progress
 from tests.support import asking_stdio_upstream, stdio_upstream, task_keeping_stdio_upstream
-from tests.support.durable_calls import request_call
+from tests.support.durable_calls import TIME_LIMIT_SECONDS, DeadlineClock, request_call
 from tests.support.limits import WAIT_SECONDS
 
 SERVER = Path(stdio_upstream.__file__)
@@ -87,10 +87,15 @@ async def test_a_command_that_cannot_be_started_starts_nothing(tmp_path: Path) -
 
 
 async def test_a_call_of_a_command_whose_time_is_over_ends_with_its_process(tmp_path: Path) -> None:
-    async with asyncio.timeout(WAIT_SECONDS), create_caller(tmp_path) as caller:
-        handle = await request_call(caller, "hold", timeout_seconds=3)
+    clock, seen = DeadlineClock(), asyncio.Queue[Progress]()
+    caller = DurableCaller(McpCommandTarget(sys.executable, [str(SERVER)]), clock=clock)
+    async with asyncio.timeout(WAIT_SECONDS), caller:
+        handle = await request_call(caller, "hold", timeout_seconds=TIME_LIMIT_SECONDS)
+        joining = asyncio.create_task(caller.join_call_tool(handle, on_progress=seen.put))
+        await seen.get()
+        clock.has_expired.set()
         with pytest.raises(CallFailed) as failed:
-            await caller.join_call_tool(handle)
+            await joining
 
     assert failed.value.outcome == "timed_out"
 

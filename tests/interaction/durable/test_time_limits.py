@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringback.client.durable import CallFailed
-from tests.support.durable_calls import calling, request_call
+from tests.support.durable_calls import TIME_LIMIT_SECONDS, DeadlineClock, calling, request_call
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.task_upstream import TaskUpstream
@@ -14,9 +14,10 @@ from tests.support.upstreams import ControlledUpstream
 
 
 async def test_a_task_whose_time_is_over_is_cancelled_at_the_server_and_has_timed_out(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        handle = await request_call(make_caller(), "work", timeout_seconds=0.5)
+    upstream, clock = TaskUpstream(), DeadlineClock()
+    async with calling(upstream.app(), tmp_path, clock=clock) as (_, make_caller):
+        handle = await request_call(make_caller(), "work", timeout_seconds=TIME_LIMIT_SECONDS)
+        clock.has_expired.set()
         with pytest.raises(CallFailed, match="timeout_seconds passed") as failed:
             await make_caller().join_call_tool(handle)
 
@@ -25,10 +26,12 @@ async def test_a_task_whose_time_is_over_is_cancelled_at_the_server_and_has_time
 
 
 async def test_a_plain_call_whose_time_is_over_is_cancelled(tmp_path: Path) -> None:
-    upstream = ControlledUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+    upstream, clock = ControlledUpstream(), DeadlineClock()
+    async with calling(upstream.app(), tmp_path, clock=clock) as (_, make_caller):
         caller = make_caller()
-        handle = await request_call(caller, "hold", timeout_seconds=0.5)
+        handle = await request_call(caller, "hold", timeout_seconds=TIME_LIMIT_SECONDS)
+        await upstream.wait_until_held(1)
+        clock.has_expired.set()
         with pytest.raises(CallFailed) as failed:
             await caller.join_call_tool(handle)
         await upstream.cancelled.wait()
@@ -38,9 +41,10 @@ async def test_a_plain_call_whose_time_is_over_is_cancelled(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("tool", ["work", "long"])
 async def test_a_legacy_call_whose_time_is_over_is_cancelled(tmp_path: Path, tool: str) -> None:
-    upstream = LegacyUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        handle = await request_call(make_caller(), tool, timeout_seconds=0.5)
+    upstream, clock = LegacyUpstream(), DeadlineClock()
+    async with calling(upstream.app(), tmp_path, clock=clock) as (_, make_caller):
+        handle = await request_call(make_caller(), tool, timeout_seconds=TIME_LIMIT_SECONDS)
+        clock.has_expired.set()
         with pytest.raises(CallFailed) as failed:
             await make_caller().join_call_tool(handle)
         if tool == "work":
@@ -53,7 +57,7 @@ async def test_a_legacy_call_whose_time_is_over_is_cancelled(tmp_path: Path, too
 async def test_a_call_that_ends_in_time_keeps_its_result(tmp_path: Path) -> None:
     async with calling(ControlledUpstream().app(), tmp_path) as (_, make_caller):
         caller = make_caller()
-        handle = await request_call(caller, "echo", {"text": "hello"}, timeout_seconds=WAIT_SECONDS)
+        handle = await request_call(caller, "echo", {"text": "hello"}, timeout_seconds=TIME_LIMIT_SECONDS)
         assert await caller.join_call_tool(handle) is not None
 
 

@@ -122,9 +122,8 @@ class SQLiteRequestState:
     def _run_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
             try:
-                if (
-                    self._connection is None
-                ):  # each statement is a transaction; other processes write between two of them
+                if self._connection is None:
+                    # Each statement is a transaction of its own; other processes write between two of them.
                     self._connection = open_private_file(
                         self._path, _FORMAT, busy_seconds=BUSY_SECONDS, check_same_thread=False
                     )
