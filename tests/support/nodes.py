@@ -8,7 +8,7 @@ Each node has its own store, connections, upstream sessions and workers: nothing
 """
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +60,12 @@ class Cluster:
     nodes: list[Node] = field(default_factory=list[Node])
 
     async def start_node(
-        self, *, environment: Environment | None = None, database_url: str | None = None, **settings: Any
+        self,
+        *,
+        environment: Environment | None = None,
+        database_url: str | None = None,
+        upstreams: Sequence[UpstreamConfig] | None = None,
+        **settings: Any,
     ) -> Node:
         running = AsyncExitStack()
         await self._stack.enter_async_context(running)
@@ -68,7 +73,7 @@ class Cluster:
         ringback = await running.enter_async_context(
             running_application(
                 self.folder,
-                *self.upstreams,
+                *(self.upstreams if upstreams is None else upstreams),
                 environment=environment,
                 database_url=database_url or self.database_url,
                 **configured,

@@ -10,6 +10,9 @@ from tests.support.application import CallbackReceiver, serving_callbacks
 from tests.support.nodes import Cluster, running_cluster
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
+NEVER = 3600.0
+"""A poll interval that no test waits for."""
+
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

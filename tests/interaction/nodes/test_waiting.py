@@ -8,14 +8,12 @@ import pytest
 
 from ringback.mcp_server import change_publisher, tool_call_responder
 from ringback.services import long_polling
-from tests.interaction.nodes.conftest import Site
+from tests.interaction.nodes.conftest import NEVER, Site
 from tests.support.application import start_upstream_call
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import ModernClient
 
 pytestmark = pytest.mark.requirement("R34")
-NEVER = 3600.0
-"""A poll interval that no test waits for."""
 
 
 @pytest.fixture

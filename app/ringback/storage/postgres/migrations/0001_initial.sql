@@ -247,7 +247,7 @@ ALTER TABLE webhooks
 -- URLs and the resources of an upstream may be longer than an index entry: indexes have their hashes, or leave them out. An absent
 -- filter is U+001F in `webhooks_of_target`, which no label contains, because an index does not find `IS NOT DISTINCT FROM`.
 CREATE INDEX webhooks_of_principal ON webhooks (principal, id);
-CREATE INDEX webhooks_of_call ON webhooks (principal, call_id) WHERE origin = 'call';
+CREATE INDEX webhooks_of_call ON webhooks (call_id) WHERE origin = 'call';
 CREATE INDEX webhooks_of_target ON webhooks (
     principal, hashtextextended(url, 0), coalesce(client_session_id, E'\x1f'), coalesce(call_id, E'\x1f'), id
 ) WHERE origin <> 'call' OR call_id IS NULL;

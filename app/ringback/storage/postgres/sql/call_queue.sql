@@ -15,14 +15,15 @@ WITH RECURSIVE waiting (principal) AS (
     FROM waiting WHERE waiting.principal IS NOT NULL
 ),
 candidates AS MATERIALIZED (
-    SELECT oldest.id, oldest.place, coalesce(turns.ticket, 0) AS ticket
+    SELECT oldest.id, oldest.place, coalesce((
+        SELECT ticket FROM turns WHERE turns.upstream = :upstream AND turns.principal = waiting.principal
+    ), 0) AS ticket
     FROM waiting
     CROSS JOIN LATERAL (
         SELECT id, row_number() OVER (ORDER BY id) AS place FROM calls
         WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
         ORDER BY id LIMIT :limit
     ) AS oldest
-    LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = waiting.principal
 )
 SELECT calls.id, calls.principal
 FROM candidates JOIN calls ON calls.id = candidates.id

@@ -60,7 +60,7 @@ SELECT webhook_ids.webhook_id AS id, coalesce(
     AND coalesce((
         SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
     ) > :now, true)
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased'),
+    AND (SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased' LIMIT 1) IS NULL,
     false
 ) AS wanted
 FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id

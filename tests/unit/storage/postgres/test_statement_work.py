@@ -1,8 +1,8 @@
-"""The work of a statement in PostgreSQL does not grow with the rows that it does not find (compare test_statement_work.py).
+"""The work of a statement in PostgreSQL does not grow with the rows that it does not find (compare ../test_statement_work.py).
 
 The tests count the pages that a statement looks at and the rows that its steps visit, in a database with few rows and in one
-with many, after ANALYZE. A third session has planned its statements while its database was empty, as after an installation, and runs
-them by these plans when the database is full: until autovacuum comes by, there are no others.
+with many, after ANALYZE. A third session has planned its statements while its database was empty, as after an installation, and
+runs them by these plans when the database is full: until autovacuum comes by, there are no others.
 """
 
 import asyncio
