@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scripts.chaos_runs.checker import Rule, find_violations
-from scripts.chaos_runs.plan import make_plan
+from scripts.chaos_runs.plan import PlannedNode, make_plan
 from scripts.chaos_runs.run import run_chaos
 
 SEED = 20261120
@@ -24,7 +24,7 @@ async def test_kills_and_freezes_break_no_promise(*, deep: bool) -> None:
 
 
 async def test_a_receiver_that_forgets_does_not_go_unnoticed() -> None:
-    quiet = replace(make_plan(SEED, calls=2), service_runs=(), faults=())
+    quiet = replace(make_plan(SEED, calls=2), nodes=(PlannedNode(),), faults=())
 
     done = await run_chaos(
         quiet, settle_seconds=15, forgets=True

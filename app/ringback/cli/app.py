@@ -59,6 +59,12 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         "Bring the database to this version's schema, or check whether it is.",
         needs_server=True,
     ),
+    "copy": _CommandEntry(
+        "ringback.cli.copy",
+        "copy",
+        "Copy an installation from SQLite to PostgreSQL, and compare every row.",
+        needs_server=True,
+    ),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",
