@@ -72,7 +72,10 @@ async def fill(database_url: str, crowd: Crowd) -> None:
         return
     connection = await asyncpg.connect(database_url)
     try:
+        # A transaction of a unit of work counts a hundred calls; the counter's row would have a version for each of a million.
+        await connection.execute("ALTER TABLE calls DISABLE TRIGGER USER")
         await _copy_rows(PostgresServer(connection), crowd)
+        await connection.execute("ALTER TABLE calls ENABLE TRIGGER USER")
         await connection.execute("VACUUM ANALYZE")  # as autovacuum does soon
     finally:
         await connection.close()
