@@ -21,8 +21,6 @@ END_SESSIONS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name = 'ringback' AND pid <> $1"
 )
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ringback' AND pid <> $1"
-)
 
 
 async def read_head(tx: Transaction) -> int:
