@@ -52,6 +52,8 @@ class Damage(StrEnum):
 
 
 ONE_NODE_TARGETS: Final = (Target.SERVICE, Target.MODERN, Target.LEGACY, Target.STDIO)
+CLUSTER_TARGETS: Final = (*Target, Target.SERVICE, Target.DATABASE, Target.NETWORK, Target.NETWORK)
+"""Most faults hit what several nodes share; a network has four kinds of damage."""
 NETWORK_DAMAGES: Final = (Damage.FREEZE, Damage.CUT, Damage.STRAND_NODE, Damage.STRAND_DATABASE)
 
 UNITS: Final = (
@@ -223,7 +225,7 @@ def make_fault(chance: random.Random) -> FaultInjection:
 
 
 def make_cluster_fault(chance: random.Random, nodes: int) -> FaultInjection:
-    target = chance.choice(list(Target))
+    target = chance.choice(CLUSTER_TARGETS)
     damage = chance.choice(NETWORK_DAMAGES if target is Target.NETWORK else (Damage.KILL, Damage.FREEZE))
     if target is Target.DATABASE:
         damage = Damage.KILL

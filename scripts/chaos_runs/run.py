@@ -76,6 +76,7 @@ class ChaosEnvironment:
         command = f"{sys.executable} -I -S {STDIO_SCRIPT} {self._starts} {self._children[number].pid_file}"
         http = {target.value: f"{upstream.url}/mcp" for target, upstream in self._http_upstreams.items()}
         spec: dict[str, Any] = {
+            "folder": folder,
             "port": free_port(),
             "upstreams": {"stdio": command, **http},
             "step": None,
@@ -164,7 +165,8 @@ class ChaosEnvironment:
 
     def read_callbacks(self) -> list[ReceivedCallback]:
         return [
-            ReceivedCallback(each["message_id"], each["webhook"], each["body"]) for each in entries(self._callbacks)
+            ReceivedCallback(each["message_id"], each["webhook"], each["body"], each["signed_seconds_ago"])
+            for each in entries(self._callbacks)
         ]
 
 

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, TypeVar
 
 from ringback.bootstrap import Environment
@@ -78,6 +79,7 @@ class WrongClock(SystemClock):
 
 def main(
     *,
+    folder: Path,
     database_url: str,
     secret_keys: str | None = None,
     clock_ahead_seconds: float = 0.0,
@@ -88,6 +90,7 @@ def main(
     """`secret_keys` are given on PostgreSQL, where the leases are shortened, because a node waits for those of a dead one."""
     if secret_keys is not None:
         shorten_leases()
+        os.environ["XDG_STATE_HOME"] = str(folder)  # where nodes on PostgreSQL write their child processes down
     settings = load_settings(
         database_url=database_url,
         secret_keys=secret_keys,
