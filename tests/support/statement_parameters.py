@@ -132,6 +132,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "insert": [A_CALL],
         "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
         "get": [{"id": "call_rare"}],
+        "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
         "page": [{}, {"status": "completed", "tool": "none"}, {"upstream": "none"}],
         "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
@@ -144,6 +145,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         **{
             f"update_{change}": [A_CHANGED_CALL, A_CHANGED_CALL | {"held_token": "lease-me"}] for change in CALL_CHANGES
         },
+        "end_many": [{"rows": "[]"}],
         "revoke_tokens": [{"id": "call_-3"}],
         "put_result": [{"call_id": "call_-3", "body": b"{}"}],
         "result": [{"call_id": "call_-3"}],
@@ -258,6 +260,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "revoke": [{"id": "key_1"}],
     },
     "origin_breakers": {
+        "lock_origins": [{"origins": '["https://a.example"]'}],
         "breakers": [{"origins": '["https://crowd.example:1"]'}],
         "save": [{"origin": "https://new.example", "failures": 1, "openings": 0, "paused_until": None}],
         "close": [{"origin": "https://crowd.example:1"}],
@@ -303,6 +306,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "remove": [{}],
     },
     "usage": {
+        "lock_usage": [{}],
         "usage": [{"principal": "carol"}, {}],
         "count_webhooks": [{"principal": "carol"}, {}],
         "calls_by_status": [{}],

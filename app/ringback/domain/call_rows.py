@@ -42,6 +42,16 @@ class CallChange(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedCall:
+    """The end of a call, and what its row must be for the end to be written."""
+
+    call: Call
+    expected: CallStatus
+    lease_token: str | None
+    """None for a call without a lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """What remains of an expired call, so that its idempotency key starts no second one."""
 
@@ -57,6 +67,10 @@ class CallRows(Protocol):
 
     async def get(self, call_id: CallId) -> Call | None:
         """The call. In a write transaction its row is locked until the end of the transaction."""
+        ...
+
+    async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
+        """The calls that exist, as `get`. Their rows are locked in the order of their ids."""
         ...
 
     async def peek(self, call_id: CallId) -> Call | None:
@@ -76,6 +90,10 @@ class CallRows(Protocol):
 
         Other columns keep the row's values. False means that another writer was first and nothing was written.
         """
+        ...
+
+    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
+        """As `update` with `CallChange.ENDED`, for several calls, each named once. Return the ids of the written ones."""
         ...
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:

@@ -88,10 +88,11 @@ CREATE INDEX calls_of_correlation ON calls (principal, correlation_id, id) WHERE
 CREATE INDEX calls_of_status ON calls (principal, status, id) WHERE status <> 'completed';
 CREATE UNIQUE INDEX calls_idempotency ON calls (principal, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- The task id as JSON text: as a plain text it could not hold U+0000. Its hash is indexed, because a task id may be longer than an
--- index entry.
-CREATE INDEX calls_of_task ON calls (upstream, hashtextextended((handle::json #> '{1,task_id}')::text COLLATE "C", 0))
-    WHERE handle IS NOT NULL;
+-- The task id as JSON text. PostgreSQL refuses U+0000 in any string of a JSON text that it takes apart, so that is replaced first.
+-- The hash is indexed, because a task id may be longer than an index entry.
+CREATE INDEX calls_of_task ON calls (
+    upstream, hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
+) WHERE handle IS NOT NULL;
 
 -- How many calls there are, kept up by a trigger: quotas are checked at every start. A principal has several rows, whose sums are
 -- the counts: a transaction changes any row that no other transaction holds, so it never waits for one. There are about as many
