@@ -21,7 +21,7 @@ from tests.support.shared_setup import make_copying_migrate, make_sharing_descri
 trust_one_authority()
 
 settings.register_profile(
-    "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
