@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
 from tests.support.authorities import trust_one_authority
+from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import make_copying_migrate, make_sharing_describe_app
 
@@ -64,6 +65,57 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for part in parts:
         part.extend(islice(others, max(0, ceil(len(items) / workers) - len(part))))
     items[:] = [*chain.from_iterable(parts), *others]
+
+
+BOTH_STORES: Final = ("tests/conformance",)
+"""Folders whose tests run on SQLite and on PostgreSQL by default. All others that open a store do so with --deep."""
+STORE_FOLDERS: Final = (
+    "tests/conformance",
+    "tests/interaction",
+    "tests/crash",
+    "tests/fundamentals",
+    "tests/properties",
+)
+"""Folders with tests that open a store."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    kinds = [*StoreKind, "both"]
+    parser.addoption("--store", choices=kinds, help="the store of all tests; by default, some folders run on both")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on the stores that the options and its folder name."""
+    option = metafunc.config.getoption("--store")
+    kinds = choose_stores(metafunc.definition, option)
+    if kinds != [StoreKind.SQLITE] or option == StoreKind.POSTGRES:
+        metafunc.parametrize("store_kind", kinds, indirect=True, scope="module")
+
+
+def choose_stores(test: pytest.Item, option: str | None) -> list[StoreKind]:
+    folder = test.path.relative_to(test.config.rootpath).as_posix()
+    if not folder.startswith(STORE_FOLDERS) or test.get_closest_marker("sqlite_only"):
+        return [StoreKind.SQLITE]
+    if option in tuple(StoreKind):
+        return [StoreKind(option)]
+    return list(StoreKind) if option or PROFILE == "deep" or folder.startswith(BOTH_STORES) else [StoreKind.SQLITE]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store_kind(request: pytest.FixtureRequest) -> Generator[StoreKind]:
+    """The kind of the databases that the module's tests open."""
+    # Test cases of unittest, as Hypothesis makes them of state machines, have no parameters.
+    only = StoreKind.POSTGRES if request.config.getoption("--store") == StoreKind.POSTGRES else StoreKind.SQLITE
+    kind: StoreKind = getattr(request, "param", only)
+    with TEST_DATABASES.of_kind(kind):
+        yield kind
+
+
+@pytest.fixture(autouse=True)
+def own_databases(store_kind: StoreKind) -> Generator[None]:
+    """Each test has databases of its own."""
+    with TEST_DATABASES.scope():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 
 from ringback.domain.ports import Store
 from tests.support.clock import FakeClock
-from tests.support.stores import STORES
+from tests.support.stores import open_test_store
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Store]:
-    async with STORES[request.param](tmp_path, clock) as opened:
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Store]:
+    async with open_test_store(tmp_path, clock) as opened:
         yield opened

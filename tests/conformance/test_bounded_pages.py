@@ -30,12 +30,12 @@ ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 
 @pytest.fixture(autouse=True)
 def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.paging.ROWS_SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.WEBHOOKS_SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.ORDER_KEYS_SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.DUE_SCAN_ROWS_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.HELD_WEBHOOKS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.events.ROWS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.delivery_queue.WEBHOOKS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.delivery_queue.ORDER_KEYS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.delivery_queue.DUE_SCAN_ROWS_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.delivery_queue.HELD_WEBHOOKS_SCANNED_MAX", SCANNED)
 
 
 async def read_all_pages(store: Store, read: ReadPage, *, begin: Any = None) -> list[list[Any]]:

@@ -15,7 +15,7 @@ from tests.support.builders import make_event
 from tests.support.clock import OffsetClock
 from tests.support.processes import WAIT_SECONDS, post_unless_killed, running_process
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 from tests.support.upstreams import ControlledUpstream, serving
 
 STEP: Final = "CatchUpWorker.run_once.<locals>"
@@ -50,7 +50,7 @@ async def fill_log(folder: Path) -> set[str]:
         await tx.events.reserve_seqs(ANONYMOUS_PRINCIPAL, EVENTS)
         await tx.events.insert(events)
 
-    async with open_sqlite_store(folder, OffsetClock()) as store:
+    async with open_test_store(folder, OffsetClock()) as store:
         await store.write(work)
     return {event.id for event in events}
 

@@ -38,7 +38,7 @@ from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import COMPLETED_RESULT, LEASE_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class CallInStore(RuleBasedStateMachine):
         self.loop = asyncio.Runner()
         self.clock = FakeClock()
         self.folder = Path(tempfile.mkdtemp())
-        self.opening = open_sqlite_store(self.folder, self.clock)
+        self.opening = open_test_store(self.folder, self.clock)
         self.engine = Engine(self.run(self.opening.__aenter__()), self.clock)
         self.desks: dict[str, LeasedCall] = {}
         self.model = CallModel()

@@ -29,7 +29,7 @@ from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.receivers_by_host import CONNECTION_REFUSED
-from tests.support.stores import FailingStore, open_sqlite_store
+from tests.support.stores import FailingStore, open_test_store
 
 MINUTES: Final = (2, 30, 120, 600)
 GIVE_UP: Final = 3600
@@ -100,7 +100,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = TemporaryDirectory()
         self.clock = FakeClock()
-        self.opened = open_sqlite_store(Path(self.folder.name), self.clock)
+        self.opened = open_test_store(Path(self.folder.name), self.clock)
         self.store = FailingStore(self._run(self.opened.__aenter__()))
         self.engine = Engine(self.store, self.clock)
         self.dispatcher = self.engine.make_dispatcher(self._receive)

@@ -9,9 +9,8 @@ No upstream is called: the test ends calls as the runner would, in a transaction
 """
 
 import os
-import sqlite3
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -63,9 +62,10 @@ from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
 from tests.support.clock import OffsetClock
+from tests.support.databases import count_rows
 from tests.support.fixed_upstreams import TOOLS, FakeUpstreamConnection, FixedUpstreamConfiguration, NoUpstreamTasks
 from tests.support.resolvers import FakeResolver
-from tests.support.stores import FailingStore, open_sqlite_store
+from tests.support.stores import FailingStore, open_test_store
 
 PUBLIC_URL: Final = "https://ringback.example"
 CALLBACK_URL: Final = "https://agent.example/callback"
@@ -90,7 +90,7 @@ class ServiceUnderTest:
     clock: OffsetClock
     ids: IdGenerator
     recorder: Recorder
-    database_path: Path
+    folder: Path
     failing_workers: set[str] = field(default_factory=set[str])
     """Names of workers that are to count as failing."""
     failing_endpoints: set[str] = field(default_factory=set[str])
@@ -234,13 +234,7 @@ class ServiceUnderTest:
 
     def count_rows(self) -> dict[str, int]:
         """The number of rows of each table except keys, which a rejected request must not change."""
-        with closing(sqlite3.connect(f"file:{self.database_path}?mode=ro", uri=True)) as connection:
-            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {
-                table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - its own names
-                for table in tables
-                if table != "api_keys"
-            }
+        return {table: count for table, count in count_rows(self.folder).items() if table != "api_keys"}
 
 
 @asynccontextmanager
@@ -256,7 +250,7 @@ async def running_service(
     """A service whose files are in `folder`."""
     clock = OffsetClock()
     async with AsyncExitStack() as stack:
-        store = FailingStore(await stack.enter_async_context(open_sqlite_store(folder, clock)))
+        store = FailingStore(await stack.enter_async_context(open_test_store(folder, clock)))
         ids = IdGenerator(clock)
         tokens = CallResumeTokens(
             ResumeTokenCodec([os.urandom(32)], audience="ringback"), result_retention_seconds=RETENTION_SECONDS
@@ -286,7 +280,7 @@ async def running_service(
             clock=clock,
             ids=ids,
             recorder=recorder,
-            database_path=folder / "ringback.db",
+            folder=folder,
             failing_workers=failing,
             failing_endpoints=failing_endpoints,
             _stack=stack,

@@ -124,14 +124,16 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lease_expired": [{}],
         "past_deadline": [{}],
-        "leased_by_others": [{"owner": "me"}],
+        "leased": [{"owner": "me", "own": False}],
         "expired": [{}],
+        "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],
     },
     "calls": {
         "insert": [A_CALL],
         "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
         "get": [{"id": "call_rare"}],
+        "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
         "page": [{}, {"status": "completed", "tool": "none"}, {"upstream": "none"}],
         "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
@@ -208,7 +210,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "delivery_maintenance": {
         "release_expired_leases": [{}],
-        "release_leases_of_others": [{"owner": "me"}],
+        "release_leases": [{"owner": "me", "own": False}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
@@ -216,7 +218,9 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "event_log": {
         "head": [{}],
+        "locked_head": [{}],
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
+        "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
     "events": {
@@ -314,6 +318,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"attempts": 0, "due_at": NOW, "token": None}
         ],
         "get_challenge": [{"webhook_id": "wh_rare"}],
+        "lock_due": [{}],
         "due_challenges": [{}],
         "next_due": [{}],
         "remove_challenge": [{"webhook_id": "wh_rare"}],

@@ -1,4 +1,4 @@
-"""The stores of the conformance suite (a further one is an entry of `STORES`), and a store that fails."""
+"""The store of the running test, and a store that fails."""
 
 import os
 import sys
@@ -14,21 +14,19 @@ from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
+from tests.support.databases import database_url
 
 T = TypeVar("T")
-OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
-"""Opens an empty store with its files in the folder, and closes it at the end of the context."""
 
 
 def make_sealer() -> AesGcmSealer:
     return AesGcmSealer({"test": b"k" * KEY_BYTES}, current="test", random_bytes=os.urandom)
 
 
-def open_sqlite_store(folder: Path, clock: Clock) -> AbstractAsyncContextManager[Store]:
-    return open_store(f"sqlite:///{folder / 'ringback.db'}", clock=clock, sealer=make_sealer(), exclusive=True)
+def open_test_store(folder: Path, clock: Clock) -> AbstractAsyncContextManager[Store]:
+    """The store of the running test's kind for this folder, which is empty the first time. Closed at the end of the context."""
+    return open_store(database_url(folder), clock=clock, sealer=make_sealer(), exclusive=True)
 
-
-STORES: Final[dict[str, OpenStore]] = {"sqlite": open_sqlite_store}
 
 FOREVER: Final = sys.maxsize
 """The number of failures of a disk that stays full until the test changes it."""

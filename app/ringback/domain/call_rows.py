@@ -59,6 +59,14 @@ class CallRows(Protocol):
         """The call. In a write transaction its row is locked until the end of the transaction."""
         ...
 
+    async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
+        """The calls that exist, ordered by id. In a write transaction their rows are locked in this order."""
+        ...
+
+    async def peek(self, call_id: CallId) -> Call | None:
+        """The call, not locked: for a unit that has locked the head of a log already, and changes no call."""
+        ...
+
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
     async def list_page(
@@ -71,6 +79,13 @@ class CallRows(Protocol):
         """Write the columns of this change if the row still has the status `expected` and, if a token is given, that lease.
 
         Other columns keep the row's values. False means that another writer was first and nothing was written.
+        """
+        ...
+
+    async def update_many(self, changed: Sequence[tuple[Call, CallStatus]], change: CallChange) -> None:
+        """Write the columns of this change of calls, each with the status of its row.
+
+        This transaction has read the rows by `get_many`, so that no other writer can be first.
         """
         ...
 
@@ -102,8 +117,13 @@ class CallQueue(Protocol):
         """Count a turn for this principal if no call is queued for the upstream. Return whether it was counted."""
         ...
 
-    async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
-        """Extend this owner's leases of these calls. Return the ids of the leases that it still holds."""
+    async def extend_leases(
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+    ) -> Mapping[CallId, bool]:
+        """Extend this owner's leases of these calls.
+
+        Return the calls whose leases it still holds, and for each whether its cancellation was requested.
+        """
         ...
 
     async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
@@ -114,14 +134,17 @@ class CallQueue(Protocol):
         """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls."""
         ...
 
-    async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
-        """Running calls that this owner has not leased. Only for a store that serves this owner alone."""
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
+        """Running calls that this owner has leased (`own`), or that it has not: only for a store that serves it alone."""
         ...
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
 
-    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
-        """The call, of any principal, that follows or followed this task of the upstream."""
+    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+        """The call, of any principal, that follows or followed this task of the upstream.
+
+        With `lock`, other units that lock the same task wait until the transaction ends.
+        """
         ...
 
 

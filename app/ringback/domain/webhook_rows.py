@@ -60,10 +60,12 @@ ExpiryPosition = tuple[int, str]
 class WebhookRows(Protocol):
     async def insert(self, webhook: Webhook) -> None: ...
 
-    async def get(self, webhook_id: WebhookId) -> Webhook | None: ...
+    async def get(self, webhook_id: WebhookId) -> Webhook | None:
+        """The webhook. In a write transaction its row is locked until the end of the transaction."""
+        ...
 
-    async def get_many(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
-        """The webhooks that exist, in any order."""
+    async def get_many(self, webhook_ids: Collection[WebhookId], *, lock: bool = False) -> Sequence[Webhook]:
+        """The webhooks that exist, in any order. With `lock`, their rows are locked, in the order of their ids."""
         ...
 
     async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]: ...
@@ -79,6 +81,10 @@ class WebhookRows(Protocol):
 
     async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:
         """Write these parts and leave the others unchanged. False if the row is gone."""
+        ...
+
+    async def update_many(self, changes: Sequence[tuple[Webhook, Collection[WebhookPart]]]) -> None:
+        """The same for several webhooks. Rows that are gone stay so."""
         ...
 
     async def delete(self, webhook_id: WebhookId) -> bool:
@@ -98,7 +104,9 @@ class WebhookRows(Protocol):
 class RegisteredWebhookRows(Protocol):
     """Webhooks by what their owner gave them at the registration."""
 
-    async def find_by_name(self, principal: Principal, name: str) -> Webhook | None: ...
+    async def find_by_name(self, principal: Principal, name: str) -> Webhook | None:
+        """The webhook, locked as by `WebhookRows.get`."""
+        ...
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Webhook | None: ...
 

@@ -16,7 +16,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.log_positions import read_log_position
+from ringback.notifier.log_positions import read_log_position, read_log_positions
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder, new_delivery
 from ringback.post_commit import DeliveryHandoff, DeliveryLease
 
@@ -67,7 +67,7 @@ class _NewDeliveries:
         if call_id is None:
             return None
         if call_id not in self._calls:
-            self._calls[call_id] = await tx.calls.get(call_id)
+            self._calls[call_id] = await tx.calls.peek(call_id)
         return self._calls[call_id]
 
     async def count_held(self, tx: Transaction, webhook: Webhook) -> int:
@@ -91,12 +91,18 @@ class _NewDeliveries:
             if any(delivery.state is DeliveryState.PENDING for delivery in deliveries):
                 tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def load_lowest_open_seqs(self, tx: Transaction, webhooks: Collection[Webhook]) -> None:
+    async def load_lowest_open_seqs(self, tx: Transaction, webhook_ids: Collection[WebhookId]) -> None:
         """Load them with one statement for all webhooks."""
-        unknown = [webhook.id for webhook in webhooks if webhook.id not in self._lowest_open_seqs]
+        unknown = [webhook_id for webhook_id in webhook_ids if webhook_id not in self._lowest_open_seqs]
         if unknown:
             lowest = await tx.deliveries.lowest_open_seqs(unknown)
             self._lowest_open_seqs.update({webhook_id: lowest.get(webhook_id, NO_OPEN_SEQ) for webhook_id in unknown})
+
+    async def load_positions(self, tx: Transaction, first: Event) -> None:
+        """Load the watermarks' positions with one statement, for the webhooks known here and events from `first` on."""
+        wanted = {min(seq, first.seq) - 1 for seq in self._lowest_open_seqs.values()} - self.positions.keys()
+        if wanted:
+            self.positions |= await read_log_positions(tx, first.principal, wanted)
 
     async def watermark(self, tx: Transaction, webhook: Webhook, event: Event) -> LogPosition:
         """The position up to which all of this webhook's deliveries have ended, once this event is open.
@@ -126,6 +132,8 @@ class FanOut:
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
+        await new.load_lowest_open_seqs(tx, {webhook.id for webhooks in candidates for webhook in webhooks})
+        await new.load_positions(tx, events[0])
         delivered: set[CallId] = set()
         for context, webhooks in zip(contexts, candidates, strict=True):
             if await self._deliver_event(tx, context, webhooks, new) and context.event.call_id is not None:
@@ -163,7 +171,7 @@ class FanOut:
         if webhook.holds_deliveries() and not await self._can_hold(tx, event, webhook, new):
             return 0
         context = EventContext(event, await new.read_call(tx, event.call_id))
-        await new.load_lowest_open_seqs(tx, [webhook])
+        await new.load_lowest_open_seqs(tx, {webhook.id})
         delivery = await self._build_delivery(tx, context, webhook, None, new)
         new.add(delivery)
         return len(delivery.body)
@@ -173,7 +181,6 @@ class FanOut:
     ) -> bool:
         """Whether any webhook matches the event."""
         matching = [webhook for webhook in webhooks if matches_event(webhook, context.event, now=tx.now())]
-        await new.load_lowest_open_seqs(tx, matching)
         for webhook in matching:
             if not webhook.holds_deliveries() or await self._can_hold(tx, context.event, webhook, new):
                 lease = self._acquire_handoff_lease(tx, context, webhook)
@@ -191,7 +198,8 @@ class FanOut:
             return True
         if webhook.missed_from is None and webhook.id not in new.first_losses:
             new.first_losses.add(webhook.id)
-            await tx.webhooks.update(health.webhook_after_loss(webhook, event.seq), WebhookPart.MISSED)
+            latest = await tx.webhooks.get(webhook.id) or webhook  # another unit may have recorded an earlier loss
+            await tx.webhooks.update(health.webhook_after_loss(latest, event.seq), WebhookPart.MISSED)
         return False
 
     def _acquire_handoff_lease(self, tx: Transaction, context: EventContext, webhook: Webhook) -> DeliveryLease | None:

@@ -1,6 +1,6 @@
 """Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -81,7 +81,18 @@ class Recorder:
 
         As in every transaction, rows of calls are locked before the heads of logs, and these in the order of principals.
         """
-        finished = [await self._update_finished_call(tx, request) for request in requests]
+        rows = await tx.calls.get_many({request.call.id for request in requests})
+        return await self._finish_locked_calls(tx, requests, {row.id: row for row in rows})
+
+    async def _finish_locked_calls(
+        self, tx: Transaction, requests: Sequence[CompletionRequest], rows: Mapping[CallId, Call]
+    ) -> Sequence[Call | None]:
+        """Finish the calls whose rows are as their requests expect them. `rows` are locked by this transaction."""
+        finished = self._apply_completions(tx, requests, rows)
+        await tx.calls.update_many(
+            [(call, request.call.status) for call, request in zip(finished, requests, strict=True) if call is not None],
+            CallChange.ENDED,
+        )
         changed_calls = [
             ChangedCall(call, end.completion.result)
             for call, end in zip(finished, requests, strict=True)
@@ -97,9 +108,14 @@ class Recorder:
     async def finish_leased_calls(
         self, tx: Transaction, completions: Sequence[LeasedCompletion]
     ) -> Sequence[Call | None]:
-        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost."""
-        requests = [await _read_completion_request(tx, each) for each in completions]
-        finished = iter(await self.finish_calls(tx, [each for each in requests if each is not None]))
+        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost.
+
+        Their rows are locked in the order of their ids, as an extension of leases locks them.
+        """
+        rows = {row.id: row for row in await tx.calls.get_many({each.call_id for each in completions})}
+        requests = [_make_completion_request(rows.get(each.call_id), each) for each in completions]
+        wanted = [each for each in requests if each is not None]
+        finished = iter(await self._finish_locked_calls(tx, wanted, rows))
         return [None if request is None else next(finished) for request in requests]
 
     async def record_input_requests(
@@ -156,15 +172,27 @@ class Recorder:
         )
         await self._append_events(tx, [EventContext(event)])
 
-    async def _update_finished_call(self, tx: Transaction, request: CompletionRequest) -> Call | None:
-        retention_seconds = self._result_retention_seconds
-        finished = calls.apply_completion(
-            request.call, request.completion, now=tx.now(), result_retention_seconds=retention_seconds
-        )
-        was_updated = await tx.calls.update(
-            finished, CallChange.ENDED, expected=request.call.status, lease_token=request.lease_token
-        )
-        return finished if was_updated else None
+    def _apply_completions(
+        self, tx: Transaction, requests: Sequence[CompletionRequest], rows: Mapping[CallId, Call]
+    ) -> list[Call | None]:
+        """The ended calls; None for each that another transaction, or an earlier request of these, changed first."""
+        finished: list[Call | None] = []
+        ended: set[CallId] = set()
+        for request in requests:
+            call_id = request.call.id
+            if call_id in ended or not _is_as_expected(rows.get(call_id), request):
+                finished.append(None)
+                continue
+            ended.add(call_id)
+            finished.append(
+                calls.apply_completion(
+                    request.call,
+                    request.completion,
+                    now=tx.now(),
+                    result_retention_seconds=self._result_retention_seconds,
+                )
+            )
+        return finished
 
     def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
         for call, result in ended:
@@ -203,8 +231,15 @@ async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]
     return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
 
 
-async def _read_completion_request(tx: Transaction, leased: LeasedCompletion) -> CompletionRequest | None:
-    call = await tx.calls.get(leased.call_id)
+def _is_as_expected(row: Call | None, request: CompletionRequest) -> bool:
+    """Whether the row still has the request's status and lease."""
+    if row is None or row.status is not request.call.status:
+        return False
+    return request.lease_token is None or row.lease_token == request.lease_token
+
+
+def _make_completion_request(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
+    """None if the lease is lost."""
     if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
         return None
     if leased.progress is not None:

@@ -26,6 +26,7 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from ringback.domain.call import MRTR_DRIVER, Call, overdue_completion
+from ringback.domain.call_completion import completion_after_runs
 from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
     CallCompletion,
@@ -51,8 +52,8 @@ log = logging.getLogger(__name__)
 CANCEL_TIMEOUT_SECONDS: Final = 6.0
 """The limit for one cancel request, and for the end of an abandoned request. The SDK gives each of the two 5 s."""
 REREAD_SECONDS: Final = 300.0
-"""The longest delay of a cancellation whose notification is lost. At 300 s, ten thousand waiting calls cost 33 reads a second;
-at 60 s the reads took a tenth of a core (measured)."""
+"""How often a waiting call is read without a reason. At 300 s, ten thousand waiting calls cost 33 reads a second; at 60 s the
+reads took a tenth of a core (measured). A lost notification of a cancellation is made good by the next heartbeat."""
 CANCEL_RETRY_SECONDS: Final = 2.0
 """The pause between two attempts to deliver a cancel request."""
 RECONNECT_RETRY_SECONDS: Final = 5.0
@@ -124,6 +125,7 @@ class CallExecution:
         self._shutdown = shutdown
         self._session: BoundDriverPort | None = None
         self._cancel_delivered = False
+        self._cancel_noticed = ObservableFlag()
         self._outcome: Outcome = None
         """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
 
@@ -135,13 +137,19 @@ class CallExecution:
         """Stop the work and write nothing: another process holds the lease, or may hold it."""
         self._leased_call.lease_lost.set()
 
+    def notice_cancellation(self) -> None:
+        """Read the call again, unless its upstream has been told: its cancellation was requested."""
+        if not self._cancel_delivered:
+            self._cancel_noticed.set()
+            self._cancel_noticed.clear()
+
     async def run(self) -> None:
         outcome = await self._run_until_outcome()
         if self._leased_call.lease_lost.is_set():
             if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
         elif isinstance(outcome, CallCompletion):
-            await self._leased_call.finish_call(outcome)
+            await self._leased_call.finish_call(completion_after_runs(self.call, outcome))
         elif isinstance(outcome, ParkedCall):
             await self._leased_call.park_call(outcome)
         else:
@@ -173,6 +181,7 @@ class CallExecution:
         flags = (
             self._leased_call.lease_lost,
             self._leased_call.has_handle,
+            self._cancel_noticed,
             self._shutdown.drain_requested,
             self._shutdown.abort_requested,
         )

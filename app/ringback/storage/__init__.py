@@ -5,8 +5,11 @@
     codec.py     column codecs: select lists, inserts, and rows to records and back
     queries.py   loads named statements from .sql files; no other file contains a statement
     signals.py   waiters and their notifications, within one process
+    rows/        the row classes of every store, on named statements
     sqlite/      the default store: one file, and no service to start
+    postgres/    the store of many nodes
 
-A second database gets a folder with its column types, its connections and the same statements in its dialect. It runs the same
-suite: tests/conformance. A store reads and writes rows, and promises what the ports say. The rules are in the layers above.
+A dialect is a folder with its connections, its units of work and the same statements: a diff of the two sql/ folders lists the
+differences. Both run the same suite: tests/conformance. A store reads and writes rows, and promises what the ports say. The
+rules are in the layers above.
 """

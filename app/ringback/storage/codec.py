@@ -136,6 +136,14 @@ class RowCodec(Generic[T]):
         """The values of all columns, by name."""
         self.decode: Final = self._compile_decoder()
         """The record in a row that begins with the select list."""
+        self._encoders: dict[frozenset[str], Callable[[T], dict[str, Any]]] = {}
+
+    def encode_for(self, parameters: frozenset[str], record: T) -> dict[str, Any]:
+        """The values of the columns that are parameters of a statement, by name. Converts no other."""
+        encode = self._encoders.get(parameters)
+        if encode is None:
+            encode = self._encoders[parameters] = self.encoder([name for name in self.names if name in parameters])
+        return encode(record)
 
     def encoder(self, names: Iterable[str]) -> Callable[[T], dict[str, Any]]:
         """A function that returns the values of these columns by name, and converts no other."""

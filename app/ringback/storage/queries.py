@@ -5,7 +5,7 @@ placeholders (`codec.fill_in_columns`). Other comments stay in the statement.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,6 +14,7 @@ from ringback.storage.codec import RowCodec, fill_in_columns
 
 _NAME_MARKER: Final = "-- name: "
 _NO_CODECS: Final[Mapping[str, RowCodec[Any]]] = MappingProxyType({})
+_COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
@@ -34,6 +35,11 @@ def parse_statements(text: str) -> dict[str, str]:
             raise ValueError(f"Two statements are named '{name}'.")
         statements[name] = statement.strip()
     return statements
+
+
+def replace_parameters(statement: str, replacement: Callable[[str], str]) -> str:
+    """The statement without its comments, and with other text in the place of its `:name` parameters."""
+    return _PARAMETER.sub(lambda found: replacement(found[1]), _COMMENT.sub("", statement)).strip()
 
 
 def parameters(statement: str) -> frozenset[str]:

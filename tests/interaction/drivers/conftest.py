@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def clock() -> OffsetClock:
 
 @pytest.fixture
 async def engine(tmp_path: Path, clock: OffsetClock) -> AsyncGenerator[Engine]:
-    async with open_sqlite_store(tmp_path, clock) as store:
+    async with open_test_store(tmp_path, clock) as store:
         yield Engine(store, clock)

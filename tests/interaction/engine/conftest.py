@@ -9,7 +9,7 @@ from ringback.notifier import catch_up
 from tests.support.catch_ups import FEW
 from tests.support.clock import FakeClock, OffsetClock
 from tests.support.engine import Engine
-from tests.support.stores import FailingStore, open_sqlite_store
+from tests.support.stores import FailingStore, open_test_store
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def clock() -> OffsetClock:
 
 @pytest.fixture
 async def unsteady(tmp_path: Path, clock: OffsetClock) -> AsyncGenerator[FailingStore]:
-    async with open_sqlite_store(tmp_path, clock) as store:
+    async with open_test_store(tmp_path, clock) as store:
         yield FailingStore(store)
 
 
@@ -36,7 +36,7 @@ def fake_clock() -> FakeClock:
 
 @pytest.fixture
 async def still_unsteady(tmp_path: Path, fake_clock: FakeClock) -> AsyncGenerator[FailingStore]:
-    async with open_sqlite_store(tmp_path, fake_clock) as store:
+    async with open_test_store(tmp_path, fake_clock) as store:
         yield FailingStore(store)
 
 

@@ -26,7 +26,7 @@ from tests.support.catch_ups import (
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import BOB
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 from tests.support.vm_steps import counting_vm_steps
 
 
@@ -39,7 +39,7 @@ async def count_registration_steps(folder: Path, events: int, monkeypatch: pytes
         return connections[-1]
 
     monkeypatch.setattr(database, "connect", connect_and_keep)
-    async with open_sqlite_store(folder, clock) as store:
+    async with open_test_store(folder, clock) as store:
         engine, webhook = Engine(store, clock), make_webhook()
         await append(engine, events)
         with counting_vm_steps(connections[-1]) as registering:

@@ -21,7 +21,7 @@ from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import WallClockSteps
 from tests.support.engine import LEASE_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import StoreWrapper, open_sqlite_store
+from tests.support.stores import StoreWrapper, open_test_store
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def clock() -> WallClockSteps:
 
 @pytest.fixture
 async def engine(tmp_path: Path, clock: WallClockSteps) -> AsyncGenerator[Engine]:
-    async with open_sqlite_store(tmp_path, clock) as store:
+    async with open_test_store(tmp_path, clock) as store:
         yield Engine(store, clock)
 
 
@@ -147,13 +147,13 @@ async def test_a_process_that_starts_after_the_clock_was_set_back_goes_on_where_
     delivery = make_delivery(
         webhook_id=webhook.id, due_at=before.now() + timedelta(minutes=5), give_up_at=before.now() + timedelta(days=4)
     )
-    async with open_sqlite_store(tmp_path, before) as store:
+    async with open_test_store(tmp_path, before) as store:
         engine = Engine(store, before)
         await engine.insert_webhooks(webhook)
         await engine.insert_deliveries(delivery)
         await engine.make_janitor().run_once()
     after = WallClockSteps(before.wall_time() + seconds(step), elapsed_seconds=1)
-    async with open_sqlite_store(tmp_path, after) as store:
+    async with open_test_store(tmp_path, after) as store:
         last = await store.read(lambda tx: tx.scheduling_time.load())
         assert last is not None
         after.continue_from(last)

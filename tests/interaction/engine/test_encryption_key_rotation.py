@@ -24,6 +24,7 @@ from ringback.signing.secrets import generate_secret
 from ringback.storage.open import open_store
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock, OffsetClock
+from tests.support.databases import database_url
 from tests.support.engine import WAIT_SECONDS, Engine, wait_until
 from tests.support.stores import FailingStore
 
@@ -35,7 +36,7 @@ SECRET: Final = "whsec_" + "bmV3" * 8
 async def engine_with(folder: Path, clock: Clock, *names: str) -> AsyncGenerator[Engine]:
     """An engine whose store has these keys, newest first."""
     sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random_bytes=os.urandom)
-    async with open_store(f"sqlite:///{folder / 'ringback.db'}", clock=clock, sealer=sealer, exclusive=True) as store:
+    async with open_store(database_url(folder), clock=clock, sealer=sealer, exclusive=True) as store:
         yield Engine(FailingStore(store), clock)
 
 

@@ -16,7 +16,7 @@ from ringback.domain.ports import Transaction
 from ringback.notifier.fan_out import DELIVERIES_AT_ONCE
 from ringback.notifier.payload import PayloadBuilder
 from ringback.signing.sealing import AesGcmSealer
-from ringback.storage.sqlite import webhooks
+from ringback.storage.rows import webhooks
 from tests.support.builders import make_call, make_verified_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import CANCELLED_COMPLETION, COMPLETED_RESULT, Engine, running_dispatcher, wait_until

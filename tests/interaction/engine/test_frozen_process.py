@@ -17,7 +17,7 @@ from tests.support.calls import make_calls
 from tests.support.clock import ManualClock
 from tests.support.engine import LEASE_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
 from tests.support.executions import replace_lease
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 
 pytestmark = pytest.mark.requirement("R35")
 
@@ -46,7 +46,7 @@ def clock() -> RecordingClock:
 
 @pytest.fixture
 async def engine(tmp_path: Path, clock: RecordingClock) -> AsyncGenerator[Engine]:
-    async with open_sqlite_store(tmp_path, clock) as store:
+    async with open_test_store(tmp_path, clock) as store:
         yield Engine(store, clock)
 
 

@@ -14,7 +14,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.retry import ORDERED_GIVE_UP_SECONDS, RetryProfile
 from ringback.domain.webhook import Webhook
 from ringback.notifier import leasing as claims
-from ringback.storage.sqlite import delivery_queue
+from ringback.storage.rows import delivery_queue
 from tests.support.builders import make_call, make_verified_webhook, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, running_dispatcher

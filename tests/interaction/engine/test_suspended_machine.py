@@ -19,7 +19,7 @@ from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock, WallClockSteps
 from tests.support.engine import LEASE_SECONDS, OWNER, BlockingTool, Engine, ScriptedUpstreams, wait_until
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 
 HOUR: Final = 3600.0
 NAP_SECONDS: Final = 600.0
@@ -34,7 +34,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def engine(tmp_path: Path, clock: ManualClock) -> AsyncGenerator[Engine]:
-    async with open_sqlite_store(tmp_path, clock) as store:
+    async with open_test_store(tmp_path, clock) as store:
         yield Engine(store, clock)
 
 

@@ -27,7 +27,7 @@ from tests.support.builders import make_webhook
 from tests.support.clock import ManualClock
 from tests.support.engine import Engine, wait_until
 from tests.support.examples import ALICE, BOB
-from tests.support.stores import FailingStore, open_sqlite_store
+from tests.support.stores import FailingStore, open_test_store
 from tests.support.upstreams import WAIT_SECONDS
 
 TOOLS = UpstreamChange(upstream="git", listing=Listing.TOOLS)
@@ -108,7 +108,7 @@ class UpstreamChangeHarness:
 @pytest.fixture
 async def post(tmp_path: Any) -> AsyncGenerator[UpstreamChangeHarness]:
     clock = ManualClock()
-    async with open_sqlite_store(tmp_path, clock) as store:
+    async with open_test_store(tmp_path, clock) as store:
         yield UpstreamChangeHarness(Engine(FailingStore(store), clock), clock)
 
 

@@ -4,9 +4,8 @@ import gc
 import json
 import logging
 import math
-import sqlite3
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -19,6 +18,7 @@ from ringback.domain.clock import seconds
 from ringback.mcp_server.request_context import Endpoint
 from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS
 from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
+from tests.support.databases import query_rows
 from tests.support.mcp_wire import ACCEPT, MODERN, NAME_HEADER_PARAMS, TASKS_DECLARED, Json, LegacyClientSession
 
 SERVICE_SOURCE_PREFIX: Final = f"{Path(ringback.__file__).parent}/"
@@ -77,9 +77,8 @@ def nothing_unexpected(shared_gate: GatewayHarness) -> Generator[None]:
 
 def count_stored_calls(gate: GatewayHarness) -> int:
     """The calls of all principals."""
-    with closing(sqlite3.connect(f"file:{gate.folder / 'ringback.db'}?mode=ro", uri=True)) as connection:
-        count: int = connection.execute("SELECT count(*) FROM calls").fetchone()[0]
-        return count
+    ((count,),) = query_rows(gate.folder, "SELECT count(*) FROM calls")
+    return int(count)
 
 
 @dataclass(frozen=True, slots=True)

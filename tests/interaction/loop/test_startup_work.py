@@ -14,7 +14,7 @@ from ringback.domain.clock import SystemClock
 from ringback.settings import Settings, load_settings
 from ringback.storage.sqlite import database
 from tests.support.clock import WallClockSteps
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 
 STEPS = 100
 """SQLite's virtual machine steps between two counts."""
@@ -46,7 +46,7 @@ SELECT 'alice', i, 'evt_' || i, 'call.finished', '{}', 0 FROM n"""
 
 async def fill(folder: Path, rows: int) -> None:
     """A database that a process has left which was killed in the middle of much, and that nobody has opened for weeks."""
-    async with open_sqlite_store(folder, SystemClock()):
+    async with open_test_store(folder, SystemClock()):
         pass
     with closing(sqlite3.connect(folder / "ringback.db")) as connection, connection:
         for statement in (LEASED_CALLS, INPUTS, LEASED_DELIVERIES, OLD_EVENTS):

@@ -263,7 +263,7 @@ async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient)
 async def test_a_list_whose_filter_matches_nothing_ends_after_empty_pages(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.paging.ROWS_SCANNED_MAX", 3)
+    monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", 3)
     for _ in range(5):
         await start(alice)
     question: dict[str, str] = {"limit": "2", "tool": "none"}

@@ -251,7 +251,7 @@ async def test_an_invalid_cursor_is_refused_before_the_stream_begins(
 async def test_a_stream_with_a_rare_filter_reads_the_whole_log_without_waiting(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", 3)
+    monkeypatch.setattr("ringback.storage.rows.events.ROWS_SCANNED_MAX", 3)
     monkeypatch.setattr(events, "FOLLOW_PAGE_SIZE", 2)
     for _ in range(8):
         await finish_new_call(service, alice)

@@ -45,7 +45,7 @@ async def test_the_log_is_read_in_order_page_by_page(service: ServiceUnderTest, 
 async def test_polls_with_a_rare_filter_continue_over_empty_pages(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", 3)
+    monkeypatch.setattr("ringback.storage.rows.events.ROWS_SCANNED_MAX", 3)
     for _ in range(4):
         await finish_new_call(service, alice)
     rare = await finish_new_call(service, alice, client_session_id="rare")

@@ -40,7 +40,7 @@ def written_by_refused(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatc
 
     async def recording_write(work: Callable[[Transaction], Awaitable[T]]) -> T:
         async def noted(tx: Transaction) -> T:
-            connection = getattr(tx, "_unit").connection  # noqa: B009 - what counts is SQLite's own
+            connection = cast("SqliteTransaction", tx).unit.open_statements("calls")._connection  # pyright: ignore[reportPrivateUsage]
             before = connection.total_changes
             try:
                 return await work(tx)

@@ -1,7 +1,5 @@
 """A restored backup: clients with a cursor of the lost log get `truncated`, and miss no event silently."""
 
-import sqlite3
-from contextlib import closing
 from typing import Any
 
 import httpx
@@ -11,6 +9,7 @@ import pytest
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery import DeliveryKind
 from ringback.domain.webhook import WebhookState
+from tests.support.databases import query_rows
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R20")
@@ -26,9 +25,8 @@ async def finish_calls(service: ServiceUnderTest, client: httpx.AsyncClient, cou
 
 def restore_backup(service: ServiceUnderTest, head: int) -> None:
     """Cut the log at `head`, as a backup from that time would."""
-    with closing(sqlite3.connect(service.database_path)) as connection, connection:
-        connection.execute("DELETE FROM events WHERE seq > ?", [head])
-        connection.execute("UPDATE log_heads SET seq = ?", [head])
+    query_rows(service.folder, "DELETE FROM events WHERE seq > ?", head)
+    query_rows(service.folder, "UPDATE log_heads SET seq = ?", head)
 
 
 async def poll_events(client: httpx.AsyncClient, cursor: str | None = None) -> dict[str, Any]:

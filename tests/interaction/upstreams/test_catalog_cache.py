@@ -16,7 +16,7 @@ from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.engine import wait_until
 from tests.support.library_upstream import ERAS, INSTRUCTIONS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.proxies import list_when_connected, next_change
-from tests.support.stores import open_sqlite_store
+from tests.support.stores import open_test_store
 from tests.support.upstreams import free_port, make_http_config, serving
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
@@ -27,7 +27,7 @@ async def running_upstreams(folder: Path, *configs: UpstreamConfig) -> AsyncGene
     """One run of the service with the store in this folder."""
     clock = SystemClock()
     async with (
-        open_sqlite_store(folder, clock) as store,
+        open_test_store(folder, clock) as store,
         UpstreamRegistry(
             configs,
             clock=clock,
@@ -72,7 +72,7 @@ async def test_a_list_that_changed_while_disconnected_is_notified(tmp_path: Path
         library.books.append("book://new")
 
         clock = SystemClock()
-        async with open_sqlite_store(tmp_path, clock) as store:
+        async with open_test_store(tmp_path, clock) as store:
             upstreams = UpstreamRegistry(
                 [config], clock=clock, random_fraction=lambda: 0.5, predict_driver_name=predict_driver_name, store=store
             )

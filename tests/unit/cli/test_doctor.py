@@ -22,7 +22,7 @@ from ringback.bootstrap.key_ring import require_key_ring
 from ringback.keyring import load_key_ring
 from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
-from ringback.storage.sqlite import operations
+from ringback.storage.sqlite import write_probe
 from ringback.storage.sqlite.file_lock import FileLock
 from tests.support.examples import WEBHOOK
 from tests.support.upstreams import STDIO_SERVER
@@ -93,10 +93,23 @@ def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, mo
     assert "RINGBACK_PORT" in list_failed_checks(list_checks(run))["settings"][1]
 
 
+def test_postgresql_without_a_key_is_reported_with_the_command_that_makes_one(run: Run) -> None:
+    failed = list_failed_checks(list_checks(run, "--database", "postgresql://ann:hidden@db.example/ringback"))
+
+    assert "ringback keys ring" in failed["key ring"][1]
+    assert "hidden" not in str(failed)
+
+
+def test_roles_that_leave_work_undone_are_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_ROLES", "api,janitor")
+
+    assert "runner, dispatcher" in list_failed_checks(list_checks(run))["roles"][1]
+
+
 @pytest.mark.parametrize(
     ("database", "words"),
     [
-        ("postgresql://db.example/ringback", "sqlite:///"),
+        ("mysql://db.example/ringback", "sqlite:///"),
         ("sqlite:////nowhere/at/all/ringback.db", "/nowhere/at/all"),
     ],
 )
@@ -249,7 +262,7 @@ def register() -> None:
 
 
 def test_a_disk_with_too_little_room_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "DISK_FREE_BYTES_MIN", 2**62)
+    monkeypatch.setattr(write_probe, "DISK_FREE_BYTES_MIN", 2**62)
 
     assert "disk of the database is full" in list_failed_checks(list_checks(run))["database"][1]
 

@@ -61,6 +61,7 @@ def test_a_body_says_what_ended_how_and_how_to_come_back() -> None:
         "tool": "git_log",
         "correlation_id": "report-1",
         "client_session_id": "session-1",
+        "subscription_id": WEBHOOK.id,
         "created_at": "2026-11-20T17:00:00.000Z",
         "finished_at": "2026-11-20T17:00:00.000Z",
         "result_bytes": len(RESULT),

@@ -195,6 +195,6 @@ async def test_the_links_of_an_expired_call_are_deleted_with_it(service: Service
 
     await service.run_janitor()
 
-    with closing(sqlite3.connect(service.database_path)) as connection:
+    with closing(sqlite3.connect(service.folder / "ringback.db")) as connection:
         assert connection.execute("SELECT count(*) FROM calls").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM call_webhooks").fetchone() == (0,)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.commit_counter import CommitCounter
 from ringback.storage.sqlite.database import connect, enable_wal
 from ringback.storage.sqlite.group_commit import (
@@ -15,7 +16,6 @@ from ringback.storage.sqlite.group_commit import (
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.store import SqliteStore
-from ringback.storage.sqlite.webhooks import CachingWebhookReader
 from tests.support.clock import START, FakeClock
 from tests.support.stores import make_sealer
 

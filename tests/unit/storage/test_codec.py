@@ -11,7 +11,7 @@ import pytest
 from ringback.domain import jsontext
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec, fill_in_columns
-from ringback.storage.sqlite.columns import RECORDS
+from ringback.storage.rows.columns import RECORDS
 from tests.support.builders import make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
 

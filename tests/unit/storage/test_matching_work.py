@@ -13,11 +13,11 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
-from ringback.storage.sqlite.webhooks import CachingWebhookReader
 from tests.support.builders import make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE

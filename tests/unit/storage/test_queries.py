@@ -3,7 +3,7 @@
 import pytest
 
 from ringback.storage.queries import load_statements, parameters, parse_statements
-from ringback.storage.sqlite.columns import RECORDS
+from ringback.storage.rows.columns import RECORDS
 
 TEXT = """\
 -- About the file.

@@ -175,7 +175,7 @@ async def test_closing_interrupts_running_scans_and_refuses_waiting_ones(store: 
     began = threading.Barrier(READER_COUNT + 1)
 
     async def endless(tx: Transaction) -> None:
-        connection = getattr(tx, "_unit").connection  # noqa: B009 - no statement of the store runs for ever
+        connection = getattr(tx, "connection")  # noqa: B009 - no statement of the store runs for ever
         began.wait(HANG_SECONDS)
         connection.execute(NEVER_ENDING_QUERY)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.storage.sqlite.columns import load_sql
+from ringback.storage.sqlite.statements import load_sql
 from tests.support.filled_database import fill_database
 from tests.support.statement_parameters import (
     COMMON_PARAMETERS,

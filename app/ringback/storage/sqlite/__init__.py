@@ -22,27 +22,13 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
     group_commit     the left side of the drawing
     commit_counter   COMMIT, its count, and whether any commits are missing at a start
     read_pool        the connections of scan
-    transaction      what a unit of work sees: the row classes below
-    unit_of_work     runs a unit, and what its row classes share
-    database         connections, statements by name, errors
-    columns          column types, and the codec of every record
+    transaction      what a unit of work sees: the row classes of `storage.rows`
+    unit_of_work     runs a unit
+    statements       statements by name
+    database         connections, errors
     migrator         numbered migrations, applied at the start
     file_lock        one serving process for one file, and its count of commits
     integrity        stops all work if the file is damaged, removed or replaced
     integrity_check  damage and missing commits, for `ringback doctor`
-    paging           pages of bounded work
-
-    calls            calls, their queue, tombstones of expired calls
-    events           events, and the log of each principal
-    webhooks         webhooks, the calls that name them, catch-ups, change subscriptions, breakers of origins;
-                     webhook_matching: an event's webhooks
-    deliveries       deliveries, those of a call, those of a webhook; delivery_queue: due ones, and the janitor's
-    verification     challenges and proofs of callback URLs
-    upstreams        catalogs, aliases of tools
-    mcp_sessions     legacy MCP sessions
-    encryption       sealed values and their keys
-    api_keys         hashes of API keys
-    operations       usage counts, scheduling time, write probe
-
-Each row class names its file under sql/ (challenges and proofs share one).
+    write_probe      whether the file can be written
 """

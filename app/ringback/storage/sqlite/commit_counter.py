@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.sqlite.columns import load_sql
-from ringback.storage.sqlite.database import SESSION_STATEMENTS, Statements
+from ringback.storage.sqlite.database import SESSION_STATEMENTS
 from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
+from ringback.storage.sqlite.statements import load_sql
 
 _SQL: Final = load_sql("commit_count")
 
@@ -26,7 +26,6 @@ class CommitCounter:
         self, connection: sqlite3.Connection, *, trust: DatabaseIntegrity, lock: FileLock | None = None
     ) -> None:
         self._connection = connection
-        self._sql = Statements(connection, _SQL)
         self._integrity = trust
         self._lock = lock
         self._commit_count = 0 if lock is None else read_commit_count(connection)
@@ -40,7 +39,7 @@ class CommitCounter:
         self._integrity.require_intact()
         wrote = self._connection.total_changes != self._changes
         if wrote and self._lock is not None:
-            self._sql.execute("set", number=self._commit_count + 1)
+            self._connection.execute(_SQL["set"], {"number": self._commit_count + 1})
         return wrote
 
     def commit_transaction(self, *, wrote: bool) -> None:

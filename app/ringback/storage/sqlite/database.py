@@ -1,16 +1,12 @@
-"""Connections to the file, statements by name, and which of SQLite's errors are the machine's."""
+"""Connections to the file, and which of SQLite's errors are the machine's."""
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.codec import RowCodec
-from ringback.storage.sqlite.columns import load_sql
-
-T = TypeVar("T")
+from ringback.storage.sqlite.statements import load_sql
 
 SQLITE_VERSION_MIN: Final = (3, 38)
 """RETURNING came in 3.35, STRICT tables in 3.37, JSON functions as a fixed part in 3.38."""
@@ -102,32 +98,3 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error
     return StoreUnavailable(f"The database cannot be used now: {error}. Nothing was changed; try again.")
-
-
-class Statements:
-    """The named statements of one .sql file, on one connection. Every method runs its statement to the end."""
-
-    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str]) -> None:
-        self._connection = connection
-        self._statements = statements
-
-    def fetch_all(self, name: str, /, **parameters: Any) -> list[sqlite3.Row]:
-        return self._connection.execute(self._statements[name], parameters).fetchall()
-
-    def fetch_one(self, name: str, /, **parameters: Any) -> sqlite3.Row | None:
-        rows = self.fetch_all(name, **parameters)
-        return rows[0] if rows else None
-
-    def fetch_records(self, name: str, codec: RowCodec[T], /, **parameters: Any) -> list[T]:
-        return [codec.decode(row) for row in self.fetch_all(name, **parameters)]
-
-    def fetch_record(self, name: str, codec: RowCodec[T], /, **parameters: Any) -> T | None:
-        row = self.fetch_one(name, **parameters)
-        return None if row is None else codec.decode(row)
-
-    def execute(self, name: str, /, **parameters: Any) -> int:
-        """The number of changed rows."""
-        return self._connection.execute(self._statements[name], parameters).rowcount
-
-    def execute_many(self, name: str, /, parameters: Iterable[Mapping[str, Any]]) -> None:
-        self._connection.executemany(self._statements[name], parameters)

@@ -18,17 +18,17 @@ import asyncio
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ringback.admission import is_in_admission, leave_admission_context
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.commit_counter import CommitCounter
 from ringback.storage.sqlite.database import (
     SESSION_STATEMENTS,
@@ -39,7 +39,7 @@ from ringback.storage.sqlite.database import (
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_in_steps
-from ringback.storage.sqlite.webhooks import CachingWebhookReader
+from ringback.storage.units import UnitOfWork, complete_units
 
 T = TypeVar("T")
 
@@ -65,49 +65,6 @@ SAVEPOINT_SECONDS: Final = 600.0
 functions, and one more run of a group for each of them in ten minutes costs little."""
 
 
-@dataclass(slots=True, eq=False)
-class _UnitOfWork:
-    work: Callable[[Transaction], Awaitable[Any]]
-    done: asyncio.Future[Any]
-    value: Any = None
-    error: Exception | None = None
-    topics: list[str] = field(default_factory=list[str])
-    commit_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-    rollback_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-
-    @property
-    def work_name(self) -> str:
-        """The qualified name of the work's function."""
-        work: Any = self.work
-        work = getattr(work, "func", work)  # of a `partial`
-        return getattr(work, "__qualname__", type(work).__qualname__)
-
-    def reset_after_rollback(self) -> None:
-        """Forget the run that was rolled back, before the next one."""
-        self._run_actions(self.rollback_actions)
-        self.topics, self.commit_actions, self.rollback_actions, self.error = [], [], [], None
-
-    def resolve(self) -> None:
-        """Let the caller continue in the next turn of the event loop, unless it was cancelled."""
-        if self.done.done():
-            return
-        if self.error is None:
-            self.done.set_result(self.value)
-        else:
-            self.done.set_exception(to_caller_error(self.error))
-
-    def run_end_actions(self) -> None:
-        """Run what the work registered for a commit, or for a rollback."""
-        self._run_actions(self.commit_actions if self.error is None else self.rollback_actions)
-
-    def _run_actions(self, actions: list[Callable[[], None]]) -> None:
-        for action in actions:
-            try:
-                action()
-            except Exception:  # boundary: a bug in one unit must not reach the others in the same commit
-                log.exception("store.ending_failed")
-
-
 class GroupCommit:
     def __init__(
         self,
@@ -129,8 +86,8 @@ class GroupCommit:
         self._integrity = integrity
         self._logged_failure: str | None = None
         """Why the last group was rolled back, if the log says so and no later group has written."""
-        self._waiting: deque[_UnitOfWork] = deque()
-        self._admissions: deque[_UnitOfWork] = deque()
+        self._waiting: deque[UnitOfWork] = deque()
+        self._admissions: deque[UnitOfWork] = deque()
         """Units that start calls. They are written before the other waiting units (`ringback.admission`)."""
         self._writer_task: asyncio.Task[None] | None = None
         self._savepoint_until: dict[str, float] = {}
@@ -138,7 +95,7 @@ class GroupCommit:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        unit = _UnitOfWork(work, asyncio.get_running_loop().create_future())
+        unit = UnitOfWork(work, asyncio.get_running_loop().create_future())
         (self._admissions if is_in_admission() else self._waiting).append(unit)
         if self._writer_task is None or self._writer_task.done():
             self._writer_task = asyncio.create_task(self._write_all(), name="sqlite-writer")
@@ -191,7 +148,7 @@ class GroupCommit:
         self._thread.submit(commit)
         await done
 
-    def _take_group(self) -> list[_UnitOfWork]:
+    def _take_group(self) -> list[UnitOfWork]:
         group = [self._admissions.popleft() for _ in range(min(len(self._admissions), UNITS_IN_GROUP_MAX))]
         waiting = len(self._waiting)
         room = max(BACKGROUND_UNITS_MIN, waiting // BACKGROUND_SHARE_DIVISOR) if group else UNITS_IN_GROUP_MAX
@@ -208,7 +165,7 @@ class GroupCommit:
                     raise
             await self._clock.sleep(LOCK_RETRY_SECONDS)
 
-    async def _run_group(self, group: list[_UnitOfWork]) -> None:
+    async def _run_group(self, group: list[UnitOfWork]) -> None:
         self._integrity.require_intact()
         await self._begin_transaction()
         if len(group) == 1:
@@ -217,7 +174,7 @@ class GroupCommit:
             await self._begin_transaction()
             await self._run_with_savepoints(group)
 
-    async def _run_alone(self, unit: _UnitOfWork) -> None:
+    async def _run_alone(self, unit: UnitOfWork) -> None:
         """Run the only unit of a group: if it raises, the whole transaction is rolled back, and no other unit with it."""
         changes = self._connection.total_changes
         try:
@@ -231,7 +188,7 @@ class GroupCommit:
                 self._connection.rollback()
                 await self._begin_transaction()
 
-    async def _run_without_savepoints(self, group: list[_UnitOfWork]) -> bool:
+    async def _run_without_savepoints(self, group: list[UnitOfWork]) -> bool:
         """Run the units one after the other. False if one raised after it had written; then all are rolled back."""
         for unit in group:
             if self._needs_savepoint(unit):
@@ -252,7 +209,7 @@ class GroupCommit:
                 return False
         return True
 
-    async def _run_with_savepoints(self, group: list[_UnitOfWork]) -> None:
+    async def _run_with_savepoints(self, group: list[UnitOfWork]) -> None:
         """Run each unit in a savepoint, so that one that raises is rolled back alone."""
         for unit in group:
             self._execute("savepoint")
@@ -268,36 +225,37 @@ class GroupCommit:
                 self._execute("rollback_to_savepoint")
             self._execute("release_savepoint")
 
-    def _set_savepoint_period(self, unit: _UnitOfWork) -> None:
+    def _set_savepoint_period(self, unit: UnitOfWork) -> None:
         self._savepoint_until[unit.work_name] = self._clock.monotonic() + SAVEPOINT_SECONDS
 
-    def _needs_savepoint(self, unit: _UnitOfWork) -> bool:
+    def _needs_savepoint(self, unit: UnitOfWork) -> bool:
         return bool(self._savepoint_until) and self._savepoint_until.get(unit.work_name, 0.0) > self._clock.monotonic()
 
-    async def _run_unit(self, unit: _UnitOfWork) -> None:
+    async def _run_unit(self, unit: UnitOfWork) -> None:
         if unit.done.cancelled():
             return
         transaction = SqliteTransaction(
             self._connection, sealer=self._sealer, webhook_reader=self._reader, now=self._clock.now()
         )
-        unit.topics = transaction.topics
-        unit.commit_actions, unit.rollback_actions = transaction.commit_actions, transaction.rollback_actions
+        unit.begin_run(transaction)
         unit.value = await run_in_steps(unit.work(transaction))
 
-    def _complete_group(self, group: list[_UnitOfWork]) -> None:
-        _complete_units(group)
+    def _complete_group(self, group: list[UnitOfWork]) -> None:
+        for unit in group:
+            unit.error = None if unit.error is None else to_caller_error(unit.error)
+        complete_units(group)
         self._notify(topic for unit in group if unit.error is None for topic in unit.topics)
 
-    def _roll_back_group(self, group: list[_UnitOfWork], error: Exception) -> None:
+    def _roll_back_group(self, group: list[UnitOfWork], error: Exception) -> None:
         self._integrity.record_error(error)
         self._log_rollback(group, error)
         with suppress(sqlite3.Error):  # SQLite may have rolled back already, or fail again
             self._connection.rollback()
         for unit in group:
             unit.error = self._integrity.failure or to_store_unavailable(error)
-        _complete_units(group)
+        complete_units(group)
 
-    def _log_rollback(self, group: list[_UnitOfWork], error: Exception) -> None:
+    def _log_rollback(self, group: list[UnitOfWork], error: Exception) -> None:
         """Log a problem once, however many groups it affects: a disk may be full for a weekend."""
         reason = (self._integrity.failure or to_store_unavailable(error)).detail
         if reason != self._logged_failure:
@@ -312,14 +270,6 @@ class GroupCommit:
 
     def _execute(self, name: str) -> None:
         self._connection.execute(SESSION_STATEMENTS[name])
-
-
-def _complete_units(group: Sequence[_UnitOfWork]) -> None:
-    """Resolve callers first: they continue before the end actions, and the caller of an admission writes its 202."""
-    for unit in group:
-        unit.resolve()
-    for unit in group:
-        unit.run_end_actions()
 
 
 def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:

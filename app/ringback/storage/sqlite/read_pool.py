@@ -20,10 +20,10 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, to_caller_error
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
-from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
 

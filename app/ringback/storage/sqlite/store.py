@@ -12,6 +12,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
 from ringback.storage.sqlite.commit_counter import CommitCounter, require_no_missing_commits
@@ -22,7 +23,6 @@ from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
-from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
 

@@ -7,6 +7,11 @@ INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
 -- name: get
 SELECT {call in whole_calls} FROM whole_calls WHERE id = :id;
 
+-- name: by_ids
+SELECT {call in whole_calls}
+FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted.value
+ORDER BY whole_calls.id;
+
 -- name: by_idempotency_key
 SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
 

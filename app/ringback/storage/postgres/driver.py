@@ -1,0 +1,104 @@
+"""The part of asyncpg that the store uses, with types, and its connections with the settings that every unit relies on.
+
+synchronous_commit = on       what is acknowledged survives a crash, whatever the role's or the database's default is
+jit = off                     statements take microseconds; compiling them takes milliseconds
+plan_cache_mode               statements are planned once for a connection: each has one good plan, by its index
+enable_seqscan = off          … also while a table is small, or its statistics are old
+enable_bitmapscan = off       a bitmap has all rows that match, also for the first ten of them
+enable_hashjoin, _mergejoin   a hash or a sort of a whole table, for the few rows that are wanted
+statement_timeout             a statement that waits for a lock or a dead disk ends, and its caller gets 503
+lock_timeout                  the same, earlier, for a row that another unit does not release
+idle_in_transaction_…         a node that is stopped (SIGSTOP, a paused VM) within a unit loses the unit, not the others
+tcp_keepalives_…              PostgreSQL notices a node whose network was cut, and releases its locks
+application_name              says which node a connection belongs to, in pg_stat_activity
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol, cast
+
+import asyncpg
+
+from ringback.storage.rows.statements import Row
+
+CONNECT_TIMEOUT_SECONDS: Final = 5.0
+"""Long enough for TLS over a slow network; a caller waits for it when the database cannot be reached."""
+STATEMENT_TIMEOUT_SECONDS: Final = 15.0
+"""No statement takes a second; one that waits so long waits for something that is broken."""
+LOCK_TIMEOUT_SECONDS: Final = 10.0
+"""Less than the time for the whole statement, so that the error says what it waited for."""
+ANSWER_TIMEOUT_SECONDS: Final = 20.0
+"""After this the server is considered gone: it would have ended the statement itself."""
+IDLE_IN_TRANSACTION_SECONDS: Final = 10.0
+"""A unit of work computes for milliseconds between two statements. A node that was stopped for longer has lost its leases."""
+STATEMENTS_CACHED: Final = 1024
+"""Some 250 statements, in their two forms: each is parsed and planned once for a connection."""
+
+SERVER_SETTINGS: Final = {
+    "synchronous_commit": "on",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS:.0f}s",
+    "lock_timeout": f"{LOCK_TIMEOUT_SECONDS:.0f}s",
+    "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS:.0f}s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "client_encoding": "UTF8",
+    "application_name": "ringback",
+}
+
+
+class Connection(Protocol):
+    """The methods of `asyncpg.Connection` that are used here."""
+
+    async def fetch(self, query: str, /, *args: Any) -> Sequence[Row]: ...
+
+    async def execute(self, query: str, /, *args: Any) -> str:
+        """The status that PostgreSQL reports, such as `UPDATE 3`."""
+        ...
+
+    async def executemany(self, command: str, args: Iterable[Sequence[Any]], /) -> None: ...
+
+    def is_closed(self) -> bool: ...
+
+    def is_in_transaction(self) -> bool: ...
+
+    async def close(self, *, timeout: float | None = None) -> None: ...  # noqa: ASYNC109 - asyncpg's
+
+    def terminate(self) -> None:
+        """Close the connection without a word to the server."""
+        ...
+
+    def get_server_pid(self) -> int: ...
+
+    async def add_listener(self, channel: str, callback: Callable[..., None], /) -> None: ...
+
+    def add_termination_listener(self, callback: Callable[..., None], /) -> None: ...
+
+
+async def connect(
+    url: str,
+    *,
+    server_settings: dict[str, str] | None = None,
+    answer_timeout_seconds: float | None = ANSWER_TIMEOUT_SECONDS,
+) -> Connection:
+    """A connection with the settings above, and with these in their place or besides."""
+    connection = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
+        _plain_scheme(url),
+        timeout=CONNECT_TIMEOUT_SECONDS,
+        command_timeout=answer_timeout_seconds,
+        statement_cache_size=STATEMENTS_CACHED,
+        max_cached_statement_lifetime=0,
+        server_settings=SERVER_SETTINGS | (server_settings or {}),
+    )
+    return cast("Connection", connection)
+
+
+def _plain_scheme(url: str) -> str:
+    """`postgresql+asyncpg://…`, as SQLAlchemy writes it, is `postgresql://…`."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.partition('+')[0]}{separator}{rest}"

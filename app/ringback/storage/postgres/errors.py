@@ -1,0 +1,74 @@
+"""What PostgreSQL's errors mean for the caller of a unit of work.
+
+a conflict with another unit (deadlock, unique index)      the unit runs again
+the server, its disk or the way to it                       StoreUnavailable: try again
+a password, a database that does not exist, damage          StoreUnavailable: an operator must act
+text that PostgreSQL cannot store                           InvalidRequest
+anything else                                               the error itself: a bug
+"""
+
+from typing import Final
+
+import asyncpg
+
+from ringback.domain.errors import InvalidRequest, RingbackError, StoreUnavailable
+
+_CONFLICTS: Final = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.UniqueViolationError,  # another unit inserted the row since this one looked: now it finds it
+    asyncpg.ForeignKeyViolationError,  # … or removed the row that this one refers to
+    asyncpg.InvalidCachedStatementError,  # a migration has changed a table; asyncpg has forgotten its old plans
+)
+_LOST_CONNECTIONS: Final = (
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    OSError,
+    TimeoutError,
+    EOFError,
+)
+_OPERATOR_CLASSES: Final = ("28", "3D", "XX", "42501")
+"""Wrong password or role; no such database; damaged data; a missing privilege."""
+_UNAVAILABLE_CLASSES: Final = ("53", "57", "58", "08", "55P03", "25006")
+"""No space, memory or connection left; operator intervention; system errors; connections; a lock that was not free in
+time; and a server that only reads, as a standby does."""
+_UNSTORABLE_TEXT_CODES: Final = frozenset({"22021", "22P05"})
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether the same unit of work may succeed if it runs again at once."""
+    return isinstance(error, _CONFLICTS)
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    if isinstance(error, asyncpg.InterfaceError):
+        return "closed" in str(error)  # its other reasons are bugs
+    return isinstance(error, _LOST_CONNECTIONS)
+
+
+def to_caller_error(error: Exception) -> Exception:
+    """The error for the caller of a unit of work."""
+    if isinstance(error, RingbackError):
+        return error
+    if isinstance(error.__cause__ or error, UnicodeEncodeError) or _code(error) in _UNSTORABLE_TEXT_CODES:
+        return InvalidRequest("A text contains characters that cannot be stored: U+0000, or half of a surrogate pair.")
+    if is_connection_lost(error) or _code(error).startswith((*_UNAVAILABLE_CLASSES, *_OPERATOR_CLASSES)):
+        return to_store_unavailable(error)
+    return error
+
+
+def to_store_unavailable(error: BaseException) -> StoreUnavailable:
+    if isinstance(error, StoreUnavailable):
+        return error
+    reason = str(error) or type(error).__name__
+    if _code(error).startswith(_OPERATOR_CLASSES):
+        return StoreUnavailable(f"PostgreSQL refuses: {reason}.", needs_operator=True)
+    return StoreUnavailable(f"The database cannot be used now: {reason}. Try again.")
+
+
+def _code(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""

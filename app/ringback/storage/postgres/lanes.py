@@ -1,0 +1,117 @@
+"""Lanes: units of work of one kind, and the connections that run them.
+
+    write(work) ─▶ queue ─▶ worker ── connection ──▶ BEGIN … COMMIT      as many workers as the lane has connections
+                         ─▶ worker ── connection ──▶ BEGIN … COMMIT
+
+A worker takes the next unit as soon as its connection is free, and ends when none waits. A unit that has begun runs to its end
+also if its caller is cancelled; one that waits is dropped then. If no connection can be opened, every waiting unit fails
+at once: a caller learns within `CONNECT_TIMEOUT_SECONDS` that the database is down.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
+
+from ringback.admission import leave_admission_context
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.storage.postgres.driver import Connection
+from ringback.storage.postgres.errors import to_store_unavailable
+from ringback.storage.units import UnitOfWork
+
+CLOSE_TIMEOUT_SECONDS: Final = 2.0
+"""How long PostgreSQL may take to say good-bye to a connection."""
+
+OpenConnection = Callable[[], Awaitable[Connection]]
+
+
+T = TypeVar("T")
+
+
+class UnitQueue(Protocol):
+    def put(self, unit: UnitOfWork, principal: Principal | None) -> None: ...
+
+    def take(self) -> UnitOfWork | None: ...
+
+
+class Lane:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self,
+        queue: UnitQueue,
+        *,
+        connections_max: int,
+        open_connection: OpenConnection,
+        run_unit: Callable[[Connection, UnitOfWork], Awaitable[None]],
+    ) -> None:
+        self._queue = queue
+        self._connections_max = connections_max
+        self._open_connection = open_connection
+        self._run_unit = run_unit
+        self._idle: list[Connection] = []
+        self._workers: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def run(self, work: Callable[[Transaction], Awaitable[T]], principal: Principal | None = None) -> T:
+        """The value of `work`, or its error."""
+        if self._closed:
+            raise StoreUnavailable("The database is not open.")
+        unit = UnitOfWork(work, asyncio.get_running_loop().create_future())
+        self._queue.put(unit, principal)
+        if len(self._workers) < self._connections_max:
+            worker = asyncio.create_task(self._work(), name="postgres-lane")
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        try:
+            return await unit.done
+        finally:
+            unit.done.cancel()  # a caller that is cancelled before its turn removes its unit
+
+    async def close(self) -> None:
+        """Finish all waiting units, then close the connections."""
+        self._closed = True
+        while self._workers:
+            await asyncio.wait(self._workers)
+        for connection in self._idle:
+            await close_connection(connection)
+        self._idle.clear()
+
+    async def _work(self) -> None:
+        leave_admission_context()  # the worker runs units of all callers, and end actions start tasks in its context
+        connection: Connection | None = None
+        while (unit := self._take()) is not None:
+            try:
+                connection = await self._acquire(connection)
+            except Exception as error:  # noqa: BLE001 - boundary: every caller gets an answer
+                self._fail_waiting(unit, to_store_unavailable(error))
+                return
+            await self._run_unit(connection, unit)
+        if connection is not None and not connection.is_closed():
+            self._idle.append(connection)
+
+    def _take(self) -> UnitOfWork | None:
+        while (unit := self._queue.take()) is not None and unit.done.done():
+            pass
+        return unit
+
+    async def _acquire(self, connection: Connection | None) -> Connection:
+        """This connection if it is open, an idle one, or a new one."""
+        while connection is None or connection.is_closed():
+            if not self._idle:
+                return await self._open_connection()
+            connection = self._idle.pop()
+        return connection
+
+    def _fail_waiting(self, unit: UnitOfWork | None, error: StoreUnavailable) -> None:
+        while unit is not None:
+            unit.error = StoreUnavailable(error.detail, needs_operator=error.needs_operator)
+            unit.resolve()
+            unit = self._take()
+
+
+async def close_connection(connection: Connection) -> None:
+    with suppress(Exception):
+        await connection.close(timeout=CLOSE_TIMEOUT_SECONDS)

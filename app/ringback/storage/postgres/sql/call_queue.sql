@@ -1,0 +1,124 @@
+-- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
+-- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
+-- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
+-- notifies the others when it has committed.
+-- (The empty text keeps PostgreSQL from reading the whole queue once more while it believes that the queue is empty.)
+-- name: queued
+WITH RECURSIVE waiting (principal) AS (
+    (SELECT principal FROM calls WHERE phase = 'queued' AND upstream = :upstream ORDER BY principal LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT principal FROM calls
+        WHERE phase = 'queued' AND upstream = :upstream AND principal > waiting.principal
+        ORDER BY principal LIMIT 1
+    )
+    FROM waiting WHERE waiting.principal IS NOT NULL
+),
+candidates AS MATERIALIZED (
+    SELECT oldest.id, oldest.place, coalesce((
+        SELECT ticket FROM turns WHERE turns.upstream = :upstream AND turns.principal = waiting.principal
+    ), 0) AS ticket
+    FROM waiting
+    CROSS JOIN LATERAL (
+        SELECT id, row_number() OVER (ORDER BY id) AS place FROM calls
+        WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
+        ORDER BY id LIMIT :limit
+    ) AS oldest
+)
+SELECT calls.id, calls.principal
+FROM candidates JOIN calls ON calls.id = candidates.id
+WHERE calls.phase || '' = 'queued'
+ORDER BY candidates.place, candidates.ticket, candidates.id
+LIMIT :limit
+FOR NO KEY UPDATE OF calls SKIP LOCKED;
+
+-- name: lease
+UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
+WHERE id = ANY(:ids::text[]);
+
+-- Rows are locked in the order of principals, whatever their turns, so that two transactions cannot wait for each other.
+-- name: take_turns
+WITH next AS MATERIALIZED (SELECT nextval('turn_tickets') AS ticket)
+INSERT INTO turns (upstream, principal, ticket)
+SELECT :upstream::text, served.principal, next.ticket + served.place
+FROM next CROSS JOIN unnest(:principals::text[]) WITH ORDINALITY AS served (principal, place)
+ORDER BY served.principal COLLATE "C"
+ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
+
+-- Returns a row if the turn counts. A turn that another transaction is counting for this principal is not written a second time, so
+-- that calls which start at the same time do not wait for each other.
+-- name: take_turn
+WITH free AS MATERIALIZED (
+    SELECT nextval('turn_tickets') AS ticket
+    WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :upstream)
+),
+served AS MATERIALIZED (
+    SELECT turns.upstream, turns.principal FROM turns
+    WHERE turns.upstream = :upstream AND turns.principal = :principal
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+moved AS (
+    UPDATE turns SET ticket = free.ticket FROM free, served
+    WHERE turns.upstream = served.upstream AND turns.principal = served.principal
+),
+added AS (
+    INSERT INTO turns (upstream, principal, ticket)
+    SELECT :upstream, :principal, free.ticket FROM free
+    WHERE NOT EXISTS (SELECT 1 FROM turns WHERE turns.upstream = :upstream AND turns.principal = :principal)
+    ON CONFLICT DO NOTHING
+)
+SELECT ticket FROM free;
+
+-- name: by_ids
+SELECT {call in whole_calls}
+FROM unnest(:ids::text[]) WITH ORDINALITY AS wanted (id, place) JOIN whole_calls ON whole_calls.id = wanted.id
+ORDER BY wanted.place;
+
+-- Locks the rows in the order of their ids, as a batch of ends does.
+-- name: extend
+WITH held AS MATERIALIZED (
+    SELECT id FROM calls WHERE id = ANY(:ids::text[]) AND lease_owner = :owner ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
+RETURNING calls.id, calls.cancel_requested;
+
+-- The janitors of several nodes share the work: each skips what another one has locked.
+
+-- name: lease_expired
+SELECT {call in whole_calls} FROM whole_calls
+WHERE id = ANY(ARRAY(
+    (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
+    UNION ALL
+    (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
+)) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
+ORDER BY id LIMIT :limit
+{lock whole_calls skip locked};
+
+-- name: past_deadline
+SELECT {call in whole_calls} FROM whole_calls
+WHERE phase IN ('queued', 'parked') AND deadline_at <= :now
+ORDER BY deadline_at LIMIT :limit
+{lock whole_calls skip locked};
+
+-- name: leased
+SELECT {call in whole_calls} FROM whole_calls
+WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
+ORDER BY lease_until LIMIT :limit
+{lock whole_calls skip locked};
+
+-- name: expired
+SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+{lock whole_calls skip locked};
+
+-- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.
+-- name: lock_task
+SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :task_id, 1));
+
+-- Compares JSON texts, as the index does.
+-- name: by_task
+SELECT {call in whole_calls} FROM whole_calls
+WHERE upstream = :upstream AND handle IS NOT NULL
+    AND hashtextextended((handle::json #> '{1,task_id}')::text COLLATE "C", 0)
+        = hashtextextended(to_json(:task_id::text)::text COLLATE "C", 0)
+    AND (handle::json #> '{1,task_id}')::text = to_json(:task_id::text)::text
+ORDER BY id LIMIT 1;

@@ -1,0 +1,166 @@
+-- name: insert
+INSERT INTO calls {new call};
+
+-- name: insert_input
+INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
+
+-- name: get
+SELECT {call in whole_calls} FROM whole_calls WHERE id = :id
+{lock whole_calls};
+
+-- name: by_ids
+SELECT {call in whole_calls} FROM whole_calls WHERE id = ANY(:ids::text[]) ORDER BY id
+{lock whole_calls};
+
+-- name: by_idempotency_key
+SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key
+{lock whole_calls};
+
+-- The pages differ only in their index. Each visits the next `scan` calls of its index at most, however few of them match:
+-- the innermost SELECT ends at its own LIMIT, and stops once enough calls have matched. '~' sorts after every id. A statement
+-- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
+
+-- name: page
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, status, upstream, tool FROM calls
+        WHERE principal = :principal AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:status::text IS NULL OR status = :status)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_session
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, correlation_id, status, upstream, tool FROM calls
+        WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:status::text IS NULL OR status = :status)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_correlation
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, status, upstream, tool FROM calls
+        WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:status::text IS NULL OR status = :status)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_status
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, upstream, tool FROM calls
+        WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: end_of_page
+SELECT id FROM calls
+WHERE principal = :principal AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_session
+SELECT id FROM calls
+WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_correlation
+SELECT id FROM calls
+WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_status
+SELECT id FROM calls
+WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the
+-- call has another status or, with a token, another lease.
+
+-- name: update_dispatched
+UPDATE calls SET dispatched_at = :dispatched_at, runs = :runs, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: update_handle
+UPDATE calls SET handle = :handle, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: update_progress
+UPDATE calls SET progress = :progress, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: update_inputs
+UPDATE calls SET
+    status = :status, phase = :phase, input_requests = :input_requests, input_responses = :input_responses,
+    input_round = :input_round, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: update_parked
+UPDATE calls SET
+    status = :status, phase = :phase, progress = :progress, handle = :handle, input_requests = :input_requests,
+    input_responses = :input_responses, input_round = :input_round, lease_owner = :lease_owner, lease_token = :lease_token,
+    lease_until = :lease_until, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: update_queued
+UPDATE calls SET
+    status = :status, phase = :phase, handle = :handle, input_requests = :input_requests, input_responses = :input_responses,
+    lease_owner = :lease_owner, lease_token = :lease_token, lease_until = :lease_until, dispatched_at = :dispatched_at,
+    runs = :runs, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: update_cancelling
+UPDATE calls SET cancel_requested = :cancel_requested, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: update_unattended
+UPDATE calls SET attended_until = :attended_until
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- A requested cancellation stays requested, also if it did not end the call.
+-- name: update_ended
+UPDATE calls SET
+    status = :status, phase = :phase, outcome = :outcome, progress = :progress, error = :error, result_bytes = :result_bytes,
+    result_sha256 = :result_sha256, handle = :handle, input_requests = :input_requests, input_responses = :input_responses,
+    cancel_requested = cancel_requested OR :cancel_requested, lease_owner = NULL, lease_token = NULL, lease_until = NULL,
+    updated_at = :updated_at, finished_at = :finished_at, expires_at = :expires_at
+WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
+
+-- name: revoke_tokens
+UPDATE calls SET token_version = token_version + 1, updated_at = :now WHERE id = :id RETURNING token_version;
+
+-- name: put_result
+INSERT INTO results (call_id, body) VALUES (:call_id, :body);
+
+-- name: result
+SELECT body FROM results WHERE call_id = :call_id;

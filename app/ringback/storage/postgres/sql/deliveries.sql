@@ -1,0 +1,110 @@
+-- name: insert
+INSERT INTO deliveries {new delivery};
+
+-- name: insert_body
+INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
+
+-- name: get
+SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
+
+-- The pages differ only in their index. Each visits the next `scan` deliveries of its index at most, however few of them match.
+-- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
+-- call have one principal, and so have all of a webhook: `owner_of_…` returns it.
+
+-- name: page
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, state FROM deliveries
+        WHERE principal = :principal AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:state::text IS NULL OR state = :state)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: page_of_call
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, principal, state, webhook_id FROM deliveries
+        WHERE call_id = :call_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE principal = :principal
+        AND (:state::text IS NULL OR state = :state)
+        AND (:webhook_id::text IS NULL OR webhook_id = :webhook_id)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: page_of_webhook
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, principal, state FROM deliveries
+        WHERE webhook_id = :webhook_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE principal = :principal AND (:state::text IS NULL OR state = :state)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: end_of_page
+SELECT id FROM deliveries
+WHERE principal = :principal AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_call
+SELECT id FROM deliveries
+WHERE call_id = :call_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_webhook
+SELECT id FROM deliveries
+WHERE webhook_id = :webhook_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: owner_of_call
+SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT 1;
+
+-- name: owner_of_webhook
+SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
+
+-- name: page_of_dead
+SELECT {delivery in whole_deliveries} FROM whole_deliveries
+WHERE principal = :principal AND state = 'dead' AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_dead_of_webhook
+SELECT {delivery in whole_deliveries} FROM whole_deliveries
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before::text, '~') AND principal = :principal
+ORDER BY id DESC LIMIT :limit;
+
+-- name: watermarks
+SELECT wanted.webhook_id, (
+    SELECT seq FROM deliveries
+    WHERE webhook_id = wanted.webhook_id AND generation = 1 AND seq >= 0 AND state IN ('held', 'pending', 'leased')
+        AND kind <> 'gap'
+    ORDER BY seq LIMIT 1
+) AS seq
+FROM unnest(:webhook_ids::text[]) AS wanted (webhook_id);
+
+-- name: attempts
+SELECT {attempt in attempts} FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
+
+-- name: remove
+WITH old AS MATERIALIZED (
+    SELECT id FROM deliveries
+    WHERE state IN ('delivered', 'dead', 'cancelled') AND finished_at < :older_than
+    ORDER BY finished_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+),
+removed_bodies AS (DELETE FROM bodies USING old WHERE bodies.delivery_id = old.id),
+removed_attempts AS (DELETE FROM attempts USING old WHERE attempts.delivery_id = old.id)
+DELETE FROM deliveries USING old WHERE deliveries.id = old.id;

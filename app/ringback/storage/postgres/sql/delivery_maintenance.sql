@@ -1,0 +1,68 @@
+-- The holder of the lease may have sent the delivery, so the attempt stays counted.
+-- name: release_expired_leases
+WITH expired AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND lease_until <= :now ORDER BY lease_until LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
+FROM expired WHERE deliveries.id = expired.id;
+
+-- name: release_leases
+WITH leased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
+    ORDER BY lease_until LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
+FROM leased WHERE deliveries.id = leased.id;
+
+-- name: give_up_held
+WITH old AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
+RETURNING deliveries.id;
+
+-- name: by_ids
+SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]);
+
+-- Both step from webhook to webhook along the index of held deliveries, and visit the next `scan` webhooks at most. Every visited
+-- webhook is a row, so that the last row is where the next scan begins.
+
+-- name: webhooks_to_release
+WITH RECURSIVE webhook_ids (webhook_id, number) AS (
+    (SELECT webhook_id, 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after ORDER BY webhook_id LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT webhook_id FROM deliveries
+        WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id ORDER BY webhook_id LIMIT 1
+    ), number + 1
+    FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
+)
+SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
+WHERE webhook_ids.webhook_id IS NOT NULL
+ORDER BY webhook_ids.webhook_id;
+
+-- name: webhooks_to_probe
+WITH RECURSIVE webhook_ids (webhook_id, number) AS (
+    (SELECT webhook_id, 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after ORDER BY webhook_id LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT webhook_id FROM deliveries
+        WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id ORDER BY webhook_id LIMIT 1
+    ), number + 1
+    FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
+)
+SELECT webhook_ids.webhook_id AS id, coalesce(
+    webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
+    AND coalesce((
+        SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
+    ) > :now, true)
+    AND (SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased' LIMIT 1) IS NULL,
+    false
+) AS wanted
+FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
+WHERE webhook_ids.webhook_id IS NOT NULL
+ORDER BY webhook_ids.webhook_id;

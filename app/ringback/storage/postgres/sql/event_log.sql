@@ -1,0 +1,29 @@
+-- name: head
+SELECT seq, horizon FROM log_heads WHERE principal = :principal;
+
+-- Nothing is appended to the log until the transaction ends, also if the log is empty: then the row is made.
+-- name: locked_head
+INSERT INTO log_heads (principal, seq) VALUES (:principal, 0)
+ON CONFLICT (principal) DO UPDATE SET seq = log_heads.seq
+RETURNING seq, horizon;
+
+-- name: id_at
+SELECT id FROM events WHERE principal = :principal AND seq = :seq;
+
+-- name: ids_at
+SELECT seq, id FROM events WHERE principal = :principal AND seq = ANY(:seqs::bigint[]);
+
+-- Binary search in the log: events up to `low` were created before the instant, events after `high` were not. At a place without
+-- an event retention has removed it, so it is old.
+-- name: last_before
+WITH RECURSIVE halves (low, high) AS (
+    SELECT horizon, seq FROM log_heads WHERE principal = :principal
+    UNION ALL
+    SELECT
+        CASE WHEN coalesce(middle.created_at < :instant, true) THEN (low + high + 1) / 2 ELSE low END,
+        CASE WHEN coalesce(middle.created_at < :instant, true) THEN high ELSE (low + high + 1) / 2 - 1 END
+    FROM halves
+    LEFT JOIN events AS middle ON middle.principal = :principal AND middle.seq = (low + high + 1) / 2
+    WHERE low < high
+)
+SELECT low AS seq FROM halves WHERE low >= high;

@@ -1,0 +1,49 @@
+-- Locks the head until the commit. Begins the log, too: two transactions may append the first event at the same time.
+-- name: reserve_seqs
+INSERT INTO log_heads (principal, seq) VALUES (:principal, :count)
+ON CONFLICT (principal) DO UPDATE SET seq = log_heads.seq + excluded.seq
+RETURNING seq;
+
+-- name: begin_log
+INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
+
+-- name: insert
+INSERT INTO events {new event};
+
+-- Places in a log have no gaps, so a scan that ends at `until` visits at most `until - seq` events.
+-- name: after
+SELECT {event in events} FROM events
+WHERE principal = :principal AND seq > :seq AND seq <= :until
+    AND (:name::text IS NULL OR name = :name)
+    AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+    AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+ORDER BY seq LIMIT :limit;
+
+-- The same, along the index of the call (the empty text keeps PostgreSQL from using the log's): resuming an old call does not read all
+-- later events.
+-- name: after_of_call
+SELECT {event in events} FROM events
+WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND principal || '' = :principal
+    AND (:name::text IS NULL OR name = :name)
+    AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+    AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+ORDER BY seq LIMIT :limit;
+
+-- The principal of a call's events: they are all in one log.
+-- name: owner_of_call
+SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;
+
+-- The place of the last event that a scan along the call's index may visit; no row if the scan reaches the end of the log.
+-- name: end_of_call_scan
+SELECT seq FROM events WHERE call_id = :call_id AND seq > :seq ORDER BY seq LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: remove
+WITH old AS MATERIALIZED (
+    SELECT principal, seq FROM events WHERE created_at < :older_than ORDER BY created_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM events USING old WHERE events.principal = old.principal AND events.seq = old.seq
+RETURNING events.principal, events.seq;
+
+-- name: raise_retention_floor
+UPDATE log_heads SET horizon = greatest(horizon, :seq) WHERE principal = :principal;

@@ -1,0 +1,20 @@
+-- The breakers of origins.
+
+-- name: breakers
+SELECT {circuit_breaker in origins}, origin FROM origins WHERE origin = ANY(:origins::text[]);
+
+-- name: save
+INSERT INTO origins (origin, failures, openings, paused_until, changed_at)
+VALUES (:origin, :failures, :openings, :paused_until, :now)
+ON CONFLICT (origin) DO UPDATE SET
+    failures = excluded.failures, openings = excluded.openings, paused_until = excluded.paused_until,
+    changed_at = excluded.changed_at;
+
+-- name: close
+DELETE FROM origins WHERE origin = :origin;
+
+-- name: remove
+WITH old AS MATERIALIZED (
+    SELECT origin FROM origins WHERE changed_at < :older_than ORDER BY changed_at LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM origins USING old WHERE origins.origin = old.origin;

@@ -1,0 +1,39 @@
+-- A sealed value begins with a version, the length of its key's id, and that id (signing/sealing.py).
+
+-- The count statements count the next `limit` rows after an id.
+
+-- name: count webhooks.secrets
+SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte(sealed, 1)), 'UTF8') END AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit) AS page
+GROUP BY key_id;
+
+-- name: count bodies.body
+SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte(sealed, 1)), 'UTF8') END AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id > :after ORDER BY delivery_id LIMIT :limit) AS page
+GROUP BY key_id;
+
+-- name: count mcp_sessions.state
+SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte(sealed, 1)), 'UTF8') END AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit) AS page
+GROUP BY key_id;
+
+-- Rows are locked in the order of their ids: a secret that its owner rotates meanwhile must not come back.
+-- name: webhooks.secrets
+SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit
+{lock webhooks};
+
+-- name: bodies.body
+SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id > :after ORDER BY delivery_id LIMIT :limit;
+
+-- name: mcp_sessions.state
+SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit
+{lock mcp_sessions};
+
+-- name: put webhooks.secrets
+UPDATE webhooks SET secrets = :sealed WHERE id = :id;
+
+-- name: put bodies.body
+UPDATE bodies SET body = :sealed WHERE delivery_id = :id;
+
+-- name: put mcp_sessions.state
+UPDATE mcp_sessions SET state = :sealed WHERE id = :id;

@@ -1,0 +1,18 @@
+-- name: all
+SELECT key_id, lost_at FROM sealing_keys ORDER BY key_id;
+
+-- A key whose loss was accepted, and that is used again, must not be missing from then on.
+-- name: add
+INSERT INTO sealing_keys (key_id) VALUES (:key_id)
+ON CONFLICT (key_id) DO UPDATE SET lost_at = NULL WHERE sealing_keys.lost_at IS NOT NULL;
+
+-- name: remove
+DELETE FROM sealing_keys WHERE key_id = :key_id;
+
+-- name: accept_loss
+UPDATE sealing_keys SET lost_at = :now WHERE key_id = :key_id;
+
+-- Whether a key sealed anything: the search ends at the first such row. Values that a key sealed begin with its `prefix`.
+-- name: sealed_by
+SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM webhooks WHERE substr(secrets, 1, length(:prefix::bytea)) = :prefix)
+    OR EXISTS (SELECT 1 FROM bodies WHERE substr(body, 1, length(:prefix::bytea)) = :prefix);

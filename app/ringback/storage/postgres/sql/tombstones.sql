@@ -1,0 +1,25 @@
+-- Expired calls: enough to keep the promise of their idempotency keys.
+
+-- name: insert
+INSERT INTO tombstones {new tombstone};
+
+-- name: delete_call
+WITH removed_input AS (DELETE FROM inputs WHERE call_id = :call_id),
+removed_result AS (DELETE FROM results WHERE call_id = :call_id),
+removed_names AS (DELETE FROM call_webhooks WHERE call_id = :call_id)
+DELETE FROM calls WHERE id = :call_id;
+
+-- The call's own webhook may still have deliveries. After them it is removed like every expired webhook.
+-- name: expire_own_webhook
+UPDATE webhooks SET expires_at = :expired_at WHERE principal || '' = :principal AND call_id = :call_id AND origin = 'call';
+
+-- name: get
+SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND call_id = :call_id
+UNION ALL
+SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND idempotency_key = :key;
+
+-- name: remove
+WITH old AS MATERIALIZED (
+    SELECT call_id FROM tombstones WHERE expired_at < :older_than ORDER BY expired_at LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM tombstones USING old WHERE tombstones.call_id = old.call_id;

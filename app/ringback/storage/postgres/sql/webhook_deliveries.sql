@@ -1,0 +1,59 @@
+-- (The zero and the empty text below keep PostgreSQL from reading all open deliveries of the webhook while it believes that there
+-- are none.)
+-- name: latest_by_event
+SELECT {delivery in whole_deliveries}
+FROM unnest(:event_ids::text[]) WITH ORDINALITY AS wanted (event_id, place) JOIN whole_deliveries ON whole_deliveries.id = (
+    SELECT id FROM deliveries WHERE event_id = wanted.event_id AND webhook_id = :webhook_id ORDER BY generation + 0 DESC LIMIT 1
+)
+ORDER BY wanted.place;
+
+-- Visits the next `scan` dead deliveries, many of which may have been sent again since.
+-- name: dead
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, event_id, webhook_id, generation, kind, seq FROM deliveries
+        WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
+        ORDER BY id LIMIT :scan
+    ) AS dead
+    WHERE kind = 'event' AND seq IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM deliveries
+        WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+    )
+    ORDER BY id LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id;
+
+-- name: end_of_dead
+SELECT id FROM deliveries
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
+ORDER BY id LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: release_held
+WITH held AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET state = 'pending', due_at = :now FROM held WHERE deliveries.id = held.id;
+
+-- name: hold_pending
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.id;
+
+-- name: count_held
+SELECT coalesce(sum(held), 0)::bigint AS held FROM held_counts WHERE webhook_id = :webhook_id;
+
+-- name: cancel_open
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM deliveries
+    WHERE webhook_id = :webhook_id AND state IN ('held', 'pending', 'leased')
+    ORDER BY generation, seq LIMIT :limit
+    FOR NO KEY UPDATE
+)
+UPDATE deliveries SET
+    state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
+FROM waiting WHERE deliveries.id = waiting.id;

@@ -1,0 +1,124 @@
+"""The store: a database, the lanes of its units of work, and notifications from and to the other nodes."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.storage.postgres.driver import Connection, connect
+from ringback.storage.postgres.errors import to_store_unavailable
+from ringback.storage.postgres.lanes import Lane
+from ringback.storage.postgres.migrator import migrate_database
+from ringback.storage.postgres.notifications import NodeNotifications
+from ringback.storage.postgres.unit_of_work import UnitRunner
+from ringback.storage.signals import LocalSignals
+from ringback.storage.unit_queues import AdmissionQueue, PrincipalQueue
+from ringback.storage.units import UnitOfWork
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Connections of one node. PostgreSQL's default is 100 for all nodes together."""
+
+    writing: int = 8
+    """More gain nothing on a disk that flushes for all of them at once."""
+    reading: int = 4
+    scanning: int = 3
+    """Lists and counts, which may take milliseconds."""
+
+
+DEFAULT_LIMITS: Final = ConnectionLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lanes:
+    writing: Lane
+    reading: Lane
+    scanning: Lane
+
+
+class PostgresStore:
+    """Implements `domain.ports.Store`. Open it, and close it, on the event loop that uses it."""
+
+    def __init__(self, url: str, *, clock: Clock, sealer: Sealer, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
+        self._url = url
+        self._clock = clock
+        self._limits = limits
+        self._signals = LocalSignals()
+        self._notifications = NodeNotifications(url, clock=clock, signals=self._signals)
+        self._runner = UnitRunner(clock=clock, sealer=sealer, notify=self._notifications.publish)
+        self._lanes: _Lanes | None = None
+
+    @property
+    def signals(self) -> LocalSignals:
+        return self._signals
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Other nodes may be alive, so their leases are void only when they run out."""
+        return False
+
+    async def open(self) -> None:
+        """Migrate the database and get ready. Raises `StoreUnavailable`."""
+        try:
+            await migrate_database(self._url)
+            await self._notifications.open()
+        except Exception as error:
+            raise to_store_unavailable(error) from error
+        run_reading, open_connection = self._runner.run_reading, self._connect
+        self._lanes = _Lanes(
+            writing=Lane(
+                AdmissionQueue[UnitOfWork](),
+                connections_max=self._limits.writing,
+                open_connection=open_connection,
+                run_unit=self._runner.run_writing,
+            ),
+            reading=Lane(
+                PrincipalQueue[UnitOfWork](),
+                connections_max=self._limits.reading,
+                open_connection=open_connection,
+                run_unit=run_reading,
+            ),
+            scanning=Lane(
+                PrincipalQueue[UnitOfWork](),
+                connections_max=self._limits.scanning,
+                open_connection=open_connection,
+                run_unit=run_reading,
+            ),
+        )
+
+    async def close(self) -> None:
+        """Finish the units that wait, and close the connections. Later units of work get `StoreUnavailable`."""
+        if self._lanes is not None:
+            lanes, self._lanes = self._lanes, None
+            for lane in (lanes.scanning, lanes.reading, lanes.writing):
+                await lane.close()
+            await self._notifications.close()
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._require_open().writing.run(work)
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run `work` on one snapshot. Its notifications are dropped."""
+        return await self._require_open().reading.run(work)
+
+    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same on connections of their own, so that lists do not delay reads of single rows."""
+        return await self._require_open().scanning.run(work, principal)
+
+    async def _connect(self) -> Connection:
+        try:
+            return await connect(self._url)
+        except Exception as error:
+            raise to_store_unavailable(error) from error
+
+    def _require_open(self) -> _Lanes:
+        if self._lanes is None:
+            raise StoreUnavailable("The database is not open.")
+        return self._lanes

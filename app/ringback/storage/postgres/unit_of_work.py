@@ -1,0 +1,122 @@
+"""Runs one unit of work in a transaction on one connection.
+
+    BEGIN ─▶ the unit's statements ─▶ COMMIT ─▶ caller, end actions, notifications
+                 │ a conflict with another unit: ROLLBACK, and the unit again
+                 │ any other error: ROLLBACK, and the error to the caller
+                 │ the connection is lost: PostgreSQL rolls back; StoreUnavailable to the caller
+
+Units run at READ COMMITTED and lock what they decide about (`domain.ports`). A connection that is lost during COMMIT leaves
+open whether the unit was committed. Its caller gets `StoreUnavailable`, and everything that callers do afterwards is safe in
+both cases: it repeats with an idempotency key, or its write names the state or the lease that it expects.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
+from ringback.storage.postgres.driver import Connection
+from ringback.storage.postgres.errors import is_conflict, is_connection_lost, to_caller_error
+from ringback.storage.postgres.statements import UnitConnection, load_sql
+from ringback.storage.postgres.transaction import PostgresTransaction
+from ringback.storage.rows.unit import PAUSED
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
+from ringback.storage.units import UnitOfWork, complete_units
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+RUNS_MAX: Final = 6
+"""Runs of one unit. A second run finds the row that another unit inserted; more are needed only where many units deadlock."""
+
+_SESSION: Final = load_sql("session")
+
+
+class UnitRunner:
+    """Runs units on any connection; it belongs to one store and one event loop."""
+
+    def __init__(self, *, clock: Clock, sealer: Sealer, notify: Callable[[Iterable[str]], None]) -> None:
+        self._clock = clock
+        self._sealer = sealer
+        self._notify = notify
+        self._webhook_reader = CachingWebhookReader(sealer)
+
+    async def run_writing(self, connection: Connection, unit: UnitOfWork) -> None:
+        """Run the unit to its commit or rollback, and then its end actions. Raises nothing."""
+        for run in range(1, RUNS_MAX + 1):
+            await self._run(connection, unit, begin="begin_writing", takes_locks=True)
+            if unit.error is None or not is_conflict(unit.error) or connection.is_closed():
+                break
+            if run < RUNS_MAX:
+                log.info("store.unit_repeated", extra={"work": unit.work_name, "reason": type(unit.error).__name__})
+                unit.reset_after_rollback()
+        unit.error = None if unit.error is None else to_caller_error(unit.error)
+        complete_units([unit])
+        if unit.error is None:
+            self._notify(unit.topics)
+
+    async def run_reading(self, connection: Connection, unit: UnitOfWork) -> None:
+        """Run the unit on one snapshot. Its notifications are dropped. Raises nothing."""
+        await self._run(connection, unit, begin="begin_reading", takes_locks=False)
+        unit.error = None if unit.error is None else to_caller_error(unit.error)
+        unit.resolve()
+
+    async def _run(self, connection: Connection, unit: UnitOfWork, *, begin: str, takes_locks: bool) -> None:
+        try:
+            await connection.execute(_SESSION[begin].writing)
+            unit_connection = UnitConnection(connection, takes_locks=takes_locks)
+            transaction = PostgresTransaction(
+                unit_connection, sealer=self._sealer, webhook_reader=self._webhook_reader, now=self._clock.now()
+            )
+            unit.begin_run(transaction)
+            unit.value = await _Steps(unit.work(transaction), unit_connection)
+            await connection.execute(_SESSION["commit"].writing)
+        except Exception as error:  # boundary: the error is its caller's  # noqa: BLE001
+            unit.error = error
+            await _roll_back(connection, error)
+
+
+async def _roll_back(connection: Connection, error: Exception) -> None:
+    """Leave the connection without a transaction, or closed."""
+    if is_connection_lost(error):
+        connection.terminate()
+    elif connection.is_in_transaction():
+        try:
+            await connection.execute(_SESSION["rollback"].writing)
+        except Exception:  # noqa: BLE001 - PostgreSQL rolls back when the connection ends
+            connection.terminate()
+
+
+class _Steps(Generic[T]):
+    """Awaits a unit of work, and refuses one that waits for anything but its connection."""
+
+    def __init__(self, work: Awaitable[T], connection: UnitConnection) -> None:
+        self._work = work
+        self._connection = connection
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps: Any = self._work.__await__()
+        resume: Callable[[], Any] = partial(next, steps)
+        while True:
+            try:
+                reached = resume()
+            except StopIteration as end:
+                return end.value
+            if reached is PAUSED:
+                reached = None  # the event loop runs others, and then this task again
+            elif not self._connection.is_waiting:
+                with suppress(Exception):
+                    steps.close()
+                raise RuntimeError(
+                    "A unit of work waited for something that is not its transaction. Do that before or after, never inside."
+                )
+            try:
+                yield reached
+            except BaseException as error:  # noqa: BLE001 - it is raised inside the unit
+                resume = partial(steps.throw, error)
+            else:
+                resume = partial(next, steps)

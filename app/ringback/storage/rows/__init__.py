@@ -1,0 +1,25 @@
+"""The rows of every store: what `domain.ports.Transaction` offers, on named statements.
+
+    row class ──name, parameters──▶ Statements ──▶ sqlite/sql/<noun>.sql, or postgres/sql/<noun>.sql
+
+A row class knows which statements it runs and how their rows become records; a dialect knows how each statement is written and
+on which connection it runs. Each row class names its file under sql/ (challenges and proofs share one).
+
+    transaction      what a unit of work sees: the row classes below
+    unit             what the row classes of one unit of work share
+    statements       the port of the dialects
+    columns          column types, and the codec of every record
+    paging           pages of bounded work
+
+    calls            calls, their queue, tombstones of expired calls
+    events           events, and the log of each principal
+    webhooks         webhooks, the calls that name them, catch-ups, change subscriptions, breakers of origins;
+                     webhook_matching: an event's webhooks; webhook_reader: decoded webhooks
+    deliveries       deliveries, those of a call, those of a webhook; delivery_queue: due ones, and the janitor's
+    verification     challenges and proofs of callback URLs
+    upstreams        catalogs, aliases of tools
+    mcp_sessions     legacy MCP sessions
+    encryption       sealed values and their keys
+    api_keys         hashes of API keys
+    operations       usage counts, scheduling time
+"""

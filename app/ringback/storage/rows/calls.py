@@ -1,0 +1,163 @@
+"""Calls: their rows, the queue that the runner and the janitor work from, and the tombstones of expired calls."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
+from ringback.domain.cursor import Page
+from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
+from ringback.storage.rows.paging import fetch_scanned_page
+from ringback.storage.rows.unit import SqlRows
+
+_CALL: Final = RECORDS.call
+_TOMBSTONE: Final = RECORDS.tombstone
+
+
+class SqlCalls(SqlRows, noun="calls"):
+    """Implements `domain.call_rows.CallRows`."""
+
+    async def insert(self, call: Call) -> None:
+        row = _CALL.encode(call)
+        await self._sql.execute("insert", **row)
+        await self._sql.execute("insert_input", **row)
+
+    async def get(self, call_id: CallId) -> Call | None:
+        return await self._sql.fetch_record("get", _CALL, id=call_id)
+
+    async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
+        return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(sorted(call_ids)))
+
+    async def peek(self, call_id: CallId) -> Call | None:
+        return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
+
+    async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
+        return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
+
+    async def list_page(
+        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+    ) -> Page[Call, str]:
+        return await fetch_scanned_page(
+            self._sql,
+            _page_statement(where),
+            _CALL.decode,
+            limit=limit,
+            principal=principal,
+            client_session_id=where.client_session_id,
+            correlation_id=where.correlation_id,
+            status=where.status,
+            upstream=where.upstream,
+            tool=where.tool,
+            before=position,
+        )
+
+    async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:
+        statement = f"update_{change}"
+        row = _CALL.encode_for(self._sql.parameters(statement), call)
+        return await self._sql.execute(statement, expected=expected, held_token=lease_token, **row) == 1
+
+    async def update_many(self, changed: Sequence[tuple[Call, CallStatus]], change: CallChange) -> None:
+        statement = f"update_{change}"
+        columns = self._sql.parameters(statement)
+        rows = [
+            {**_CALL.encode_for(columns, call), "expected": expected, "held_token": None} for call, expected in changed
+        ]
+        await self._sql.execute_many(statement, rows)
+
+    async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
+        row = await self._sql.fetch_one("revoke_tokens", id=call_id, now=instant_to_column(now))
+        return None if row is None else row["token_version"]
+
+    async def put_results(self, results: Mapping[CallId, bytes]) -> None:
+        await self._sql.execute_many(
+            "put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()]
+        )
+
+    async def get_result(self, call_id: CallId) -> bytes | None:
+        row = await self._sql.fetch_one("result", call_id=call_id)
+        return None if row is None else row["body"]
+
+
+def _page_statement(call_filter: CallFilter) -> str:
+    """The statement whose index fits best. The client's own ids come first: by them a client finds a call that it lost."""
+    if call_filter.client_session_id is not None:
+        return "page_of_session"
+    if call_filter.correlation_id is not None:
+        return "page_of_correlation"
+    return "page" if call_filter.status in {None, CallStatus.COMPLETED} else "page_of_status"
+
+
+class SqlCallQueue(SqlRows, noun="call_queue"):
+    """Implements `domain.call_rows.CallQueue`."""
+
+    async def lease_queued(
+        self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
+    ) -> Sequence[Call]:
+        queued = await self._sql.fetch_all("queued", upstream=upstream, limit=limit)
+        if not queued:
+            return []
+        ids = self._sql.array([row["id"] for row in queued])
+        await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
+        served = _in_last_served_order([row["principal"] for row in queued])
+        await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
+        return await self._sql.fetch_records("by_ids", _CALL, ids=ids)
+
+    async def take_turn(self, upstream: str, principal: Principal) -> bool:
+        return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
+
+    async def extend_leases(
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+    ) -> Mapping[CallId, bool]:
+        ids = self._sql.array(list(call_ids))
+        extended = await self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
+        return {row["id"]: bool(row["cancel_requested"]) for row in extended}
+
+    async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return await self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
+
+    async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return await self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
+
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
+        return await self._sql.fetch_records("leased", _CALL, owner=owner, own=own, limit=limit)
+
+    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return await self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
+
+    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+        if lock:
+            await self._sql.execute("lock_task", upstream=upstream, task_id=task_id)
+        return await self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
+
+
+def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:
+    """Each principal once, ordered by its last place in the sequence."""
+    return list(reversed(dict.fromkeys(reversed(principals))))
+
+
+class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
+    """Implements `domain.call_rows.ScheduledCalls`."""
+
+    async def queue_due(self, *, now: datetime, limit: int) -> datetime | None:
+        await self._sql.execute("queue_due", now=instant_to_column(now), limit=limit)
+        row = await self._sql.fetch_one("next")
+        return None if row is None else column_to_instant(row["not_before"])
+
+
+class SqlTombstones(SqlRows, noun="tombstones"):
+    """Implements `domain.call_rows.TombstoneRows`."""
+
+    async def archive(self, tombstone: Tombstone) -> None:
+        row = _TOMBSTONE.encode(tombstone)
+        await self._sql.execute("delete_call", **row)
+        await self._sql.execute("expire_own_webhook", **row)
+        await self._sql.execute("insert", **row)
+
+    async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
+        return await self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
+
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)

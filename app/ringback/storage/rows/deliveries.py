@@ -1,0 +1,150 @@
+"""Deliveries and their attempts, whose bodies are sealed; the deliveries of one call; and those of one webhook."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain.cursor import Page
+from ringback.domain.delivery import Attempt, Delivery, DeliveryState
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.encryption import Sealer
+from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
+from ringback.domain.principal import Principal
+from ringback.signing.sealing import UnsealError
+from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.paging import fetch_indexed_page, fetch_scanned_page
+from ringback.storage.rows.statements import Row
+from ringback.storage.rows.unit import SqlRows
+
+log = logging.getLogger(__name__)
+
+_DELIVERY: Final = RECORDS.delivery
+
+
+class SqlDeliveryReader(SqlRows):
+    """Rows that are read as deliveries, with their bodies unsealed."""
+
+    def _decode(self, row: Row) -> Delivery:
+        return _DELIVERY.decode(row, body=_unseal_body(row, self._unit.sealer))
+
+    async def _fetch_deliveries(self, name: str, **parameters: Any) -> list[Delivery]:
+        return [self._decode(row) for row in await self._sql.fetch_all(name, **parameters)]
+
+
+class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
+    """Implements `domain.delivery_rows.DeliveryRows`."""
+
+    async def insert(self, deliveries: Sequence[Delivery]) -> None:
+        rows = [self._encode(delivery) for delivery in deliveries]
+        await self._sql.execute_many("insert", rows)
+        await self._sql.execute_many("insert_body", rows)
+
+    async def get(self, delivery_id: DeliveryId) -> Delivery | None:
+        row = await self._sql.fetch_one("get", id=delivery_id)
+        return None if row is None else self._decode(row)
+
+    async def list_page(
+        self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
+    ) -> Page[Delivery, str]:
+        name = _page_statement(where)
+        page = await (fetch_indexed_page if "dead" in name else fetch_scanned_page)(
+            self._sql,
+            name,
+            self._decode,
+            limit=limit,
+            principal=principal,
+            state=where.state,
+            webhook_id=where.webhook_id,
+            call_id=where.call_id,
+            before=position,
+        )
+        if page.next_position is not None and not await self._is_owner(principal, where):
+            page.next_position = None  # it is the id of another principal's delivery
+        return page
+
+    async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
+        rows = await self._sql.fetch_all("watermarks", webhook_ids=self._sql.array(list(webhook_ids)))
+        return {row["webhook_id"]: row["seq"] for row in rows if row["seq"] is not None}
+
+    async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+        return await self._sql.fetch_records("attempts", RECORDS.attempt, delivery_id=delivery_id)
+
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
+
+    def _encode(self, delivery: Delivery) -> dict[str, Any]:
+        row = _DELIVERY.encode(delivery)
+        row["body"] = self._unit.sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))
+        return row
+
+    async def _is_owner(self, principal: Principal, where: DeliveryFilter) -> bool:
+        """Whether the filter's call and webhook are the principal's. All deliveries of one call, or of one webhook, are."""
+        owners = [
+            await self._sql.fetch_one("owner_of_call", call_id=where.call_id) if where.call_id else None,
+            await self._sql.fetch_one("owner_of_webhook", webhook_id=where.webhook_id) if where.webhook_id else None,
+        ]
+        return all(row is None or row["principal"] == principal for row in owners)
+
+
+def _unseal_body(row: Row, sealer: Sealer) -> bytes:
+    """Empty when the key is missing: one unreadable row must not hide the others that are read with it."""
+    try:
+        return sealer.unseal(row["body"], associated_data=body_associated_data(row["id"]))
+    except UnsealError:
+        log.warning("delivery.unreadable", extra={"delivery_id": row["id"]})
+        return b""
+
+
+def body_associated_data(delivery_id: str) -> str:
+    return f"deliveries/{delivery_id}/body"
+
+
+def _page_statement(delivery_filter: DeliveryFilter) -> str:
+    """The statement whose index fits the narrowest filter."""
+    if delivery_filter.call_id is not None:
+        return "page_of_call"
+    page = "page" if delivery_filter.state is not DeliveryState.DEAD else "page_of_dead"
+    return page if delivery_filter.webhook_id is None else f"{page}_of_webhook"
+
+
+class SqlCallDeliveries(SqlRows, noun="call_deliveries"):
+    """Implements `domain.delivery_rows.CallDeliveries`."""
+
+    async def cancel_superseded_progress(self, call_ids: Collection[CallId]) -> None:
+        if call_ids:
+            ids = self._sql.array(list(call_ids))
+            await self._sql.execute("cancel_superseded_progress", call_ids=ids, now=instant_to_column(self._unit.now))
+
+    async def cancel_detached(self, call_id: CallId) -> None:
+        await self._sql.execute("cancel_detached", call_id=call_id, now=instant_to_column(self._unit.now))
+
+    async def has_unsent(self, call_id: CallId) -> bool:
+        (row,) = await self._sql.fetch_all("has_unsent", call_id=call_id)
+        return bool(row["has_unsent"])
+
+
+class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
+    """Implements `domain.delivery_rows.WebhookDeliveries`."""
+
+    async def latest_by_event(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
+        ids = self._sql.array(list(event_ids))
+        return await self._fetch_deliveries("latest_by_event", webhook_id=webhook_id, event_ids=ids)
+
+    async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
+        return await fetch_scanned_page(
+            self._sql, "dead", self._decode, limit=limit, webhook_id=webhook_id, after=after
+        )
+
+    async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
+        row = await self._sql.fetch_one("count_held", webhook_id=webhook_id)
+        return 0 if row is None else min(row["held"], limit)
+
+    async def release_held(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        return await self._sql.execute("release_held", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+
+    async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
+        return await self._sql.execute("hold_pending", webhook_id=webhook_id, limit=limit)
+
+    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        return await self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)

@@ -1,0 +1,68 @@
+"""Sealed values: which key sealed them, how they get a newer key, and the keys that sealed anything."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.encryption import ResealStep, SealedColumn, SealedCountStep
+from ringback.signing.sealing import UnsealError, sealed_value_header
+from ringback.storage.rows.columns import column_to_instant, instant_to_column
+from ringback.storage.rows.deliveries import body_associated_data
+from ringback.storage.rows.mcp_sessions import state_associated_data
+from ringback.storage.rows.statements import Row
+from ringback.storage.rows.unit import SqlRows
+from ringback.storage.rows.webhook_reader import secrets_associated_data
+
+_ASSOCIATED_DATA_BY_COLUMN: Final[dict[SealedColumn, Callable[[str], str]]] = {
+    SealedColumn.SECRETS: secrets_associated_data,
+    SealedColumn.BODIES: body_associated_data,
+    SealedColumn.SESSIONS: state_associated_data,
+}
+
+
+class SqlSealedValues(SqlRows, noun="sealed_values"):
+    """Implements `domain.encryption.SealedRows`."""
+
+    async def count_by_key(self, column: SealedColumn, *, after: str, limit: int) -> SealedCountStep:
+        rows = await self._sql.fetch_all(f"count {column}", after=after, limit=limit)
+        return SealedCountStep(
+            last_id=max((row["last"] for row in rows), default=None),
+            counts_by_key={row["key_id"]: row["count"] for row in rows},
+        )
+
+    async def reseal(self, column: SealedColumn, *, after: str, limit: int) -> ResealStep:
+        rows = await self._sql.fetch_all(column, after=after, limit=limit)
+        old = [row for row in rows if not self._unit.sealer.is_sealed_with_newest_key(row["sealed"])]
+        resealed = [row for row in old if await self._reseal_row(column, row)]
+        last = rows[-1]["id"] if rows else None
+        return ResealStep(last_id=last, resealed=len(resealed), unreadable=len(old) - len(resealed))
+
+    async def _reseal_row(self, column: SealedColumn, row: Row) -> bool:
+        sealer, associated_data = self._unit.sealer, _ASSOCIATED_DATA_BY_COLUMN[column](row["id"])
+        try:
+            plaintext = sealer.unseal(row["sealed"], associated_data=associated_data)
+        except UnsealError:
+            return False
+        await self._sql.execute(
+            f"put {column}", id=row["id"], sealed=sealer.seal(plaintext, associated_data=associated_data)
+        )
+        return True
+
+
+class SqlSealingKeys(SqlRows, noun="sealing_keys"):
+    """Implements `domain.encryption.SealingKeyRows`."""
+
+    async def list_all(self) -> Mapping[str, datetime | None]:
+        return {row["key_id"]: column_to_instant(row["lost_at"]) for row in await self._sql.fetch_all("all")}
+
+    async def add(self, key_id: str) -> None:
+        await self._sql.execute("add", key_id=key_id)
+
+    async def remove(self, key_id: str) -> None:
+        await self._sql.execute("remove", key_id=key_id)
+
+    async def accept_loss(self, key_id: str, *, now: datetime) -> None:
+        await self._sql.execute("accept_loss", key_id=key_id, now=instant_to_column(now))
+
+    async def has_sealed(self, key_id: str) -> bool:
+        return await self._sql.fetch_one("sealed_by", prefix=sealed_value_header(key_id)) is not None

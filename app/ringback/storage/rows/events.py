@@ -1,0 +1,106 @@
+"""Events, and the log of each principal: its head, its retention floor, and the places of its events."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.cursor import Page
+from ringback.domain.event import Event
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.ids import CallId, EventId
+from ringback.domain.principal import Principal
+from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.paging import ROWS_SCANNED_MAX
+from ringback.storage.rows.unit import SqlRows
+
+_EVENT: Final = RECORDS.event
+_MAX_SEQ: Final = 2**63 - 1
+"""Behind every place: the largest integer that SQLite stores."""
+
+
+class SqlEvents(SqlRows, noun="events"):
+    """Implements `domain.event_rows.EventRows`."""
+
+    async def reserve_seqs(self, principal: Principal, count: int) -> int:
+        row = await self._sql.fetch_one("reserve_seqs", principal=principal, count=count)
+        if row is None:
+            await self._sql.execute("begin_log", principal=principal, count=count)
+            return 1
+        return row["seq"] - count + 1
+
+    async def insert(self, events: Sequence[Event]) -> None:
+        await self._sql.execute_many("insert", [_EVENT.encode(event) for event in events])
+
+    async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
+        return await self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
+
+    async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
+        head = await SqlEventLog(self._unit).get_head(principal)
+        until = min(head, await self._scan_limit_seq(seq, where, scan=max(ROWS_SCANNED_MAX, limit + 1)))
+        found = await self._select_after(principal, seq, where, until=until, limit=limit + 1)
+        if len(found) > limit:
+            return Page(found[:limit], next_position=found[limit - 1].seq)
+        if until >= head or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
+            return Page(found, next_position=None)
+        return Page(found, next_position=until)
+
+    async def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
+        row = await self._sql.fetch_one("owner_of_call", call_id=call_id)
+        return row is not None and row["principal"] == principal
+
+    async def _scan_limit_seq(self, seq: int, where: EventFilter, *, scan: int) -> int:
+        """The last place of a scan that visits this many events."""
+        if where.call_id is None:
+            return seq + scan
+        row = await self._sql.fetch_one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
+        return _MAX_SEQ if row is None else row["seq"]
+
+    async def _select_after(
+        self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int
+    ) -> list[Event]:
+        return await self._sql.fetch_records(
+            "after" if where.call_id is None else "after_of_call",
+            _EVENT,
+            principal=principal,
+            seq=seq,
+            until=until,
+            name=where.name,
+            call_id=where.call_id,
+            client_session_id=where.client_session_id,
+            correlation_id=where.correlation_id,
+            limit=limit,
+        )
+
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        removed = await self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), limit=limit)
+        floors: dict[str, int] = {}
+        for row in removed:
+            floors[row["principal"]] = max(row["seq"], floors.get(row["principal"], 0))
+        # Sorted, as all units lock several logs.
+        floor_rows = [{"principal": principal, "seq": seq} for principal, seq in sorted(floors.items())]
+        await self._sql.execute_many("raise_retention_floor", floor_rows)
+        return len(removed)
+
+
+class SqlEventLog(SqlRows, noun="event_log"):
+    """Implements `domain.event_rows.EventLogRows`."""
+
+    async def get_head(self, principal: Principal, *, lock: bool = False) -> int:
+        row = await self._sql.fetch_one("locked_head" if lock else "head", principal=principal)
+        return 0 if row is None else row["seq"]
+
+    async def get_retention_floor(self, principal: Principal) -> int:
+        row = await self._sql.fetch_one("head", principal=principal)
+        return 0 if row is None else row["horizon"]
+
+    async def get_event_ids(self, principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:
+        rows = await self._sql.fetch_all("ids_at", principal=principal, seqs=self._sql.array(sorted(seqs)))
+        return {row["seq"]: row["id"] for row in rows}
+
+    async def get_event_id(self, principal: Principal, seq: int) -> EventId | None:
+        row = await self._sql.fetch_one("id_at", principal=principal, seq=seq)
+        return None if row is None else EventId(row["id"])
+
+    async def last_seq_before(self, principal: Principal, instant: datetime) -> int:
+        row = await self._sql.fetch_one("last_before", principal=principal, instant=instant_to_column(instant))
+        return 0 if row is None else row["seq"]

@@ -1,0 +1,44 @@
+"""What the service keeps and measures for itself: usage counts and scheduling time."""
+
+from datetime import datetime
+
+from ringback.domain.call import CallStatus
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.principal import Principal
+from ringback.domain.usage import StoreTotals, Usage
+from ringback.storage.rows.columns import column_to_instant, instant_to_column
+from ringback.storage.rows.unit import SqlRows
+
+
+class SqlUsage(SqlRows, noun="usage"):
+    """Implements `domain.usage.UsageRows`. Triggers count calls, so a count reads one row for each status."""
+
+    async def get_usage(self, principal: Principal) -> Usage:
+        (row,) = await self._sql.fetch_all("usage", principal=principal)
+        return Usage(open_calls=row["open_calls"], result_bytes=row["result_bytes"])
+
+    async def count_webhooks(self, principal: Principal, *, limit: int) -> int:
+        (row,) = await self._sql.fetch_all("count_webhooks", principal=principal, limit=limit)
+        return row["count"]
+
+    async def count_totals(self) -> StoreTotals:
+        (events,) = await self._sql.fetch_all("count_events")
+        calls = {CallStatus(row["status"]): row["count"] for row in await self._sql.fetch_all("calls_by_status")}
+        return StoreTotals(
+            calls={status: calls.get(status, 0) for status in CallStatus},
+            open_deliveries={
+                DeliveryState(row["state"]): row["count"] for row in await self._sql.fetch_all("open_deliveries")
+            },
+            events=events["count"],
+        )
+
+
+class SqlSchedulingTime(SqlRows, noun="scheduling_time"):
+    """Implements `domain.ports.SchedulingTimeRow`."""
+
+    async def load(self) -> datetime | None:
+        row = await self._sql.fetch_one("load")
+        return None if row is None else column_to_instant(row["instant"])
+
+    async def save(self, now: datetime) -> None:
+        await self._sql.execute("save", now=instant_to_column(now))

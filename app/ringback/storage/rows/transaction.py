@@ -1,0 +1,96 @@
+"""What a unit of work sees of the store."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+
+from ringback.storage.rows.api_keys import SqlApiKeys
+from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
+from ringback.storage.rows.deliveries import SqlCallDeliveries, SqlDeliveries, SqlWebhookDeliveries
+from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
+from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
+from ringback.storage.rows.events import SqlEventLog, SqlEvents
+from ringback.storage.rows.mcp_sessions import SqlMcpSessions
+from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
+from ringback.storage.rows.unit import Pause, UnitContext
+from ringback.storage.rows.upstreams import SqlToolAliases, SqlUpstreamCatalog
+from ringback.storage.rows.verification import SqlChallenges, SqlProofs
+from ringback.storage.rows.webhooks import (
+    SqlCallWebhooks,
+    SqlCatchUps,
+    SqlChangeSubscriptions,
+    SqlOriginBreakers,
+    SqlRegisteredWebhooks,
+    SqlWebhooks,
+)
+
+
+class SqlTransaction:
+    """Implements `domain.ports.Transaction` but for the write probe, of which each database has its own.
+
+    Each annotation is one kind of rows. An object of it is made at its first use, because a unit of work uses few of them.
+    """
+
+    _row_classes: ClassVar[Mapping[str, Callable[[UnitContext], Any]]]
+
+    calls: SqlCalls
+    call_queue: SqlCallQueue
+    scheduled_calls: SqlScheduledCalls
+    tombstones: SqlTombstones
+    events: SqlEvents
+    event_log: SqlEventLog
+    webhooks: SqlWebhooks
+    registered_webhooks: SqlRegisteredWebhooks
+    call_webhooks: SqlCallWebhooks
+    catch_ups: SqlCatchUps
+    deliveries: SqlDeliveries
+    call_deliveries: SqlCallDeliveries
+    webhook_deliveries: SqlWebhookDeliveries
+    delivery_queue: SqlDeliveryQueue
+    delivery_maintenance: SqlDeliveryMaintenance
+    origin_breakers: SqlOriginBreakers
+    usage: SqlUsage
+    api_keys: SqlApiKeys
+    challenges: SqlChallenges
+    proofs: SqlProofs
+    sealed_values: SqlSealedValues
+    sealing_keys: SqlSealingKeys
+    catalog: SqlUpstreamCatalog
+    change_subscriptions: SqlChangeSubscriptions
+    tool_aliases: SqlToolAliases
+    mcp_sessions: SqlMcpSessions
+    scheduling_time: SqlSchedulingTime
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls)
+        cls._row_classes = {name: hint for name, hint in hints.items() if not name.startswith("_")}
+
+    def __init__(self, unit: UnitContext) -> None:
+        self.unit = unit
+        self.topics: list[str] = []
+        self.commit_actions: list[Callable[[], None]] = []
+        self.rollback_actions: list[Callable[[], None]] = []
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in self._row_classes:
+                raise AttributeError(name)
+            rows = self._row_classes[name](self.unit)
+            setattr(self, name, rows)
+            return rows
+
+    def now(self) -> datetime:
+        return self.unit.now
+
+    async def pause(self) -> None:
+        await Pause()
+
+    def notify(self, *topics: str) -> None:
+        self.topics.extend(topics)
+
+    def on_commit(self, action: Callable[[], None]) -> None:
+        self.commit_actions.append(action)
+
+    def on_rollback(self, action: Callable[[], None]) -> None:
+        self.rollback_actions.append(action)

@@ -1,0 +1,77 @@
+"""A unit of work that a caller has handed to a store: its result, and what follows its end."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ringback.domain.ports import Transaction
+
+log = logging.getLogger(__name__)
+
+
+class EndedTransaction(Protocol):
+    """What a run of the work leaves behind."""
+
+    topics: list[str]
+    commit_actions: list[Callable[[], None]]
+    rollback_actions: list[Callable[[], None]]
+
+
+@dataclass(slots=True, eq=False)
+class UnitOfWork:
+    work: Callable[[Transaction], Awaitable[Any]]
+    done: asyncio.Future[Any]
+    value: Any = None
+    error: Exception | None = None
+    topics: list[str] = field(default_factory=list[str])
+    commit_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    rollback_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    @property
+    def work_name(self) -> str:
+        """The qualified name of the work's function."""
+        work: Any = self.work
+        work = getattr(work, "func", work)  # of a `partial`
+        return getattr(work, "__qualname__", type(work).__qualname__)
+
+    def begin_run(self, transaction: EndedTransaction) -> None:
+        """Collect what the transaction registers from now on, also if the work raises."""
+        self.topics = transaction.topics
+        self.commit_actions, self.rollback_actions = transaction.commit_actions, transaction.rollback_actions
+
+    def reset_after_rollback(self) -> None:
+        """Forget the run that was rolled back, before the next one."""
+        _run_actions(self.rollback_actions)
+        self.topics, self.commit_actions, self.rollback_actions, self.error = [], [], [], None
+
+    def resolve(self) -> None:
+        """Let the caller continue in the next turn of the event loop, unless it was cancelled."""
+        if self.done.done():
+            return
+        if self.error is None:
+            self.done.set_result(self.value)
+        else:
+            self.done.set_exception(self.error)
+
+    def run_end_actions(self) -> None:
+        """Run what the work registered for a commit, or for a rollback."""
+        _run_actions(self.commit_actions if self.error is None else self.rollback_actions)
+
+
+def complete_units(units: Iterable[UnitOfWork]) -> None:
+    """Resolve callers first: they continue before the end actions, and the caller of an admission writes its 202."""
+    units = list(units)
+    for unit in units:
+        unit.resolve()
+    for unit in units:
+        unit.run_end_actions()
+
+
+def _run_actions(actions: list[Callable[[], None]]) -> None:
+    for action in actions:
+        try:
+            action()
+        except Exception:  # boundary: a bug in one unit must not reach the others in the same commit
+            log.exception("store.ending_failed")

@@ -1,0 +1,111 @@
+"""The databases of the running test: SQLite files, or databases of the test run's PostgreSQL.
+
+database_url(tmp_path)           the same URL for the same folder, so that a service starts again on its database
+query_rows(tmp_path, "SELECT …") looks into it from outside, with `?` for parameters
+"""
+
+import functools
+import sqlite3
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from ringback.storage.postgres.migrator import migrate_database
+from tests.support.postgres import shared_postgres
+from tests.support.postgres_databases import DatabasePool
+
+FILE_NAME: Final = "ringback.db"
+
+
+class StoreKind(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+class TestDatabases:
+    """Each folder of a test has one database. On PostgreSQL they go back to the pool when their scope ends."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.kind = StoreKind.SQLITE
+        self._names: dict[Path, str] = {}
+
+    def url(self, folder: Path) -> str:
+        if self.kind is StoreKind.SQLITE:
+            return f"sqlite:///{folder / FILE_NAME}"
+        return database_pool().address.url(self._name(folder))
+
+    def query_rows(self, folder: Path, statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
+        if self.kind is StoreKind.SQLITE:
+            with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+                return connection.execute(statement, parameters).fetchall()
+        return database_pool().query_rows(self._name(folder), number_parameters(statement), *parameters)
+
+    @contextmanager
+    def of_kind(self, kind: StoreKind) -> Generator[None]:
+        """The kind of all databases that are first used from now on."""
+        before, self.kind = self.kind, kind
+        try:
+            with self.scope():
+                yield
+        finally:
+            self.kind = before
+
+    @contextmanager
+    def scope(self) -> Generator[None]:
+        """Gives back the databases that were first used within it."""
+        before = set(self._names)
+        try:
+            yield
+        finally:
+            for folder in set(self._names) - before:
+                self.give_back(folder)
+
+    def give_back(self, folder: Path) -> None:
+        """Give the folder's database back before the end of the test, which uses many folders."""
+        if folder in self._names:
+            database_pool().give_back(self._names.pop(folder))
+
+    def _name(self, folder: Path) -> str:
+        if folder not in self._names:
+            self._names[folder] = database_pool().take()
+        return self._names[folder]
+
+
+@functools.cache
+def database_pool() -> DatabasePool:
+    return DatabasePool(shared_postgres(), migrate_database)
+
+
+TEST_DATABASES: Final = TestDatabases()
+
+
+def database_url(folder: Path) -> str:
+    """The URL of the running test's database for this folder."""
+    return TEST_DATABASES.url(folder)
+
+
+def query_rows(folder: Path, statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
+    """The rows of a statement that is committed at once, beside the service."""
+    return TEST_DATABASES.query_rows(folder, statement, *parameters)
+
+
+def count_rows(folder: Path) -> Mapping[str, int]:
+    """The number of rows of each table."""
+    tables = [str(name) for (name,) in query_rows(folder, _TABLES[TEST_DATABASES.kind])]
+    return {table: query_rows(folder, f"SELECT count(*) FROM {table}")[0][0] for table in tables}  # noqa: S608 - its names
+
+
+_TABLES: Final = {
+    StoreKind.SQLITE: "SELECT name FROM sqlite_master WHERE type = 'table'",
+    StoreKind.POSTGRES: "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
+}
+
+
+def number_parameters(statement: str) -> str:
+    """`$1`, `$2`, … instead of each `?`."""
+    first, *rest = statement.split("?")
+    return first + "".join(f"${number}{text}" for number, text in enumerate(rest, start=1))

@@ -1,0 +1,196 @@
+-- The rows of filled_database.sql, in PostgreSQL's dialect. The statements run in this order.
+
+-- name: calls
+INSERT INTO calls (
+    id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
+    input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
+    token_version, created_at, updated_at, deadline_at, expires_at
+)
+SELECT 'call_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'busy', 'common', 'crowd', 'crowd',
+    'key-' || n, 'hash',
+    CASE n % 4 WHEN 0 THEN 'completed' WHEN 3 THEN 'input_required' ELSE 'working' END,
+    CASE n % 4 WHEN 0 THEN 'ended' WHEN 1 THEN 'queued' WHEN 2 THEN 'running' ELSE 'parked' END,
+    CASE WHEN n % 2 = 0 THEN '["task",{"task_id":"task-' || n || '"}]' END,
+    0, false, 'never', false, false, 'other', 'lease', CASE WHEN n % 4 = 2 THEN :future END, 0,
+    0, :past, :past, :future, CASE WHEN n % 4 = 0 THEN :future END
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: scheduled calls
+INSERT INTO calls (
+    id, principal, upstream, tool, request_hash, status, phase, input_round, accepts_input, rerun_policy, rerun_allowed,
+    cancel_requested, runs, token_version, created_at, updated_at, not_before, deadline_at
+)
+SELECT 'call_later' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'busy', 'common', 'hash',
+    'working', 'scheduled', 0, false, 'never', false, false, 0, 0, :past, :past, :future, :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: events
+INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)
+SELECT CASE WHEN n < :rows * 9 / 10 THEN 'alice' ELSE 'bob' END, n + 1, 'evt_' || n, 'call.progress', 'call_talkative', 'crowd',
+    'crowd', 'busy', 'common', '{}', :past + n
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: deliveries
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_owner, lease_token, lease_until, created_at, finished_at
+)
+SELECT 'dlv_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'wh_crowd', 'evt_' || n,
+    CASE WHEN n % 16 = 8 THEN 'progress' ELSE 'event' END, 'call_talkative', CASE WHEN n % 32 <> 1 THEN n END, 1,
+    CASE n % 8 WHEN 0 THEN 'delivered' WHEN 1 THEN 'pending' WHEN 2 THEN 'held' WHEN 3 THEN 'leased' WHEN 4 THEN 'dead'
+        WHEN 5 THEN 'cancelled' WHEN 6 THEN 'pending' ELSE 'delivered' END,
+    0, CASE WHEN n % 8 = 6 THEN :past ELSE :future END, :future, CASE WHEN n % 8 = 1 THEN 'session-' || n END,
+    CASE WHEN n % 8 = 3 THEN 'other' END, CASE WHEN n % 8 = 3 THEN 'lease' END, CASE WHEN n % 8 = 3 THEN :future END, :past,
+    CASE WHEN n % 8 IN (0, 4, 5, 7) THEN :future END
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: webhooks
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
+    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
+)
+SELECT 'wh_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'https://crowd.example/',
+    '["call.finished","upstream.changed"]', 'busy', CASE WHEN n % 3 > 0 THEN 'call_' || to_char(n, 'FM000000000') END,
+    CASE WHEN n % 3 > 0 THEN NULL WHEN n % 12 = 3 THEN 'crowd' ELSE 'session-' || n END, 'crowd', true, '\x01', 'standard',
+    false, 'always', false, CASE WHEN n % 2 > 0 THEN 'suspended' ELSE 'disabled' END, CASE WHEN n % 3 > 0 THEN 'call' ELSE 'api' END,
+    :past, :past, CASE WHEN n % 10 > 0 THEN :past END, 0, 0, CASE WHEN n % 2 > 0 THEN :future END
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: tombstones
+INSERT INTO tombstones
+SELECT 'call_gone' || n, CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'key-' || n, 'hash', :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: turns
+INSERT INTO turns SELECT 'busy', 'principal-' || n, n FROM generate_series(0, :rows - 1) AS n;
+
+-- name: origins
+INSERT INTO origins SELECT 'https://crowd.example:' || n, 1, 1, :future, :future FROM generate_series(0, :rows - 1) AS n;
+
+-- name: proofs
+INSERT INTO proofs
+SELECT CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'https://crowd.example/' || n, :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: challenges_sent
+INSERT INTO challenges_sent (origin, principal, sent_at)
+SELECT 'https://crowd.example', 'carol', :past + n FROM generate_series(0, :rows - 1) AS n;
+
+-- name: api_keys
+INSERT INTO api_keys
+SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL FROM generate_series(0, :rows - 1) AS n;
+
+-- name: attempts
+INSERT INTO attempts
+SELECT 'dlv_wh_rare-delivered-' || n, 'att', 1, :past, 1, 'ok', 200, NULL FROM generate_series(0, :rows - 1) AS n;
+
+-- name: deliveries that are over
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, created_at, finished_at
+)
+SELECT 'dlv_over' || n, 'alice', 'wh_zzz', 'evt_over' || n, 'progress', 'call_over', n, 1, 'delivered', 1, :past, :past, :past,
+    :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: deliveries sent again
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, created_at, finished_at
+)
+SELECT id || '-again', principal, webhook_id, event_id, kind, call_id, seq, 2, 'delivered', 1, due_at, give_up_at, created_at,
+    :future
+FROM deliveries WHERE state = 'dead';
+
+-- name: deliveries to each webhook
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, created_at
+)
+SELECT 'dlv_to_' || id || '_' || states.state, principal, id, 'evt_of_' || id || '_' || states.state, 'event', call_id, 1, 1,
+    states.state, 0, :future, :future, :past
+FROM webhooks CROSS JOIN (VALUES ('held'), ('pending')) AS states (state)
+WHERE client_session_id IS NOT NULL OR call_id IS NOT NULL;
+
+-- name: few calls
+INSERT INTO calls (
+    id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
+    input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
+    token_version, created_at, updated_at, deadline_at, expires_at
+)
+SELECT 'call_' || id, 'alice', 'rare', 'rare', 'rare', 'rare', 'rare-' || id, 'hash', status, phase, NULL,
+    0, false, 'never', false, false, 'me', 'lease-me', CASE WHEN phase = 'running' THEN :past END, 0,
+    0, :past, :past, :past, CASE WHEN phase = 'ended' THEN :past END
+FROM (
+    VALUES ('-1', 'failed', 'ended'), ('-2', 'working', 'queued'), ('-3', 'working', 'running'), ('rare', 'working', 'running')
+) AS rare (id, status, phase);
+
+-- name: few webhooks
+INSERT INTO webhooks (
+    id, principal, url, events, match_correlation, secrets, retries,
+    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings
+)
+SELECT id, 'alice', 'https://rare.example/', '["call.finished"]', false, '\x01', 'standard',
+    false, 'always', false, state, 'api', :past, :past, expires_at, 0, 0
+FROM (VALUES ('wh_crowd', 'active', NULL), ('wh_rare', 'active', NULL), ('wh_zzz', 'suspended', :past - 1)) AS rare (id, state, expires_at);
+
+-- name: few deliveries
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_owner, lease_token, lease_until, created_at, finished_at
+)
+SELECT 'dlv_' || webhooks.id || '-' || state, 'alice', webhooks.id, 'evt_' || webhooks.id || '-' || state, 'event',
+    'call_rare', 1, 1, state, 0, :past, :past, NULL, CASE WHEN state = 'leased' THEN 'me' END,
+    CASE WHEN state = 'leased' THEN 'lease-me' END, CASE WHEN state = 'leased' THEN :past END, :past,
+    CASE WHEN state = 'delivered' THEN :past END
+FROM (VALUES ('wh_rare'), ('wh_zzz')) AS webhooks (id)
+CROSS JOIN (VALUES ('held'), ('pending'), ('leased'), ('dead'), ('delivered')) AS states (state)
+WHERE webhooks.id = 'wh_rare' OR state = 'held';
+
+-- name: around: inputs
+INSERT INTO inputs (call_id, arguments, meta) SELECT id, '{}', '{}' FROM calls WHERE id <> 'call_-1';
+
+-- name: around: results
+INSERT INTO results (call_id, body) SELECT id, '\x7b7d' FROM calls WHERE status = 'completed';
+
+-- name: around: bodies
+INSERT INTO bodies (delivery_id, body) SELECT id, '\x01016b'::bytea || decode(repeat('00', 50), 'hex')
+FROM deliveries WHERE id <> 'dlv_wh_zzz-held';
+
+-- name: around: challenges
+INSERT INTO challenges
+SELECT id, principal, 'https://crowd.example/' || id, 'https://crowd.example', 1, :future, NULL
+FROM webhooks WHERE id < 'wh_a';
+
+-- name: around: log_heads
+INSERT INTO log_heads (principal, seq, horizon)
+SELECT principal, max(seq), min(seq) - 1 FROM events GROUP BY principal;
+
+-- name: around: call_counts
+INSERT INTO call_counts (principal, working, input_required, completed, failed, cancelled, result_bytes)
+SELECT principal, count(*), 0, 0, 0, 0, 0 FROM calls GROUP BY principal;
+
+-- name: around: held_counts
+INSERT INTO held_counts (webhook_id, held)
+SELECT webhook_id, count(*) FROM deliveries WHERE state = 'held' GROUP BY webhook_id;
+
+-- name: around: webhook_matches
+INSERT INTO webhook_matches (principal, event_name, fields, match_key, ends_at, webhook_id)
+SELECT principal, event_name, fields, match_key, ends_at, webhook_id FROM webhook_match_keys;
+
+-- name: around: catch_ups
+INSERT INTO catch_ups SELECT id, principal, 0, 0 FROM webhooks WHERE id < 'wh_a';
+
+-- name: around: call_webhooks
+INSERT INTO call_webhooks SELECT id, 'wh_crowd' FROM calls;
+
+-- name: around: sealing_keys
+INSERT INTO sealing_keys VALUES ('k', NULL);
+
+-- name: mcp_sessions
+INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
+SELECT 'session-' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, NULL,
+    CASE WHEN n % 2 > 0 THEN '/mcp' ELSE '/mcp/busy' END, '\x0101', :past, :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few mcp_sessions
+INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
+VALUES ('session-rare', 'alice', NULL, '/mcp/rare', '\x0101', :past, :future),
+    ('session-over', 'alice', NULL, '/mcp/rare', '\x0101', :past, :past);
