@@ -25,8 +25,8 @@ _OUTCOMES: Final = {
 }
 
 
-LATE_AFTER_SECONDS: Final = 600.0
-"""The last fault of a plan, the longest work and all leases together take less than half of it."""
+LATE_AFTER_SECONDS: Final = 300.0
+"""The last fault of a plan, the longest work and all leases together take less."""
 
 
 def find_violations(result: SimulationResult) -> list[Violation]:
@@ -57,7 +57,9 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
 def _check_call(result: SimulationResult, planned: PlannedCall, seen: CallObservations) -> Iterator[Violation]:
     stored = [call for call in result.records.calls if call.correlation_id == planned.key]
     if len(set(seen.call_ids)) > 1 or (len(stored) > 1 and not planned.forgets_key):
-        yield Violation(Rule.SPLIT_KEYS, f"{planned.key} became {sorted({*seen.call_ids, *(each.id for each in stored)})}")
+        yield Violation(
+            Rule.SPLIT_KEYS, f"{planned.key} became {sorted({*seen.call_ids, *(each.id for each in stored)})}"
+        )
     yield from _check_starts(result, planned, sum(call.runs for call in stored))
     for call in stored:
         yield from _check_outcome(result, planned, seen, call)
@@ -92,7 +94,7 @@ def _check_starts(result: SimulationResult, planned: PlannedCall, runs: int) -> 
 def _check_outcome(
     result: SimulationResult, planned: PlannedCall, seen: CallObservations, call: StoredCall
 ) -> Iterator[Violation]:
-    if call.outcome in {"timed_out", "rejected"} and _is_overdue(call) and _must_end_in_time(planned):
+    if call.outcome in {"timed_out", "rejected"} and _is_overdue(call) and _must_end_in_time(planned, seen):
         yield Violation(Rule.LATE_CALLS, f"{planned.key} is {call.outcome}: it waited until its deadline for no reason")
     problem = _find_false_outcome(result, planned, seen, call)
     if problem is not None:
@@ -136,9 +138,10 @@ def _is_overdue(call: StoredCall) -> bool:
     return (call.finished_at or 0) >= call.deadline_at - CLOCK_ERROR_MILLISECONDS
 
 
-def _must_end_in_time(planned: PlannedCall) -> bool:
-    """Whether its deadline is long after the last fault and after the end of its work."""
-    return planned.end is not ToolEnd.SILENCE and planned.timeout_seconds > LATE_AFTER_SECONDS
+def _must_end_in_time(planned: PlannedCall, seen: CallObservations) -> bool:
+    """Whether its deadline is long after the last fault, and after the end of its work and of every wait for its client."""
+    waits_for_nobody = not planned.asks or bool(seen.call_ids)
+    return waits_for_nobody and planned.end is not ToolEnd.SILENCE and planned.timeout_seconds > LATE_AFTER_SECONDS
 
 
 # -- the log and the quotas --
@@ -163,7 +166,9 @@ def _check_log(result: SimulationResult) -> Iterator[Violation]:
         if call.status in FINAL_CALL_STATUSES and not outcomes:
             yield Violation(Rule.LOST_EVENTS, f"the end of {call.id} ({call.correlation_id}) is not in the log")
         if len(outcomes) > 1:
-            yield Violation(Rule.SECOND_EVENTS, f"the end of {call.id} ({call.correlation_id}) is in the log as {outcomes}")
+            yield Violation(
+                Rule.SECOND_EVENTS, f"the end of {call.id} ({call.correlation_id}) is in the log as {outcomes}"
+            )
         if outcomes and outcomes[-1] != call.outcome:
             yield Violation(
                 Rule.FALSE_OUTCOMES, f"{call.id} ({call.correlation_id}) is {call.outcome}, and in the log {outcomes}"
@@ -175,7 +180,9 @@ def _check_quotas(result: SimulationResult) -> Iterator[Violation]:
     for call in result.records.calls:
         moment = call.created_at + CLOCK_ERROR_MILLISECONDS
         is_open = [
-            other.created_at + CLOCK_ERROR_MILLISECONDS <= moment < (other.finished_at or moment + 1) - CLOCK_ERROR_MILLISECONDS
+            other.created_at + CLOCK_ERROR_MILLISECONDS
+            <= moment
+            < (other.finished_at or moment + 1) - CLOCK_ERROR_MILLISECONDS
             for other in result.records.calls
             if other.principal == call.principal
         ]

@@ -314,7 +314,9 @@ class Clients:
         self._history.note(Subject.CLIENT, text)
 
 
-async def _read_log_page(services: NodeServices, *, caller: Caller, cursor: str | None, wait_seconds: float) -> EventPage:
+async def _read_log_page(
+    services: NodeServices, *, caller: Caller, cursor: str | None, wait_seconds: float
+) -> EventPage:
     return await services.events.poll_events(
         caller, EventFilter(), cursor=cursor, limit=LOG_PAGE_SIZE, wait_seconds=wait_seconds
     )

@@ -90,9 +90,7 @@ class Cluster:
             self._loop, self._chance, wall_offset_seconds=offsets[place] if place < len(offsets) else 0.0
         )
         audit = LeaseAudit(name, database=self._database, clock=clock, history=self._history)
-        store = NodeStore(
-            self._database, self._loop, clock=clock, context=context, on_lease_end=audit.check_lease_end
-        )
+        store = NodeStore(self._database, self._loop, clock=clock, context=context, on_lease_end=audit.check_lease_end)
         store.faults = self.faults[place]
         node = context.run(
             Node,

@@ -23,6 +23,7 @@ from scripts.simulate_runs.clock import STARTED_AT, NodeClock
 
 T = TypeVar("T")
 
+
 class EmptyDatabase:
     """A migrated database in memory, which many simulations use one after the other.
 

@@ -24,6 +24,8 @@ T = TypeVar("T")
 PRINCIPALS: Final = ("alice", "bob")
 OUTCOMES: Final = ("result", "tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled")
 SHORT_TIMEOUT_SECONDS: Final = 25.0
+LONG_TIMEOUT_SECONDS: Final = 500.0
+"""Long after the last fault and its consequences, and still a bound for calls that nobody ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +46,18 @@ SIZES: Final = {"small": SMALL, "medium": MEDIUM, "large": LARGE}
 def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
     draw = _Draw(Random(f"plan {seed}"))  # noqa: S311 - a seed replays its plan
     receivers = tuple(draw.receiver(number) for number in range(draw.count(1, 2)))
+    calls = tuple(draw.call(number, receivers) for number in range(draw.count(1, size.calls)))
     return Plan(
         seed=seed,
         nodes=nodes,
         receivers=receivers,
-        calls=tuple(draw.call(number, receivers) for number in range(draw.count(1, size.calls))),
+        calls=calls,
         webhooks=tuple(draw.webhook(number, receivers) for number in range(draw.count(0, size.webhooks))),
-        faults=tuple(draw.fault(nodes) for _ in range(draw.count(0, size.faults))),
-        followed=draw.one_of((), PRINCIPALS[:1], PRINCIPALS),
+        faults=tuple(draw.fault(nodes, calls) for _ in range(draw.count(0, size.faults))),
+        followed=draw.one_of((), (), PRINCIPALS[:1], PRINCIPALS),
         reruns=draw.one_of(0.0, 0.0, 0.05, 0.2),
         lost_notifications=draw.one_of(0.0, 0.0, 0.1, 1.0),
-        open_calls_max=draw.one_of(100, 100, 2),
+        open_calls_max=draw.one_of(100, 100, 100, 2),
         wall_offsets=tuple(draw.chance.uniform(-120.0, 120.0) for _ in range(nodes)),
     )
 
@@ -95,7 +98,7 @@ class _Draw:
             repeats=self.one_of(0, 0, 1, 2),
             cancel_after_seconds=None if is_reported or self.happens(0.8) else round(self.chance.uniform(0.0, 10.0), 3),
             cancels_at_once=self.happens(0.3),
-            timeout_seconds=SHORT_TIMEOUT_SECONDS if is_short else 900.0,
+            timeout_seconds=SHORT_TIMEOUT_SECONDS if is_short else LONG_TIMEOUT_SECONDS,
             rerun_policy=RerunPolicy.NEVER if self.happens(0.7) else RerunPolicy.ALWAYS,
             wait_seconds=self.one_of(0.0, 0.0, 4.0),
             start_delay_seconds=0.0 if is_reported or self.happens(0.85) else round(self.chance.uniform(0.0, 30.0), 3),
@@ -106,7 +109,9 @@ class _Draw:
 
     def receiver(self, number: int) -> PlannedReceiver:
         troubles = tuple(self.trouble() for _ in range(self.one_of(0, 0, 1, 2)))
-        return PlannedReceiver(name=f"receiver-{number}", troubles=troubles, latency_seconds=self.one_of(0.01, 0.05, 2.0))
+        return PlannedReceiver(
+            name=f"receiver-{number}", troubles=troubles, latency_seconds=self.one_of(0.01, 0.05, 2.0)
+        )
 
     def trouble(self) -> PlannedTrouble:
         begins_at = self.moment()
@@ -132,14 +137,22 @@ class _Draw:
             removed_at_seconds=at_seconds + self.moment() if self.happens(0.1) else None,
         )
 
-    def fault(self, nodes: int) -> PlannedFault:
-        kind = self.one_of(*FaultKind, FaultKind.KILL, FaultKind.KILL, FaultKind.FREEZE)
+    def fault(self, nodes: int, calls: tuple[PlannedCall, ...]) -> PlannedFault:
+        kind = self.one_of(*FaultKind, FaultKind.KILL, FaultKind.KILL, FaultKind.FREEZE, FaultKind.FREEZE)
         return PlannedFault(
             kind=kind,
             node=-1 if kind is FaultKind.PARTITION and self.happens(0.3) else self.count(0, nodes - 1),
             upstream=self.one_of(UpstreamKind.TASK, UpstreamKind.ROUNDS, UpstreamKind.PLAIN),
-            at_seconds=self.moment(),
-            after_callbacks=self.count(1, 60),
-            lasts_seconds=round(self.one_of(1.0, 10.0, 40.0, 90.0) * self.chance.random(), 3),
+            at_seconds=self.fault_moment(calls),
+            after_callbacks=self.count(1, 70),
+            lasts_seconds=round(self.one_of(1.0, 10.0, 60.0, 120.0) * self.chance.random(), 3),
             forgets_tasks=self.happens(0.3),
         )
+
+    def fault_moment(self, calls: tuple[PlannedCall, ...]) -> float:
+        """Mostly while a call starts, runs or ends: between the steps of an idle node there is little to break."""
+        if self.happens(0.25):
+            return self.moment()
+        call = self.one_of(*calls)
+        phase = self.one_of(0.0, 0.0, self.chance.random(), 1.0)
+        return round(call.at_seconds + phase * call.work_seconds + self.chance.uniform(0.0, 0.1), 3)

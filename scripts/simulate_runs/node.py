@@ -265,9 +265,7 @@ class Node:
         )
 
 
-def make_node_clock(
-    loop: SimulationLoop, chance: Random, *, wall_offset_seconds: float
-) -> NodeClock:
+def make_node_clock(loop: SimulationLoop, chance: Random, *, wall_offset_seconds: float) -> NodeClock:
     """The clock of a new process: its estimate of the database's time is wrong by less than half a round trip."""
     return NodeClock(
         loop,

@@ -7,8 +7,8 @@ from typing import Final
 
 from ringback.domain.call import RerunPolicy
 
-HAPPENING_SECONDS: Final = 40.0
-"""Calls start and faults begin within this time. It is longer than a lease, so that leases run out between them."""
+HAPPENING_SECONDS: Final = 30.0
+"""Calls start within this time."""
 
 
 class UpstreamKind(StrEnum):
@@ -50,7 +50,7 @@ class PlannedCall:
     cancel_after_seconds: float | None = None
     cancels_at_once: bool = False
     """The cancellation does not wait for the upstream, as with the tasks of MCP 2025-11-25."""
-    timeout_seconds: float = 900.0
+    timeout_seconds: float = 500.0
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
     wait_seconds: float = 0.0
     """How long the client holds the request that starts the call."""

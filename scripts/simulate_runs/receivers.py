@@ -176,8 +176,6 @@ def _make_result(status_code: int) -> AttemptResult:
     )
 
 
-def _set_answer(
-    response: "asyncio.Future[tuple[AttemptResult, bytes]]", answer: tuple[AttemptResult, bytes]
-) -> None:
+def _set_answer(response: "asyncio.Future[tuple[AttemptResult, bytes]]", answer: tuple[AttemptResult, bytes]) -> None:
     if not response.done():
         response.set_result(answer)
