@@ -1,6 +1,7 @@
 """The command line of scripts/simulate."""
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -78,8 +79,9 @@ def _run_seeds(options: argparse.Namespace) -> int:
 
 
 def run_batch(seeds: range, *, nodes: int, size: str) -> Batch:
-    """Run these seeds in this process."""
+    """Run these seeds in this process. Garbage is collected after them, which takes less than in between."""
     batch, empty = Batch(), _empty_database()
+    gc.disable()
     for seed in seeds:
         result = run_plan(make_plan(seed, nodes=nodes, size=SIZES[size]), empty)
         violations = find_violations(result)
@@ -88,6 +90,7 @@ def run_batch(seeds: range, *, nodes: int, size: str) -> Batch:
         batch.totals.update({"callbacks": len(result.history.callbacks), "simulated_seconds": int(result.seconds)})
         if violations:
             batch.failed.append((seed, violations))
+    gc.collect()
     return batch
 
 

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from ringback.domain.call import Call, CallStatus, Progress
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.clock import from_epoch_milliseconds, seconds
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.errors import CallEnded, NotFound, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
@@ -71,6 +72,7 @@ class Clients:
             upstream=planned.upstream,
             retries=RetryProfile.MINUTES,
             ordered=planned.ordered,
+            cursor=encode_log_position(LogPosition(0)) if planned.hears_past else None,
         )
 
         async def register(services: NodeServices) -> str:
@@ -123,9 +125,9 @@ class Clients:
     async def _start(self, planned: PlannedCall, seen: CallObservations) -> StartedCall:
         request = self._make_start(planned)
         if planned.forgets_key:
-            started = await self._cluster.request(request, timeout_seconds=REQUEST_TIMEOUT_SECONDS)
+            started = await self._cluster.request(request, timeout_seconds=REQUEST_TIMEOUT_SECONDS, place=planned.place)
         else:
-            started = await self._repeat(request)
+            started = await self._repeat(request, place=planned.place)
         self._acknowledge(planned, started, seen)
         return started
 
@@ -247,7 +249,7 @@ class Clients:
 
     async def _answer(self, planned: PlannedCall, call: Call, caller: Caller) -> None:
         await asyncio.sleep(planned.answer_seconds)
-        responses = {key: {"action": "accept", "content": {}} for key in call.input_requests}
+        responses: dict[str, Any] = {key: {"action": "accept", "content": {}} for key in call.input_requests}
         self._note(f"answers {planned.key}: {', '.join(responses)}")
         await self._repeat_quietly(lambda services: services.input_answers.answer_input(caller, call.id, responses))
 
@@ -292,11 +294,15 @@ class Clients:
 
     # -- requests --
 
-    async def _repeat(self, request: Request[T], *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> T:
-        """The response, after as many tries as that takes."""
-        for _ in range(TRIES_MAX):
+    async def _repeat(
+        self, request: Request[T], *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, place: int | None = None
+    ) -> T:
+        """The response, after as many tries as that takes: the first at this place, the others at any node."""
+        for attempt in range(TRIES_MAX):
             try:
-                return await self._cluster.request(request, timeout_seconds=timeout_seconds)
+                return await self._cluster.request(
+                    request, timeout_seconds=timeout_seconds, place=None if attempt else place
+                )
             except (ConnectionLost, Unavailable):
                 await asyncio.sleep(RETRY_SECONDS)
         raise Unreachable

@@ -54,7 +54,7 @@ class SimulatedProcess:
         self.callbacks_left: int | None = None
         """After so many callbacks the scheduler calls `on_countdown`; None: never."""
         self.on_countdown: Callable[[], None] | None = None
-        self.abandoned: list[asyncio.Task[Any]] = []
+        self.abandoned: list[SimulatedTask[Any]] = []
         """The tasks of a killed process. They are kept, so that nothing of them is finalized during the run."""
 
 
@@ -169,9 +169,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
             process.state = ProcessState.RUNNING
             self._list(process)
 
-    def unfinished_tasks(self, process: SimulatedProcess) -> list[asyncio.Task[Any]]:
-        tasks = (task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask))
-        return sorted((task for task in tasks if task.process is process), key=lambda task: task.number)
+    def unfinished_tasks(self, process: SimulatedProcess) -> "list[SimulatedTask[Any]]":
+        return [task for task in self._all_tasks() if task.process is process]
+
+    def _all_tasks(self) -> "list[SimulatedTask[Any]]":
+        """All tasks that have not ended, in the order of their creation."""
+        found: list[SimulatedTask[Any]] = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
+        return sorted(found, key=_task_number)
 
     def _list(self, process: SimulatedProcess) -> None:
         if process.ready and not process.is_listed:
@@ -255,13 +259,12 @@ class SimulationLoop(asyncio.BaseEventLoop):
         """Close all coroutines that have not ended. Whatever their `finally` blocks schedule is dropped."""
         self._has_ended = True
         left = [task for process in self._processes for task in process.abandoned]
-        left += [task for task in asyncio.all_tasks(self) if task not in left]
+        left += [task for task in self._all_tasks() if task not in left]
         for process in self._processes:
             process.state = ProcessState.DEAD
         for task in left:
             task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - its end is meant
-            if isinstance(task, SimulatedTask):
-                task.context.run(_unwind, task)
+            task.context.run(_unwind, task)
         self._timers.clear()
         for process in self._processes:
             process.abandoned = []
@@ -352,6 +355,10 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     async def subprocess_shell(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
         _refuse("child processes")
+
+
+def _task_number(task: SimulatedTask[Any]) -> int:
+    return task.number
 
 
 def current_process() -> SimulatedProcess:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from random import Random
 from typing import Final
 
 from ringback.domain.call import RerunPolicy
@@ -37,6 +36,8 @@ class PlannedCall:
     key: str
     principal: str
     upstream: UpstreamKind
+    place: int | None = None
+    """The node that gets the first request; None: any."""
     at_seconds: float
     work_seconds: float
     end: ToolEnd = ToolEnd.RESULT
@@ -104,6 +105,8 @@ class PlannedWebhook:
     """Filters by the upstream of the call."""
     outcomes: tuple[str, ...] | None = None
     hears_progress: bool = False
+    hears_past: bool = False
+    """The webhook starts at the beginning of the log."""
     removed_at_seconds: float | None = None
 
 

@@ -20,7 +20,7 @@ from scripts.simulate_runs.receivers import SimulatedReceivers
 from scripts.simulate_runs.records import StoredRecords, read_records
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
-SETTLE_CHECK_SECONDS: Final = 5.0
+SETTLE_CHECK_SECONDS: Final = 2.0
 QUIET_CHECKS: Final = 2
 SETTLE_SECONDS_MAX: Final = 4000.0
 """Longer than every time-out and schedule of a plan: what is open then will never end."""
