@@ -1,7 +1,8 @@
-"""The clients: each carries out one call or webhook of the plan, through whichever node it reaches, and records what it learns."""
+"""The clients: each carries out one call or webhook of the plan, through any node, and records what it learns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -226,11 +227,12 @@ class Clients:
 
     async def _follow(self, planned: PlannedCall, call: Call, seen: CallObservations) -> None:
         caller = make_caller(planned.principal)
+        call_id = call.id
         give_up_at = self._loop.time() + GIVE_UP_SECONDS
         while self._loop.time() < give_up_at:
             try:
                 call = await self._cluster.request(
-                    lambda services: services.calls.get_call(caller, call.id, wait_seconds=POLL_SECONDS),
+                    lambda services: services.calls.get_call(caller, call_id, wait_seconds=POLL_SECONDS),
                     timeout_seconds=POLL_SECONDS + REQUEST_TIMEOUT_SECONDS,
                 )
             except (ConnectionLost, Unavailable):
@@ -275,22 +277,19 @@ class Clients:
                 return
 
     async def try_tokens(self) -> None:
-        """Resume a call with its token, as its owner and as somebody else."""
-        for planned in self._plan.calls:
-            seen = self._history.calls.get(planned.key)
-            if seen is None or not seen.call_ids:
-                continue
-            token = seen.tokens[-1]
-            own, foreign = make_caller(planned.principal), make_caller(f"not-{planned.principal}")
-            resumed = await self._repeat(lambda services: services.resumption.resume_call(own, token))
-            if resumed.call.id != seen.call_ids[-1] or any(each.call_id != resumed.call.id for each in resumed.events):
-                self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
-            try:
-                await self._repeat(lambda services: services.resumption.resume_call(foreign, token))
-            except NotFound:
-                return
-            self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
+        """Resume one call with its token, as its owner and as somebody else."""
+        acknowledged = ((planned, self._history.call(planned.key)) for planned in self._plan.calls)
+        planned, seen = next((pair for pair in acknowledged if pair[1].call_ids), (None, None))
+        if planned is None or seen is None:
             return
+        token = seen.tokens[-1]
+        own, foreign = make_caller(planned.principal), make_caller(f"not-{planned.principal}")
+        resumed = await self._repeat(lambda services: services.resumption.resume_call(own, token))
+        if resumed.call.id != seen.call_ids[-1] or any(each.call_id != resumed.call.id for each in resumed.events):
+            self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
+        with suppress(NotFound):
+            await self._repeat(lambda services: services.resumption.resume_call(foreign, token))
+            self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
 
     # -- requests --
 

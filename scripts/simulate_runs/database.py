@@ -43,7 +43,7 @@ class EmptyDatabase:
         self.connection.execute("PRAGMA foreign_keys = ON")
 
     def clear(self) -> None:
-        """Bring back the rows of the first moment. Foreign keys stay on: to switch them would expire all compiled statements."""
+        """Bring back the rows of the first moment. Foreign keys stay on: to switch them would expire compiled statements."""
         self.connection.rollback()
         self.connection.execute("BEGIN")
         while changed := [table for table in self._tables if self._read_rows(table) != self._first_rows.get(table, [])]:

@@ -42,7 +42,7 @@ class ProcessState(Enum):
 class SimulatedProcess:
     """A process on the loop: its callbacks that are ready, and whether they may run."""
 
-    __slots__ = ("number", "name", "state", "ready", "is_listed", "callbacks_left", "on_countdown", "abandoned")
+    __slots__ = ("abandoned", "callbacks_left", "is_listed", "name", "number", "on_countdown", "ready", "state")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -69,7 +69,7 @@ class StuckSimulation(Exception):
 class ScheduledCallback:
     """Does what `asyncio.Handle` and `asyncio.TimerHandle` do."""
 
-    __slots__ = ("_callback", "_args", "context", "process", "is_cancelled", "_when")
+    __slots__ = ("_args", "_callback", "_when", "context", "is_cancelled", "process")
 
     def __init__(
         self,
@@ -335,25 +335,25 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     # -- what a simulation must not do --
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    def call_soon_threadsafe(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("threads")
 
-    def run_in_executor(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    def run_in_executor(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("threads")
 
-    async def getaddrinfo(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def getaddrinfo(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("name servers")
 
-    async def create_connection(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def create_connection(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("sockets")
 
-    async def create_server(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def create_server(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("sockets")
 
-    async def subprocess_exec(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def subprocess_exec(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("child processes")
 
-    async def subprocess_shell(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def subprocess_shell(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("child processes")
 
 
@@ -370,8 +370,9 @@ def _refuse(what: str) -> NoReturn:
 
 
 class ProcessEnded(BaseException):
-    """Unwinds the coroutines that are left at the end of a simulation. `GeneratorExit` must not: a `finally` that awaits
-    would turn it into an ordinary error, which others handle.
+    """Unwinds the coroutines that are left at the end of a simulation.
+
+    `GeneratorExit` does not: a `finally` that awaits would turn it into an ordinary error, which others handle.
     """
 
 

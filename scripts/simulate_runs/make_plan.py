@@ -56,7 +56,7 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
             draw.webhook(number, receivers) for number in range(draw.count(draw.one_of(0, 1, 1), size.webhooks))
         ),
         faults=tuple(draw.fault(nodes, calls) for _ in range(draw.count(0, size.faults))),
-        followed=draw.one_of((), (), PRINCIPALS[:1], PRINCIPALS),
+        followed=draw.one_of((), (), (), PRINCIPALS[:1], PRINCIPALS),
         reruns=draw.one_of(0.0, 0.0, 0.05, 0.2),
         lost_notifications=draw.one_of(0.0, 0.0, 0.1, 1.0),
         open_calls_max=draw.one_of(100, 100, 1, 2),

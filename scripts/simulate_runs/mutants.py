@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 from ringback.domain import delivery
@@ -181,7 +181,7 @@ def _record_ends_twice() -> Sequence[Patch]:
 
 
 def _lose_items_of_repeated_units() -> Sequence[Patch]:
-    original: Any = Batcher._fill_batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+    original = cast("Any", Batcher)._fill_batch  # noqa: SLF001
 
     def refill(self: Any, batch: list[Any]) -> None:
         batch.clear()
