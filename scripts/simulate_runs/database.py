@@ -32,7 +32,7 @@ class EmptyDatabase:
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_CACHED
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=2 * STATEMENTS_CACHED
         )
         self.connection.row_factory = sqlite3.Row
         self.connection.execute("PRAGMA temp_store = MEMORY")

@@ -122,7 +122,7 @@ def test_an_endless_loop_at_one_instant_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(simulation_loop, "CALLBACKS_AT_ONCE_MAX", 1000)
 
     async def spin() -> None:
-        while True:
+        while True:  # noqa: ASYNC110 - this is the endless loop
             await asyncio.sleep(0)
 
     with pytest.raises(StuckSimulation, match="runs without an end"):
