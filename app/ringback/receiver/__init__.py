@@ -47,12 +47,12 @@ from ringback.receiver.handling import NotReady
 from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.missed_events import FetchSince, LogEvent
 from ringback.receiver.outcomes import (
-    CallCancelled,
-    CallFailed,
     CallNotFinished,
     CallRejected,
     CallTimedOut,
     NoValue,
+    OutcomeCancelled,
+    OutcomeError,
     OutcomeUnknown,
     ResultNotIncluded,
     ToolFailed,
@@ -64,8 +64,6 @@ from ringback.receiver.verification import public_keys_from_jwks, verify
 from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage
 
 __all__ = [
-    "CallCancelled",
-    "CallFailed",
     "CallNotFinished",
     "CallRejected",
     "CallTimedOut",
@@ -77,6 +75,8 @@ __all__ = [
     "MalformedBody",
     "NoValue",
     "NotReady",
+    "OutcomeCancelled",
+    "OutcomeError",
     "OutcomeUnknown",
     "PublishedKeys",
     "ReceiverApp",

@@ -52,9 +52,9 @@ class Callback:
     def value_or_raise(self) -> Any:
         """What the tool returned: its structured content, else its text, else its content blocks.
 
-        Raises `CallFailed`, by outcome `ToolFailed`, `UpstreamFailed`, `CallRejected`, `CallTimedOut`, `OutcomeUnknown` or
-        `CallCancelled`; `CallNotFinished` if this callback does not report an end, and `ResultNotIncluded` if the result must
-        be fetched.
+        Raises `OutcomeError`, by outcome `ToolFailed`, `UpstreamFailed`, `CallRejected`, `CallTimedOut`, `OutcomeUnknown` or
+        `OutcomeCancelled`; `CallNotFinished` if this callback does not report an end, and `ResultNotIncluded` if the result
+        must be fetched.
         """
         if self.name != CALL_FINISHED:
             raise CallNotFinished(f"{self.call_id or self.event_id}: {self.name} does not report the end of a call.")

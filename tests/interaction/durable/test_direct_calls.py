@@ -286,8 +286,8 @@ async def test_several_calls_are_joined_with_any_and_all(tmp_path: Path) -> None
         handles = [await request_call(caller, "work") for _ in range(3)]
         upstream.tasks["task-2"].complete_task("second")
         any_done = await caller.join_any(handles)
-        assert [joined.done for joined in any_done] == [False, True, False]
-        assert not all(joined.done for joined in await caller.join_all(handles, timeout_seconds=0.3))
+        assert [joined.is_settled for joined in any_done] == [False, True, False]
+        assert not all(joined.is_settled for joined in await caller.join_all(handles, timeout_seconds=0.3))
         upstream.tasks["task-1"].set_state(status="cancelled")
         upstream.tasks["task-3"].complete_task("third")
         all_done = await caller.join_all(handles)

@@ -235,13 +235,13 @@ class DurableCaller:
     async def join_any(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until one of the calls is done or the time is over, and return all in the given order."""
+        """Wait until one of the calls is settled or the time is over, and return all in the given order."""
         return await self._join_several(handles, timeout_seconds, asyncio.FIRST_COMPLETED)
 
     async def join_all(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until all calls are done or the time is over, and return them in the given order."""
+        """Wait until all calls are settled or the time is over, and return them in the given order."""
         return await self._join_several(handles, timeout_seconds, asyncio.ALL_COMPLETED)
 
     async def _join_several(
