@@ -7,6 +7,8 @@ import gc
 import importlib
 import os
 from collections.abc import Generator
+from itertools import chain, islice
+from math import ceil
 from typing import Final
 
 import pytest
@@ -22,7 +24,7 @@ from tests.support.shared_setup import make_copying_migrate, make_sharing_descri
 trust_one_authority()
 
 settings.register_profile(
-    "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -43,6 +45,26 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+SLOW_FILES: Final = frozenset(
+    {"test_soak.py", "test_installs.py", "test_chaos.py", "test_kill_behind_bridge.py", "test_benchmarks.py"}
+)
+"""Files with tests that take longer than ten seconds. Started last, such a test leaves the other cores idle."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each of several workers begins with its share of the slow files: pytest-xdist gives each an equal part of the list."""
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers == 1:
+        return
+    slow = [item for item in items if item.path.name in SLOW_FILES]
+    others = (item for item in items if item.path.name not in SLOW_FILES)
+    parts = [slow[worker::workers] for worker in range(workers)]
+    for part in parts:
+        part.extend(islice(others, max(0, ceil(len(items) / workers) - len(part))))
+    items[:] = [*chain.from_iterable(parts), *others]
 
 
 BOTH_STORES: Final = ("tests/conformance",)
@@ -128,6 +150,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         patch.setattr(
             ringback_api, "create_documented_app", make_sharing_describe_app(ringback_api.create_documented_app)
         )
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setattr(sqlite_store, "apply_migrations", make_copying_migrate(tmp_path_factory.mktemp("made-once")))
         yield
 

@@ -18,6 +18,7 @@ import asyncpg
 
 from tests.support.postgres_instance import PostgresAddress, PostgresInstance
 
+SQLITE_URL_PREFIX: Final = "sqlite:///"
 URL_VARIABLE: Final = "RINGBACK_BENCH_POSTGRES_URL"
 SERVER_SETTINGS: Final = {
     # A small server of production: its cache holds the benchmark's tables, and not every round has a checkpoint.
@@ -50,7 +51,7 @@ class SqliteDatabases:
     @asynccontextmanager
     async def empty_database(self) -> AsyncGenerator[str]:
         with TemporaryDirectory(prefix="ringback-bench-") as folder:
-            yield f"sqlite:///{Path(folder) / 'ringback.db'}"
+            yield f"{SQLITE_URL_PREFIX}{Path(folder) / 'ringback.db'}"
 
 
 class PostgresDatabases:

@@ -194,7 +194,7 @@ async def sustained(urls: Sequence[str], databases: Databases, deliveries: int) 
     async with engine(urls, databases) as made:
         left = iter(await made.running_calls(urls, deliveries))
         room = asyncio.Semaphore(OPEN_MAX)
-        all_answered = _count_until(made.sender, deliveries, room.release)
+        all_answered = count_until(made.sender, deliveries, room.release)
 
         async def end_calls() -> None:
             for call in left:
@@ -213,7 +213,7 @@ async def drain(urls: Sequence[str], databases: Databases, deliveries: int) -> M
     """Deliver a stored backlog; measured from the dispatcher's start until the last attempt is recorded."""
     async with engine(urls, databases) as made:
         await made.finish_calls(await made.running_calls(urls, deliveries))
-        all_answered = _count_until(made.sender, deliveries)
+        all_answered = count_until(made.sender, deliveries)
         with measuring(deliveries) as measured:
             async with made.running_dispatcher() as stop:
                 await all_answered.wait()
@@ -226,7 +226,7 @@ async def _insert(tx: Transaction, calls: Sequence[Call]) -> None:
         await tx.calls.insert(call)
 
 
-def _count_until(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
+def count_until(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
     """Set after `count` responses."""
     done = asyncio.Event()
     left = count

@@ -45,7 +45,9 @@ class LeaseAudit:
         for row in self._database.query(_LEASE_OF_MESSAGE, webhook_id=webhook_id, event_id=event_id):
             is_valid = row["lease_owner"] == self._node and row["lease_until"] > self._now() - CLOCK_ERROR_MILLISECONDS
             if not is_valid and row["state"] != "cancelled":
-                self._history.broken_leases.append(f"{self._node} sent {event_id} to {webhook_id} without a lease: {dict(row)}")
+                self._history.broken_leases.append(
+                    f"{self._node} sent {event_id} to {webhook_id} without a lease: {dict(row)}"
+                )
 
     def _now(self) -> int:
         return epoch_milliseconds(self._clock.now())

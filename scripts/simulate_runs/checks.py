@@ -25,8 +25,8 @@ _OUTCOMES: Final = {
 }
 
 
-LATE_AFTER_SECONDS: Final = 600.0
-"""The last fault of a plan, the longest work and all leases together take less than half of it."""
+LATE_AFTER_SECONDS: Final = 300.0
+"""The last fault of a plan, the longest work and all leases together take less."""
 
 
 def find_violations(result: SimulationResult) -> list[Violation]:
@@ -39,6 +39,7 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
         if seen is not None:
             yield from _check_call(result, planned, seen)
     yield from _check_log(result)
+    yield from _check_end_events(result)
     yield from _check_quotas(result)
     yield from find_delivery_violations(result)
     for rule, descriptions in (
@@ -57,7 +58,9 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
 def _check_call(result: SimulationResult, planned: PlannedCall, seen: CallObservations) -> Iterator[Violation]:
     stored = [call for call in result.records.calls if call.correlation_id == planned.key]
     if len(set(seen.call_ids)) > 1 or (len(stored) > 1 and not planned.forgets_key):
-        yield Violation(Rule.SPLIT_KEYS, f"{planned.key} became {sorted({*seen.call_ids, *(each.id for each in stored)})}")
+        yield Violation(
+            Rule.SPLIT_KEYS, f"{planned.key} became {sorted({*seen.call_ids, *(each.id for each in stored)})}"
+        )
     yield from _check_starts(result, planned, sum(call.runs for call in stored))
     for call in stored:
         yield from _check_outcome(result, planned, seen, call)
@@ -92,7 +95,7 @@ def _check_starts(result: SimulationResult, planned: PlannedCall, runs: int) -> 
 def _check_outcome(
     result: SimulationResult, planned: PlannedCall, seen: CallObservations, call: StoredCall
 ) -> Iterator[Violation]:
-    if call.outcome in {"timed_out", "rejected"} and _is_overdue(call) and _must_end_in_time(planned):
+    if call.outcome in {"timed_out", "rejected"} and _is_overdue(call) and _must_end_in_time(planned, seen):
         yield Violation(Rule.LATE_CALLS, f"{planned.key} is {call.outcome}: it waited until its deadline for no reason")
     problem = _find_false_outcome(result, planned, seen, call)
     if problem is not None:
@@ -103,28 +106,33 @@ def _find_false_outcome(
     result: SimulationResult, planned: PlannedCall, seen: CallObservations, call: StoredCall
 ) -> str | None:
     """Why the outcome of a final call is not true; None if it may be."""
+    return _contradict_upstream(result, planned, call) or _contradict_client(result, planned, seen, call)
+
+
+def _contradict_upstream(result: SimulationResult, planned: PlannedCall, call: StoredCall) -> str | None:
     ends = [end for end in result.history.ends if end.key == planned.key]
-    was_started = any(start.key == planned.key for start in result.history.starts)
-    is_overdue = _is_overdue(call)
     match call.outcome:
         case "result" | "tool_error":
             produced = {end.text for end in ends if end.outcome == call.outcome}
             if call.result not in produced:
                 return f"its result is {call.result!r}, and its upstream made {sorted(map(str, produced))}"
-        case "upstream_error":
-            if not any(end.outcome == "upstream_error" for end in ends):
-                return "its upstream returned no error"
-        case "rejected":
-            if was_started:
-                return "it was started"
-        case "timed_out":
-            if not is_overdue:
-                return "its deadline had not passed"
-        case "cancelled":
-            if not seen.requested_cancel and not is_overdue:
-                return "nobody cancelled it"
+        case "upstream_error" if not any(end.outcome == "upstream_error" for end in ends):
+            return "its upstream returned no error"
+        case "rejected" if any(start.key == planned.key for start in result.history.starts):
+            return "it was started"
         case _:
             pass
+    return None
+
+
+def _contradict_client(
+    result: SimulationResult, planned: PlannedCall, seen: CallObservations, call: StoredCall
+) -> str | None:
+    is_overdue = _is_overdue(call)
+    if call.outcome == "timed_out" and not is_overdue:
+        return "its deadline had not passed"
+    if call.outcome == "cancelled" and not seen.requested_cancel and not is_overdue:
+        return "nobody cancelled it"
     is_quiet = not result.history.disturbances and not seen.requested_cancel and not planned.start_delay_seconds
     expected = _OUTCOMES[planned.end]
     if call.outcome is not None and is_quiet and not is_overdue and call.outcome != expected:
@@ -136,9 +144,10 @@ def _is_overdue(call: StoredCall) -> bool:
     return (call.finished_at or 0) >= call.deadline_at - CLOCK_ERROR_MILLISECONDS
 
 
-def _must_end_in_time(planned: PlannedCall) -> bool:
-    """Whether its deadline is long after the last fault and after the end of its work."""
-    return planned.end is not ToolEnd.SILENCE and planned.timeout_seconds > LATE_AFTER_SECONDS
+def _must_end_in_time(planned: PlannedCall, seen: CallObservations) -> bool:
+    """Whether its deadline is long after the last fault, and after the end of its work and of every wait for its client."""
+    waits_for_nobody = not planned.asks or bool(seen.call_ids)
+    return waits_for_nobody and planned.end is not ToolEnd.SILENCE and planned.timeout_seconds > LATE_AFTER_SECONDS
 
 
 # -- the log and the quotas --
@@ -154,20 +163,21 @@ def _check_log(result: SimulationResult) -> Iterator[Violation]:
     for principal, read in result.history.log_reads.items():
         if read != list(range(1, result.records.heads.get(principal, 0) + 1)):
             yield Violation(Rule.SKIPPED_EVENTS, f"a reader of the log of {principal} got {read}")
-    ends = defaultdict[str | None, list[str | None]](list)
+
+
+def _check_end_events(result: SimulationResult) -> Iterator[Violation]:
+    ends: defaultdict[str | None, list[str | None]] = defaultdict(list)
     for event in result.records.events:
         if event.name == "call.finished":
             ends[event.call_id].append(event.outcome)
     for call in result.records.calls:
-        outcomes = ends[call.id]
+        about, outcomes = f"{call.id} ({call.correlation_id})", ends[call.id]
         if call.status in FINAL_CALL_STATUSES and not outcomes:
-            yield Violation(Rule.LOST_EVENTS, f"the end of {call.id} ({call.correlation_id}) is not in the log")
+            yield Violation(Rule.LOST_EVENTS, f"the end of {about} is not in the log")
         if len(outcomes) > 1:
-            yield Violation(Rule.SECOND_EVENTS, f"the end of {call.id} ({call.correlation_id}) is in the log as {outcomes}")
+            yield Violation(Rule.SECOND_EVENTS, f"the end of {about} is in the log as {outcomes}")
         if outcomes and outcomes[-1] != call.outcome:
-            yield Violation(
-                Rule.FALSE_OUTCOMES, f"{call.id} ({call.correlation_id}) is {call.outcome}, and in the log {outcomes}"
-            )
+            yield Violation(Rule.FALSE_OUTCOMES, f"{about} is {call.outcome}, and in the log {outcomes}")
 
 
 def _check_quotas(result: SimulationResult) -> Iterator[Violation]:
@@ -175,7 +185,9 @@ def _check_quotas(result: SimulationResult) -> Iterator[Violation]:
     for call in result.records.calls:
         moment = call.created_at + CLOCK_ERROR_MILLISECONDS
         is_open = [
-            other.created_at + CLOCK_ERROR_MILLISECONDS <= moment < (other.finished_at or moment + 1) - CLOCK_ERROR_MILLISECONDS
+            other.created_at + CLOCK_ERROR_MILLISECONDS
+            <= moment
+            < (other.finished_at or moment + 1) - CLOCK_ERROR_MILLISECONDS
             for other in result.records.calls
             if other.principal == call.principal
         ]

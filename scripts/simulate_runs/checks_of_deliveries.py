@@ -35,7 +35,9 @@ def _find_expected(result: SimulationResult, calls: Mapping[str, StoredCall]) ->
     for name, (webhook_id, registered_at) in result.history.webhooks.items():
         if webhook_id not in result.history.removed_webhooks:
             for event in result.records.events:
-                if event.created_at > registered_at + CLOCK_ERROR_MILLISECONDS and _matches(planned[name], event, calls):
+                if event.created_at > registered_at + CLOCK_ERROR_MILLISECONDS and _matches(
+                    planned[name], event, calls
+                ):
                     yield webhook_id, event
     for seen in result.history.calls.values():
         of_call = [each for each in result.records.webhooks if each.id in seen.webhook_ids and each.call_id is not None]
@@ -69,7 +71,9 @@ def _check_delivery(
         if delivery.state == "delivered" and not heard:
             yield Violation(Rule.LOST_EVENTS, f"{about} counts as delivered, and no receiver accepted it")
         if delivery.state not in {"delivered", "dead"}:
-            yield Violation(Rule.LOST_EVENTS, f"{about} is {delivery.state} at the end, after {delivery.attempts} attempts")
+            yield Violation(
+                Rule.LOST_EVENTS, f"{about} is {delivery.state} at the end, after {delivery.attempts} attempts"
+            )
         if delivery.state == "dead" and delivery.attempts < ATTEMPTS_BEFORE_DEATH and not _was_gone(result):
             yield Violation(Rule.LOST_EVENTS, f"{about} is dead after {delivery.attempts} attempts only")
 

@@ -1,15 +1,17 @@
-"""The clients: each carries out one call or webhook of the plan, through whichever node it reaches, and records what it learns."""
+"""The clients: each carries out one call or webhook of the plan, through any node, and records what it learns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from ringback.domain.call import Call, CallStatus, Progress
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.clock import from_epoch_milliseconds, seconds
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.errors import CallEnded, NotFound, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
@@ -71,6 +73,7 @@ class Clients:
             upstream=planned.upstream,
             retries=RetryProfile.MINUTES,
             ordered=planned.ordered,
+            cursor=encode_log_position(LogPosition(0)) if planned.hears_past else None,
         )
 
         async def register(services: NodeServices) -> str:
@@ -123,9 +126,9 @@ class Clients:
     async def _start(self, planned: PlannedCall, seen: CallObservations) -> StartedCall:
         request = self._make_start(planned)
         if planned.forgets_key:
-            started = await self._cluster.request(request, timeout_seconds=REQUEST_TIMEOUT_SECONDS)
+            started = await self._cluster.request(request, timeout_seconds=REQUEST_TIMEOUT_SECONDS, place=planned.place)
         else:
-            started = await self._repeat(request)
+            started = await self._repeat(request, place=planned.place)
         self._acknowledge(planned, started, seen)
         return started
 
@@ -224,11 +227,12 @@ class Clients:
 
     async def _follow(self, planned: PlannedCall, call: Call, seen: CallObservations) -> None:
         caller = make_caller(planned.principal)
+        call_id = call.id
         give_up_at = self._loop.time() + GIVE_UP_SECONDS
         while self._loop.time() < give_up_at:
             try:
                 call = await self._cluster.request(
-                    lambda services: services.calls.get_call(caller, call.id, wait_seconds=POLL_SECONDS),
+                    lambda services: services.calls.get_call(caller, call_id, wait_seconds=POLL_SECONDS),
                     timeout_seconds=POLL_SECONDS + REQUEST_TIMEOUT_SECONDS,
                 )
             except (ConnectionLost, Unavailable):
@@ -247,7 +251,7 @@ class Clients:
 
     async def _answer(self, planned: PlannedCall, call: Call, caller: Caller) -> None:
         await asyncio.sleep(planned.answer_seconds)
-        responses = {key: {"action": "accept", "content": {}} for key in call.input_requests}
+        responses: dict[str, Any] = {key: {"action": "accept", "content": {}} for key in call.input_requests}
         self._note(f"answers {planned.key}: {', '.join(responses)}")
         await self._repeat_quietly(lambda services: services.input_answers.answer_input(caller, call.id, responses))
 
@@ -273,30 +277,31 @@ class Clients:
                 return
 
     async def try_tokens(self) -> None:
-        """Resume a call with its token, as its owner and as somebody else."""
-        for planned in self._plan.calls:
-            seen = self._history.calls.get(planned.key)
-            if seen is None or not seen.call_ids:
-                continue
-            token = seen.tokens[-1]
-            own, foreign = make_caller(planned.principal), make_caller(f"not-{planned.principal}")
-            resumed = await self._repeat(lambda services: services.resumption.resume_call(own, token))
-            if resumed.call.id != seen.call_ids[-1] or any(each.call_id != resumed.call.id for each in resumed.events):
-                self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
-            try:
-                await self._repeat(lambda services: services.resumption.resume_call(foreign, token))
-            except NotFound:
-                return
-            self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
+        """Resume one call with its token, as its owner and as somebody else."""
+        acknowledged = ((planned, self._history.call(planned.key)) for planned in self._plan.calls)
+        planned, seen = next((pair for pair in acknowledged if pair[1].call_ids), (None, None))
+        if planned is None or seen is None:
             return
+        token = seen.tokens[-1]
+        own, foreign = make_caller(planned.principal), make_caller(f"not-{planned.principal}")
+        resumed = await self._repeat(lambda services: services.resumption.resume_call(own, token))
+        if resumed.call.id != seen.call_ids[-1] or any(each.call_id != resumed.call.id for each in resumed.events):
+            self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
+        with suppress(NotFound):
+            await self._repeat(lambda services: services.resumption.resume_call(foreign, token))
+            self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
 
     # -- requests --
 
-    async def _repeat(self, request: Request[T], *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> T:
-        """The response, after as many tries as that takes."""
-        for _ in range(TRIES_MAX):
+    async def _repeat(
+        self, request: Request[T], *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, place: int | None = None
+    ) -> T:
+        """The response, after as many tries as that takes: the first at this place, the others at any node."""
+        for attempt in range(TRIES_MAX):
             try:
-                return await self._cluster.request(request, timeout_seconds=timeout_seconds)
+                return await self._cluster.request(
+                    request, timeout_seconds=timeout_seconds, place=None if attempt else place
+                )
             except (ConnectionLost, Unavailable):
                 await asyncio.sleep(RETRY_SECONDS)
         raise Unreachable
@@ -314,7 +319,9 @@ class Clients:
         self._history.note(Subject.CLIENT, text)
 
 
-async def _read_log_page(services: NodeServices, *, caller: Caller, cursor: str | None, wait_seconds: float) -> EventPage:
+async def _read_log_page(
+    services: NodeServices, *, caller: Caller, cursor: str | None, wait_seconds: float
+) -> EventPage:
     return await services.events.poll_events(
         caller, EventFilter(), cursor=cursor, limit=LOG_PAGE_SIZE, wait_seconds=wait_seconds
     )

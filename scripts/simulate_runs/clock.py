@@ -1,8 +1,8 @@
 """The clocks of simulated nodes.
 
-A node reads the database's clock when it connects, and counts on from there: `now` differs from the database's time by less than
-half a round trip, whatever the node's own wall clock says. `wall_time` is the node's own wall clock. `monotonic` has another
-beginning on each node.
+A node reads the database's clock when it connects, and counts on from there: `now` differs from the database's time by less
+than half a round trip, whatever the node's wall clock says. `wall_time` is that wall clock. `monotonic` has another beginning
+on each node.
 """
 
 import asyncio

@@ -90,9 +90,7 @@ class Cluster:
             self._loop, self._chance, wall_offset_seconds=offsets[place] if place < len(offsets) else 0.0
         )
         audit = LeaseAudit(name, database=self._database, clock=clock, history=self._history)
-        store = NodeStore(
-            self._database, self._loop, clock=clock, context=context, on_lease_end=audit.check_lease_end
-        )
+        store = NodeStore(self._database, self._loop, clock=clock, context=context, on_lease_end=audit.check_lease_end)
         store.faults = self.faults[place]
         node = context.run(
             Node,
@@ -102,7 +100,7 @@ class Cluster:
             sender=NodeSender(self._receivers, loop=self._loop, world=self._world, on_send=audit.check_send),
             sessions=NodeSessions(self._upstreams, node=name, loop=self._loop),
             chance=self._chance,
-            open_calls_max=self._plan.open_calls_max,
+            plan=self._plan,
         )
         main = self._loop.create_task(node.run(), context=context)
         running = RunningNode(node, process, context, main, asyncio.Event(), {})
@@ -189,10 +187,7 @@ class Cluster:
             running.requests.pop(response, None)
 
     def _choose_node(self, place: int | None) -> RunningNode:
-        if place is not None:
-            candidates = [self.places[place]]
-        else:
-            candidates = self.places
+        candidates = self.places if place is None else [self.places[place % len(self.places)]]
         alive = [each for each in candidates if each is not None]
         if not alive:
             raise ConnectionLost("no node")

@@ -42,7 +42,7 @@ class ProcessState(Enum):
 class SimulatedProcess:
     """A process on the loop: its callbacks that are ready, and whether they may run."""
 
-    __slots__ = ("number", "name", "state", "ready", "is_listed", "callbacks_left", "on_countdown", "abandoned")
+    __slots__ = ("abandoned", "callbacks_left", "is_listed", "name", "number", "on_countdown", "ready", "state")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -54,7 +54,7 @@ class SimulatedProcess:
         self.callbacks_left: int | None = None
         """After so many callbacks the scheduler calls `on_countdown`; None: never."""
         self.on_countdown: Callable[[], None] | None = None
-        self.abandoned: list[asyncio.Task[Any]] = []
+        self.abandoned: list[SimulatedTask[Any]] = []
         """The tasks of a killed process. They are kept, so that nothing of them is finalized during the run."""
 
 
@@ -69,7 +69,7 @@ class StuckSimulation(Exception):
 class ScheduledCallback:
     """Does what `asyncio.Handle` and `asyncio.TimerHandle` do."""
 
-    __slots__ = ("_callback", "_args", "context", "process", "is_cancelled", "_when")
+    __slots__ = ("_args", "_callback", "_when", "context", "is_cancelled", "process")
 
     def __init__(
         self,
@@ -169,9 +169,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
             process.state = ProcessState.RUNNING
             self._list(process)
 
-    def unfinished_tasks(self, process: SimulatedProcess) -> list[asyncio.Task[Any]]:
-        tasks = (task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask))
-        return sorted((task for task in tasks if task.process is process), key=lambda task: task.number)
+    def unfinished_tasks(self, process: SimulatedProcess) -> "list[SimulatedTask[Any]]":
+        return [task for task in self._all_tasks() if task.process is process]
+
+    def _all_tasks(self) -> "list[SimulatedTask[Any]]":
+        """All tasks that have not ended, in the order of their creation."""
+        found: list[SimulatedTask[Any]] = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
+        return sorted(found, key=_task_number)
 
     def _list(self, process: SimulatedProcess) -> None:
         if process.ready and not process.is_listed:
@@ -255,13 +259,12 @@ class SimulationLoop(asyncio.BaseEventLoop):
         """Close all coroutines that have not ended. Whatever their `finally` blocks schedule is dropped."""
         self._has_ended = True
         left = [task for process in self._processes for task in process.abandoned]
-        left += [task for task in asyncio.all_tasks(self) if task not in left]
+        left += [task for task in self._all_tasks() if task not in left]
         for process in self._processes:
             process.state = ProcessState.DEAD
         for task in left:
             task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - its end is meant
-            if isinstance(task, SimulatedTask):
-                task.context.run(_unwind, task)
+            task.context.run(_unwind, task)
         self._timers.clear()
         for process in self._processes:
             process.abandoned = []
@@ -332,26 +335,30 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     # -- what a simulation must not do --
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    def call_soon_threadsafe(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("threads")
 
-    def run_in_executor(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    def run_in_executor(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("threads")
 
-    async def getaddrinfo(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def getaddrinfo(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("name servers")
 
-    async def create_connection(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def create_connection(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("sockets")
 
-    async def create_server(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def create_server(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("sockets")
 
-    async def subprocess_exec(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def subprocess_exec(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("child processes")
 
-    async def subprocess_shell(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
+    async def subprocess_shell(self, *_args: Any, **_named: Any) -> NoReturn:  # type: ignore[override]
         _refuse("child processes")
+
+
+def _task_number(task: SimulatedTask[Any]) -> int:
+    return task.number
 
 
 def current_process() -> SimulatedProcess:
@@ -363,8 +370,9 @@ def _refuse(what: str) -> NoReturn:
 
 
 class ProcessEnded(BaseException):
-    """Unwinds the coroutines that are left at the end of a simulation. `GeneratorExit` must not: a `finally` that awaits
-    would turn it into an ordinary error, which others handle.
+    """Unwinds the coroutines that are left at the end of a simulation.
+
+    `GeneratorExit` does not: a `finally` that awaits would turn it into an ordinary error, which others handle.
     """
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextvars import Context
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -37,20 +36,22 @@ from ringback.services.resume import CallResumption
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
-from ringback.supervisor import Supervisor
+from ringback.supervisor import Supervisor, Worker
 from ringback.upstreams.notification_hub import NotificationHub
 from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node_store import NodeStore
+from scripts.simulate_runs.plan import Plan
 from scripts.simulate_runs.receivers import NodeSender
 from scripts.simulate_runs.sessions import NodeSessions
 
 RETENTION: Final = Retention()
 TOKEN_KEY: Final = b"k" * 32
-JANITOR_SECONDS: Final = 15.0
-"""Three times the service's default: the janitor's rounds are most of the work of an idle node."""
-DISPATCHER_POLL_SECONDS: Final = 10.0
-"""Ten times the service's default, for the same reason. Only lost notifications and breakers' pauses wait for it."""
+JANITOR_SECONDS: Final = 20.0
+"""Four times the service's default: the janitor's rounds are most of the work of an idle node."""
+RUNNER_POLL_SECONDS: Final = 15.0
+DISPATCHER_POLL_SECONDS: Final = 15.0
+"""Longer than the service's defaults, for the same reason. Only lost notifications and breakers' pauses wait for these."""
 DRAIN_SECONDS: Final = 5.0
 """How long a stopping node lets its calls go on."""
 POLICY: Final = TargetPolicy()
@@ -116,9 +117,10 @@ class Node:
         sender: NodeSender,
         sessions: NodeSessions,
         chance: Random,
-        open_calls_max: int,
+        plan: Plan,
     ) -> None:
         self.name = name
+        self._plan = plan
         self.store = store
         self.sessions = sessions
         self.owner = name
@@ -137,7 +139,7 @@ class Node:
         )
         self._post_commit = CallHandoff()
         self._admission = AdmissionGate()
-        self._quotas = QuotaEnforcer(Quotas(open_calls=open_calls_max), clock=clock)
+        self._quotas = QuotaEnforcer(Quotas(open_calls=plan.open_calls_max), clock=clock)
         self._lifecycle = Lifecycle()
         self._stop = asyncio.Event()
         self.dispatcher = self._build_dispatcher()
@@ -146,14 +148,7 @@ class Node:
 
     async def run(self) -> None:
         """Run the workers until `request_stop`."""
-        workers = [
-            self.runner,
-            self._build_verifier(),
-            CatchUpWorker(store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock),
-            self.dispatcher,
-            self._build_janitor(),
-        ]
-        await Supervisor(workers, clock=self._clock).run(self._stop)
+        await Supervisor(self._build_workers(), clock=self._clock).run(self._stop)
 
     def request_stop(self) -> None:
         """A graceful shutdown: nothing new begins, and what runs may end for `DRAIN_SECONDS`."""
@@ -169,6 +164,15 @@ class Node:
         leasing = self.runner._leasing  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as above
         return leasing._in_use.total()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
+    def _build_workers(self) -> list[Worker]:
+        """The workers that have anything to do in this plan: the others only poll."""
+        workers: list[Worker] = [self.runner]
+        if any(webhook.is_verified for webhook in self._plan.webhooks):
+            workers.append(self._build_verifier())
+        if any(webhook.hears_past for webhook in self._plan.webhooks):
+            workers.append(CatchUpWorker(store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock))
+        return [*workers, self.dispatcher, self._build_janitor()]
+
     def _build_runner(self) -> Runner:
         return Runner(
             store=self.store,
@@ -179,7 +183,7 @@ class Node:
             notification_hub=NotificationHub(),
             post_commit=self._post_commit,
             admission=self._admission,
-            config=RunnerConfig(owner=self.owner, drain_seconds=DRAIN_SECONDS),
+            config=RunnerConfig(owner=self.owner, poll_seconds=RUNNER_POLL_SECONDS, drain_seconds=DRAIN_SECONDS),
         )
 
     def _build_dispatcher(self) -> Dispatcher:
@@ -265,9 +269,7 @@ class Node:
         )
 
 
-def make_node_clock(
-    loop: SimulationLoop, chance: Random, *, wall_offset_seconds: float
-) -> NodeClock:
+def make_node_clock(loop: SimulationLoop, chance: Random, *, wall_offset_seconds: float) -> NodeClock:
     """The clock of a new process: its estimate of the database's time is wrong by less than half a round trip."""
     return NodeClock(
         loop,

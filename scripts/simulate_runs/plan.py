@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from random import Random
 from typing import Final
 
 from ringback.domain.call import RerunPolicy
 
-HAPPENING_SECONDS: Final = 40.0
-"""Calls start and faults begin within this time. It is longer than a lease, so that leases run out between them."""
+HAPPENING_SECONDS: Final = 30.0
+"""Calls start within this time."""
 
 
 class UpstreamKind(StrEnum):
@@ -37,6 +36,8 @@ class PlannedCall:
     key: str
     principal: str
     upstream: UpstreamKind
+    place: int | None = None
+    """The node that gets the first request; None: any."""
     at_seconds: float
     work_seconds: float
     end: ToolEnd = ToolEnd.RESULT
@@ -50,7 +51,7 @@ class PlannedCall:
     cancel_after_seconds: float | None = None
     cancels_at_once: bool = False
     """The cancellation does not wait for the upstream, as with the tasks of MCP 2025-11-25."""
-    timeout_seconds: float = 900.0
+    timeout_seconds: float = 500.0
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
     wait_seconds: float = 0.0
     """How long the client holds the request that starts the call."""
@@ -104,6 +105,8 @@ class PlannedWebhook:
     """Filters by the upstream of the call."""
     outcomes: tuple[str, ...] | None = None
     hears_progress: bool = False
+    hears_past: bool = False
+    """The webhook starts at the beginning of the log."""
     removed_at_seconds: float | None = None
 
 

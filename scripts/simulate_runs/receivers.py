@@ -23,7 +23,7 @@ from scripts.simulate_runs.plan import PlannedReceiver, ReceiverTrouble
 RETRY_AFTER_SECONDS: Final = 20.0
 FIRST_ADDRESS: Final = "1.1.1"
 """Receivers have public addresses of this network, so no name is looked up. Nothing is ever sent there."""
-SECRET: Final = "whsec_" + "c2ltdWxhdGlvbi1zZWNyZXQtMzItYnl0ZXMtbG9uZyE="  # noqa: S105 - of simulated receivers
+SECRET: Final = "whsec_" + "c2ltdWxhdGlvbi1zZWNyZXQtMzItYnl0ZXMtbG9uZyE="
 
 _STATUS_CODES: Final = {ReceiverTrouble.FAILS: 500, ReceiverTrouble.BUSY: 503, ReceiverTrouble.GONE: 410}
 
@@ -176,8 +176,6 @@ def _make_result(status_code: int) -> AttemptResult:
     )
 
 
-def _set_answer(
-    response: "asyncio.Future[tuple[AttemptResult, bytes]]", answer: tuple[AttemptResult, bytes]
-) -> None:
+def _set_answer(response: "asyncio.Future[tuple[AttemptResult, bytes]]", answer: tuple[AttemptResult, bytes]) -> None:
     if not response.done():
         response.set_result(answer)

@@ -20,7 +20,7 @@ from scripts.simulate_runs.receivers import SimulatedReceivers
 from scripts.simulate_runs.records import StoredRecords, read_records
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
-SETTLE_CHECK_SECONDS: Final = 5.0
+SETTLE_CHECK_SECONDS: Final = 2.0
 QUIET_CHECKS: Final = 2
 SETTLE_SECONDS_MAX: Final = 4000.0
 """Longer than every time-out and schedule of a plan: what is open then will never end."""
@@ -80,9 +80,7 @@ class Simulation:
         }
 
     async def _run_plan(self) -> list[str]:
-        receivers = SimulatedReceivers(
-            self.plan.receivers, history=self.history, loop=self.loop, chance=self._chance
-        )
+        receivers = SimulatedReceivers(self.plan.receivers, history=self.history, loop=self.loop, chance=self._chance)
         cluster = Cluster(
             self.plan,
             loop=self.loop,
@@ -105,9 +103,7 @@ class Simulation:
         )
         clients = Clients(self.plan, cluster=cluster, history=self.history, loop=self.loop)
         has_settled = asyncio.Event()
-        readers = [
-            asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed
-        ]
+        readers = [asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed]
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
                 group.create_task(faults.inflict(fault))

@@ -1,7 +1,7 @@
 """Makes a failing plan smaller: parts are left out or made simpler as long as the run still breaks the same promise."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from scripts.simulate_runs.plan import Plan, PlannedCall, PlannedWebhook
@@ -72,7 +72,6 @@ def _simplify_parts(plan: Plan) -> Iterator[Plan]:
 def _simplify_part(part: PlannedCall | PlannedWebhook) -> Iterator[PlannedCall | PlannedWebhook]:
     """The part with one of its optional members as it is by default."""
     for member in fields(part):
-        if member.default is not None and not isinstance(member.default, bool | int | float | str | tuple):
-            continue
-        if getattr(part, member.name) != member.default:
-            yield replace(part, **{member.name: member.default})
+        default: Any = member.default
+        if default is not MISSING and getattr(part, member.name) != default:
+            yield replace(part, **{member.name: default})

@@ -21,7 +21,10 @@ from scripts.simulate_runs.plan import PlannedCall, ToolEnd, UpstreamKind
 
 LATENCY_SECONDS: Final = 0.02
 _UNKNOWN_TASK: Final = {"code": -32602, "message": "There is no such task."}
-_QUESTION: Final = {"method": "elicitation/create", "params": {"message": "Go on?", "requestedSchema": {"type": "object"}}}
+_QUESTION: Final = {
+    "method": "elicitation/create",
+    "params": {"message": "Go on?", "requestedSchema": {"type": "object"}},
+}
 NONSENSE: Final[dict[str, Any]] = {"answer": 42}
 
 
@@ -147,7 +150,8 @@ class SimulatedUpstream:
         self._works.append(work)
         self._history.starts.append(ToolStart(self._loop.time(), planned.key, round_number, exchange.node))
         self._history.note(
-            Subject.UPSTREAM, f"{self.kind} starts {planned.key} (start {work.number}, round {round_number}) for {exchange.node}"
+            Subject.UPSTREAM,
+            f"{self.kind} starts {planned.key} (start {work.number}, round {round_number}) for {exchange.node}",
         )
         return work
 

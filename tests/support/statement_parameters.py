@@ -146,6 +146,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         **{
             f"update_{change}": [A_CHANGED_CALL, A_CHANGED_CALL | {"held_token": "lease-me"}] for change in CALL_CHANGES
         },
+        "end_many": [{"rows": "[]"}],
         "revoke_tokens": [{"id": "call_-3"}],
         "put_result": [{"call_id": "call_-3", "body": b"{}"}],
         "result": [{"call_id": "call_-3"}],
@@ -261,6 +262,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "revoke": [{"id": "key_1"}],
     },
     "origin_breakers": {
+        "lock_origins": [{"origins": '["https://a.example"]'}],
         "breakers": [{"origins": '["https://crowd.example:1"]'}],
         "save": [{"origin": "https://new.example", "failures": 1, "openings": 0, "paused_until": None}],
         "close": [{"origin": "https://crowd.example:1"}],
@@ -306,6 +308,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "remove": [{}],
     },
     "usage": {
+        "lock_usage": [{}],
         "usage": [{"principal": "carol"}, {}],
         "count_webhooks": [{"principal": "carol"}, {}],
         "calls_by_status": [{}],
@@ -345,6 +348,14 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "extend": [{"ids": '["session-rare", "session-none"]', "expires_at": FUTURE}],
         "delete": [{"id": "session-rare"}],
         "remove_expired": [{}],
+    },
+    "leaders": {
+        "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
+        "release": [{"duty": "watch", "owner": "me"}],
+    },
+    "webhook_rates": {
+        "lock": [{"webhook_id": "wh_rare"}],
+        "save": [{"webhook_id": "wh_rare", "full_at": NOW}],
     },
     "change_subscriptions": {
         "all": [{}],

@@ -20,7 +20,7 @@ application    opens and closes a whole service
 from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store
 from ringback.bootstrap.configuration import require_complete_roles
 from ringback.bootstrap.environment import Environment, ReadConfigs
-from ringback.bootstrap.key_ring import accept_lost_keys, accept_restore
+from ringback.bootstrap.key_ring import accept_lost_keys, accept_restore, migrate_database
 
 __all__ = [
     "Application",
@@ -28,6 +28,7 @@ __all__ = [
     "ReadConfigs",
     "accept_lost_keys",
     "accept_restore",
+    "migrate_database",
     "open_api_keys",
     "open_application",
     "open_shared_store",

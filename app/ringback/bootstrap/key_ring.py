@@ -12,7 +12,9 @@ from ringback.services import sealing_keys
 from ringback.services.sealing_keys import find_missing_keys, missing_keys_detail, register_current_key
 from ringback.settings import Settings
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer, KeyRing
+from ringback.storage.migrations import SchemaState
 from ringback.storage.open import open_store
+from ringback.storage.schema import read_schema_state
 from ringback.storage.urls import find_sqlite_path
 
 
@@ -40,6 +42,15 @@ async def accept_restore(settings: Settings) -> None:
     """Accept a database whose last commits are missing. Raises `StoreUnavailable` while a service has it open."""
     async with open_store_without_keys(settings, Environment(), exclusive=True, accept_missing_commits=True):
         pass
+
+
+async def migrate_database(settings: Settings) -> SchemaState:
+    """Apply the missing migrations; return what was missing. Raises `StoreUnavailable` while a service has the SQLite file."""
+    state = await read_schema_state(settings.database_url)
+    if state.missing:
+        async with open_store_without_keys(settings, Environment(), exclusive=True):
+            pass
+    return state
 
 
 async def accept_lost_keys(settings: Settings) -> Sequence[str]:

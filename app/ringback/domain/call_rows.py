@@ -42,6 +42,16 @@ class CallChange(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedCall:
+    """The end of a call, and what its row must be for the end to be written."""
+
+    call: Call
+    expected: CallStatus
+    lease_token: str | None
+    """None for a call without a lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """What remains of an expired call, so that its idempotency key starts no second one."""
 
@@ -60,7 +70,7 @@ class CallRows(Protocol):
         ...
 
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
-        """The calls that exist, ordered by id. In a write transaction their rows are locked in this order."""
+        """The calls that exist, as `get`. Their rows are locked in the order of their ids."""
         ...
 
     async def peek(self, call_id: CallId) -> Call | None:
@@ -82,11 +92,8 @@ class CallRows(Protocol):
         """
         ...
 
-    async def update_many(self, changed: Sequence[tuple[Call, CallStatus]], change: CallChange) -> None:
-        """Write the columns of this change of calls, each with the status of its row.
-
-        This transaction has read the rows by `get_many`, so that no other writer can be first.
-        """
+    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
+        """As `update` with `CallChange.ENDED`, for several calls, each named once. Return the ids of the written ones."""
         ...
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:

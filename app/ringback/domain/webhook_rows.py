@@ -142,8 +142,11 @@ class CallWebhookRows(Protocol):
 class OriginBreakerRows(Protocol):
     """Breakers of origins. The webhook row holds the webhook's own breaker."""
 
-    async def get_breakers(self, origins: Collection[str]) -> Mapping[str, CircuitBreaker]:
-        """The breakers of these origins that are not closed or have counted failures."""
+    async def get_breakers(self, origins: Collection[str], *, lock: bool = False) -> Mapping[str, CircuitBreaker]:
+        """The breakers of these origins that are not closed or have counted failures.
+
+        With `lock`, other units that lock one of these origins wait until the transaction ends.
+        """
         ...
 
     async def save_breaker(self, origin: str, breaker: CircuitBreaker) -> None:

@@ -165,7 +165,7 @@ class AttemptRecorder:
         if not affected_origins:
             return
         breakers = dict.fromkeys(affected_origins, CLOSED_BREAKER) | dict(
-            await tx.origin_breakers.get_breakers(affected_origins)
+            await tx.origin_breakers.get_breakers(affected_origins, lock=True)
         )
         after = dict(breakers)
         for outcome in outcomes:

@@ -1,7 +1,7 @@
 """Fan-out: inserts a delivery for each webhook that matches an event, in the transaction that appends the event."""
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -91,9 +91,9 @@ class _NewDeliveries:
             if any(delivery.state is DeliveryState.PENDING for delivery in deliveries):
                 tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def load_lowest_open_seqs(self, tx: Transaction, webhook_ids: Collection[WebhookId]) -> None:
+    async def load_lowest_open_seqs(self, tx: Transaction, webhooks: Iterable[Webhook]) -> None:
         """Load them with one statement for all webhooks."""
-        unknown = [webhook_id for webhook_id in webhook_ids if webhook_id not in self._lowest_open_seqs]
+        unknown = [webhook.id for webhook in webhooks if webhook.id not in self._lowest_open_seqs]
         if unknown:
             lowest = await tx.deliveries.lowest_open_seqs(unknown)
             self._lowest_open_seqs.update({webhook_id: lowest.get(webhook_id, NO_OPEN_SEQ) for webhook_id in unknown})
@@ -131,15 +131,21 @@ class FanOut:
         await tx.call_deliveries.cancel_superseded_progress(
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
+        matching = [
+            [webhook for webhook in webhooks if matches_event(webhook, event, now=tx.now())]
+            for event, webhooks in zip(events, candidates, strict=True)
+        ]
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
-        await new.load_lowest_open_seqs(tx, {webhook.id for webhooks in candidates for webhook in webhooks})
+        await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())
         await new.load_positions(tx, events[0])
-        delivered: set[CallId] = set()
-        for context, webhooks in zip(contexts, candidates, strict=True):
-            if await self._deliver_event(tx, context, webhooks, new) and context.event.call_id is not None:
-                delivered.add(context.event.call_id)
+        for context, webhooks in zip(contexts, matching, strict=True):
+            await self._deliver_event(tx, context, webhooks, new)
         await new.insert(tx)
-        return delivered
+        return {
+            event.call_id
+            for event, webhooks in zip(events, matching, strict=True)
+            if webhooks and event.call_id is not None
+        }
 
     async def deliver_catch_up(
         self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int
@@ -171,16 +177,14 @@ class FanOut:
         if webhook.holds_deliveries() and not await self._can_hold(tx, event, webhook, new):
             return 0
         context = EventContext(event, await new.read_call(tx, event.call_id))
-        await new.load_lowest_open_seqs(tx, {webhook.id})
+        await new.load_lowest_open_seqs(tx, [webhook])
         delivery = await self._build_delivery(tx, context, webhook, None, new)
         new.add(delivery)
         return len(delivery.body)
 
     async def _deliver_event(
-        self, tx: Transaction, context: EventContext, webhooks: Sequence[Webhook], new: _NewDeliveries
-    ) -> bool:
-        """Whether any webhook matches the event."""
-        matching = [webhook for webhook in webhooks if matches_event(webhook, context.event, now=tx.now())]
+        self, tx: Transaction, context: EventContext, matching: Sequence[Webhook], new: _NewDeliveries
+    ) -> None:
         for webhook in matching:
             if not webhook.holds_deliveries() or await self._can_hold(tx, context.event, webhook, new):
                 lease = self._acquire_handoff_lease(tx, context, webhook)
@@ -188,7 +192,6 @@ class FanOut:
                 if len(new.deliveries) >= DELIVERIES_AT_ONCE:
                     await new.insert(tx)
                     await tx.pause()
-        return bool(matching)
 
     async def _can_hold(self, tx: Transaction, event: Event, webhook: Webhook, new: _NewDeliveries) -> bool:
         """Whether the event may be held: never progress, and no more than `HELD_DELIVERIES_MAX`; later events become a gap."""

@@ -1,7 +1,8 @@
 """Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain import call as calls
 from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallCompletion
-from ringback.domain.call_rows import CallChange
+from ringback.domain.call_rows import CallChange, EndedCall
 from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Transaction
@@ -81,18 +82,7 @@ class Recorder:
 
         As in every transaction, rows of calls are locked before the heads of logs, and these in the order of principals.
         """
-        rows = await tx.calls.get_many({request.call.id for request in requests})
-        return await self._finish_locked_calls(tx, requests, {row.id: row for row in rows})
-
-    async def _finish_locked_calls(
-        self, tx: Transaction, requests: Sequence[CompletionRequest], rows: Mapping[CallId, Call]
-    ) -> Sequence[Call | None]:
-        """Finish the calls whose rows are as their requests expect them. `rows` are locked by this transaction."""
-        finished = self._apply_completions(tx, requests, rows)
-        await tx.calls.update_many(
-            [(call, request.call.status) for call, request in zip(finished, requests, strict=True) if call is not None],
-            CallChange.ENDED,
-        )
+        finished = await self._update_finished_calls(tx, requests)
         changed_calls = [
             ChangedCall(call, end.completion.result)
             for call, end in zip(finished, requests, strict=True)
@@ -112,10 +102,9 @@ class Recorder:
 
         Their rows are locked in the order of their ids, as an extension of leases locks them.
         """
-        rows = {row.id: row for row in await tx.calls.get_many({each.call_id for each in completions})}
-        requests = [_make_completion_request(rows.get(each.call_id), each) for each in completions]
-        wanted = [each for each in requests if each is not None]
-        finished = iter(await self._finish_locked_calls(tx, wanted, rows))
+        leased = {call.id: call for call in await tx.calls.get_many({each.call_id for each in completions})}
+        requests = [_build_completion_request(leased.get(each.call_id), each) for each in completions]
+        finished = iter(await self.finish_calls(tx, [each for each in requests if each is not None]))
         return [None if request is None else next(finished) for request in requests]
 
     async def record_input_requests(
@@ -172,27 +161,27 @@ class Recorder:
         )
         await self._append_events(tx, [EventContext(event)])
 
-    def _apply_completions(
-        self, tx: Transaction, requests: Sequence[CompletionRequest], rows: Mapping[CallId, Call]
-    ) -> list[Call | None]:
-        """The ended calls; None for each that another transaction, or an earlier request of these, changed first."""
-        finished: list[Call | None] = []
-        ended: set[CallId] = set()
-        for request in requests:
-            call_id = request.call.id
-            if call_id in ended or not _is_as_expected(rows.get(call_id), request):
-                finished.append(None)
-                continue
-            ended.add(call_id)
-            finished.append(
-                calls.apply_completion(
-                    request.call,
-                    request.completion,
-                    now=tx.now(),
-                    result_retention_seconds=self._result_retention_seconds,
-                )
-            )
-        return finished
+    async def _update_finished_calls(
+        self, tx: Transaction, requests: Sequence[CompletionRequest]
+    ) -> Sequence[Call | None]:
+        """The calls after their ends; None for each that was not written. The first of two ends of one call counts."""
+        ends: dict[int, EndedCall] = {}
+        named: set[CallId] = set()
+        for place, request in enumerate(requests):
+            if request.call.id not in named:
+                named.add(request.call.id)
+                ends[place] = self._apply_completion(request, now=tx.now())
+        written = await tx.calls.end_many(list(ends.values()))
+        return [
+            end.call if (end := ends.get(place)) is not None and end.call.id in written else None
+            for place in range(len(requests))
+        ]
+
+    def _apply_completion(self, request: CompletionRequest, *, now: datetime) -> EndedCall:
+        finished = calls.apply_completion(
+            request.call, request.completion, now=now, result_retention_seconds=self._result_retention_seconds
+        )
+        return EndedCall(call=finished, expected=request.call.status, lease_token=request.lease_token)
 
     def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
         for call, result in ended:
@@ -231,14 +220,7 @@ async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]
     return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
 
 
-def _is_as_expected(row: Call | None, request: CompletionRequest) -> bool:
-    """Whether the row still has the request's status and lease."""
-    if row is None or row.status is not request.call.status:
-        return False
-    return request.lease_token is None or row.lease_token == request.lease_token
-
-
-def _make_completion_request(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
+def _build_completion_request(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
     """None if the lease is lost."""
     if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
         return None

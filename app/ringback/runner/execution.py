@@ -125,6 +125,9 @@ class CallExecution:
         self._shutdown = shutdown
         self._session: BoundDriverPort | None = None
         self._cancel_delivered = False
+        self._cancelling = asyncio.Lock()
+        """Held while a cancel request is sent: the beginning of a session and a notification may both want to send it."""
+        self._cancel_completion: CallCompletion | None = None
         self._cancel_noticed = ObservableFlag()
         self._outcome: Outcome = None
         """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
@@ -222,6 +225,8 @@ class CallExecution:
         try:
             if self.call.cancel_requested and (completion := await self._send_cancel(session)):
                 return completion
+            if self._is_shutting_down():
+                return None
             await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             async with self._leased_call.write_progress_during():
                 self._outcome = await session.run_call(self._leased_call)
@@ -267,14 +272,17 @@ class CallExecution:
 
     async def _send_cancel(self, session: BoundDriverPort) -> CallCompletion | None:
         """The completion if the cancel request ends the call; None if it failed or the upstream will report the end."""
-        try:
-            async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
-                completion = await session.cancel_call(self.call)
-        except (RequestFailed, TimeoutError):
-            log.info("call.cancel_not_told", extra={"call_id": self.call.id})
-            return None
-        self._cancel_delivered = True
-        return completion
+        async with self._cancelling:
+            if self._cancel_delivered:
+                return self._cancel_completion
+            try:
+                async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
+                    self._cancel_completion = await session.cancel_call(self.call)
+            except (RequestFailed, TimeoutError):
+                log.info("call.cancel_not_told", extra={"call_id": self.call.id})
+                return None
+            self._cancel_delivered = True
+            return self._cancel_completion
 
     async def _stop_task(self, task: "asyncio.Task[Outcome]", reason: _StopReason) -> Outcome:
         """Stop the request. If the driver returns an outcome at this moment, that outcome counts.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
-from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
+from ringback.storage.schema import driver_missing
 from ringback.storage.sqlite.database import to_store_unavailable
 from ringback.storage.sqlite.integrity_check import IntegrityReport, check_database_file
 from ringback.storage.sqlite.store import SqliteStore
@@ -48,10 +48,7 @@ def _load_postgres_store() -> "type[PostgresStore]":
     try:
         from ringback.storage.postgres.store import PostgresStore  # noqa: PLC0415 - see above
     except ImportError as error:
-        raise StoreUnavailable(
-            f"PostgreSQL needs a driver that is not installed ({error.name}): pip install 'ringback[postgres]'",
-            needs_operator=True,
-        ) from error
+        raise driver_missing(error) from error
     return PostgresStore
 
 

@@ -12,6 +12,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.migrations import AppliedMigration, Migration, SchemaState, compare_migrations, read_migrations
 from ringback.storage.postgres.driver import Connection, connect
 from ringback.storage.postgres.statements import load_sql
+from ringback.storage.rows.statements import Row
 
 VERSION_MIN: Final = 140_000
 """PostgreSQL 14, the oldest version that its authors maintain in 2026."""
@@ -24,12 +25,17 @@ def load_migrations() -> list[Migration]:
     return read_migrations("ringback.storage.postgres")
 
 
-async def migrate_database(url: str, migrations: Sequence[Migration] | None = None) -> SchemaState:
+async def migrate_database(
+    url: str, migrations: Sequence[Migration] | None = None, *, for_copy: bool = False
+) -> SchemaState:
     """Apply the missing migrations; return what was missing.
 
-    Raises `StoreUnavailable` if this code may not run on the database. Errors of PostgreSQL are raised as they are.
+    Raises `StoreUnavailable` if this code may not run on the database, and, unless it is `for_copy`, if the database is an
+    unfinished copy. Errors of PostgreSQL are raised as they are.
     """
     async with _connected(url) as connection:
+        if not for_copy:
+            await _require_no_unfinished_copy(connection)
         state = await _read_state(connection, migrations or load_migrations())
         for migration in state.missing:
             await _apply_if_missing(connection, migration, migrations or load_migrations())
@@ -57,9 +63,19 @@ async def _connected(url: str) -> AsyncGenerator[Connection]:
         await connection.close()
 
 
+async def _require_no_unfinished_copy(connection: Connection) -> None:
+    (found,) = await connection.fetch(_SQL["has_unfinished_copy"].writing)
+    if found["has_unfinished_copy"]:
+        raise StoreUnavailable(
+            "This database is an unfinished copy of a SQLite database. Finish it: stop the service that uses the SQLite "
+            "database, and run `ringback copy` again.",
+            needs_operator=True,
+        )
+
+
 async def _read_state(connection: Connection, migrations: Sequence[Migration]) -> SchemaState:
     (table,) = await connection.fetch(_SQL["has_table"].writing)
-    rows = await connection.fetch(_SQL["applied"].writing) if table["has_table"] else []
+    rows: Sequence[Row] = await connection.fetch(_SQL["applied"].writing) if table["has_table"] else ()
     applied = {row["number"]: AppliedMigration(row["sha256"], row["oldest_code"]) for row in rows}
     return compare_migrations(migrations, applied)
 

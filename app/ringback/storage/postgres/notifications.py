@@ -12,7 +12,7 @@ topics that cannot be sent are dropped, and after a reconnect all waiters of thi
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -35,8 +35,8 @@ PAYLOAD_BYTES_MAX: Final = 7_900
 """PostgreSQL takes less than 8,000 bytes."""
 TOPICS_GATHERED_MAX: Final = 10_000
 """Topics of some seconds. If more gather, all waiters of all nodes are notified instead."""
-CHECK_SECONDS: Final = 10.0
-"""After so long without a NOTIFY, one without topics shows whether the connection still works."""
+CHECK_SECONDS: Final = 5.0
+"""How often the connection is used at least: that shows whether it still works."""
 RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=5.0)
 FLUSH_SECONDS_MAX: Final = 1.0
 """How long closing the store waits for the last NOTIFY."""
@@ -49,10 +49,19 @@ _SQL: Final = load_sql("session")
 class NodeNotifications:
     """Belongs to one store and one event loop."""
 
-    def __init__(self, url: str, *, clock: Clock, signals: LocalSignals) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        signals: LocalSignals,
+        on_check: Callable[[Connection], Awaitable[None]],
+    ) -> None:
+        """`on_check` runs on the connection once it listens, and every `CHECK_SECONDS`."""
         self._url = url
         self._clock = clock
         self._signals = signals
+        self._on_check = on_check
         self._gathered: dict[str, None] = {}
         self._has_work = asyncio.Event()
         """Set once topics have gathered, or the connection is lost."""
@@ -116,6 +125,7 @@ class NodeNotifications:
                 self._receive(payload)
 
         try:
+            await self._on_check(connection)
             await connection.add_listener(CHANNEL, receive)
             connection.add_termination_listener(lambda _connection: self._has_work.set())
         except BaseException:
@@ -131,16 +141,21 @@ class NodeNotifications:
             self._signals.notify(topics)
 
     async def _send_until_lost(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        check_at = loop.time() + CHECK_SECONDS
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_SECONDS):
+                async with asyncio.timeout_at(check_at):
                     await self._has_work.wait()
             self._has_work.clear()
+            if loop.time() >= check_at or connection.is_closed():
+                await self._on_check(connection)
+                check_at = loop.time() + CHECK_SECONDS
             await self._send_gathered(connection)
 
     async def _send_gathered(self, connection: Connection) -> None:
         gathered, self._gathered = list(self._gathered), {}
-        for payload in build_payloads(gathered) or ["[]"]:
+        for payload in build_payloads(gathered):
             await connection.execute(_SQL["notify"].writing, CHANNEL, payload)
 
 

@@ -5,16 +5,36 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.call import Call, CallStatus
-from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
+from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
-from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.paging import fetch_scanned_page
 from ringback.storage.rows.unit import SqlRows
 
 _CALL: Final = RECORDS.call
 _TOMBSTONE: Final = RECORDS.tombstone
+_encode_end: Final = _CALL.encoder(
+    (
+        "id",
+        "status",
+        "phase",
+        "outcome",
+        "progress",
+        "error",
+        "result_bytes",
+        "result_sha256",
+        "handle",
+        "input_requests",
+        "input_responses",
+        "cancel_requested",
+        "updated_at",
+        "finished_at",
+        "expires_at",
+    )
+)
+"""The columns that an end writes, in the order in which `end_many` reads them."""
 
 
 class SqlCalls(SqlRows, noun="calls"):
@@ -29,7 +49,7 @@ class SqlCalls(SqlRows, noun="calls"):
         return await self._sql.fetch_record("get", _CALL, id=call_id)
 
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
-        return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(sorted(call_ids)))
+        return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(list(call_ids)))
 
     async def peek(self, call_id: CallId) -> Call | None:
         return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
@@ -59,13 +79,11 @@ class SqlCalls(SqlRows, noun="calls"):
         row = _CALL.encode_for(self._sql.parameters(statement), call)
         return await self._sql.execute(statement, expected=expected, held_token=lease_token, **row) == 1
 
-    async def update_many(self, changed: Sequence[tuple[Call, CallStatus]], change: CallChange) -> None:
-        statement = f"update_{change}"
-        columns = self._sql.parameters(statement)
-        rows = [
-            {**_CALL.encode_for(columns, call), "expected": expected, "held_token": None} for call, expected in changed
-        ]
-        await self._sql.execute_many(statement, rows)
+    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
+        rows = [[*_encode_end(end.call).values(), end.expected, end.lease_token] for end in ends]
+        if not rows:
+            return ()
+        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=json_to_column(rows))}
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
         row = await self._sql.fetch_one("revoke_tokens", id=call_id, now=instant_to_column(now))

@@ -231,7 +231,9 @@ class SqlChangeSubscriptions(SqlRows, noun="change_subscriptions"):
 class SqlOriginBreakers(SqlRows, noun="origin_breakers"):
     """Implements `domain.webhook_rows.OriginBreakerRows`. A closed breaker has no row."""
 
-    async def get_breakers(self, origins: Collection[str]) -> Mapping[str, CircuitBreaker]:
+    async def get_breakers(self, origins: Collection[str], *, lock: bool = False) -> Mapping[str, CircuitBreaker]:
+        if lock:
+            await self._sql.execute("lock_origins", origins=self._sql.array(sorted(origins)))
         rows = await self._sql.fetch_all("breakers", origins=self._sql.array(list(origins)))
         return {row["origin"]: RECORDS.circuit_breaker.decode(row) for row in rows}
 

@@ -88,10 +88,11 @@ CREATE INDEX calls_of_correlation ON calls (principal, correlation_id, id) WHERE
 CREATE INDEX calls_of_status ON calls (principal, status, id) WHERE status <> 'completed';
 CREATE UNIQUE INDEX calls_idempotency ON calls (principal, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- The task id as JSON text: as a plain text it could not hold U+0000. Its hash is indexed, because a task id may be longer than an
--- index entry.
-CREATE INDEX calls_of_task ON calls (upstream, hashtextextended((handle::json #> '{1,task_id}')::text COLLATE "C", 0))
-    WHERE handle IS NOT NULL;
+-- The task id as JSON text. PostgreSQL refuses U+0000 in any string of a JSON text that it takes apart, so that is replaced first.
+-- The hash is indexed, because a task id may be longer than an index entry.
+CREATE INDEX calls_of_task ON calls (
+    upstream, hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
+) WHERE handle IS NOT NULL;
 
 -- How many calls there are, kept up by a trigger: quotas are checked at every start. A principal has several rows, whose sums are
 -- the counts: a transaction changes any row that no other transaction holds, so it never waits for one. There are about as many
@@ -360,6 +361,9 @@ CREATE INDEX call_webhooks_of_webhook ON call_webhooks (webhook_id);
 
 -- Open deliveries change several times within seconds, and are few. Those that are over stay for two weeks, and never change. Each
 -- kind has a partition: vacuum visits the small one often, and its indexes stay small. A delivery that ends moves to the other.
+-- Measured beside 200,000 deliveries that are over: the same bytes of log as in one table, 0.6 of the time, and a vacuum reads 2 MB
+-- of indexes instead of 75 MB. Not partitioned by day, too: a delivery is looked up by its id, its call or its webhook, without a
+-- date, and would be searched in every partition; retention deletes in small batches along deliveries_finished.
 -- A partitioned table has no unique index without `state`, so each partition has its own, and no table refers to deliveries:
 -- deliveries.remove deletes bodies and attempts, too.
 CREATE TABLE deliveries (
@@ -591,3 +595,16 @@ ALTER TABLE mcp_sessions
 
 CREATE INDEX mcp_sessions_of_principal ON mcp_sessions (principal, endpoint, expires_at);
 CREATE INDEX mcp_sessions_expiring ON mcp_sessions (expires_at);
+
+-- Duties that one node has at a time, for example to watch the upstreams for changes.
+CREATE TABLE leaders (
+    duty  text COLLATE "C" PRIMARY KEY,
+    owner text COLLATE "C" NOT NULL,
+    until bigint NOT NULL
+);
+
+-- The rate limits of webhooks, shared by all nodes: when each is full again, in microseconds since 1970.
+CREATE TABLE webhook_rates (
+    webhook_id text COLLATE "C" PRIMARY KEY REFERENCES webhooks (id) ON DELETE CASCADE,
+    full_at    bigint NOT NULL
+);

@@ -114,11 +114,12 @@ SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY 
 -- name: lock_task
 SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :task_id, 1));
 
--- Compares JSON texts, as the index does.
+-- Compares JSON texts without U+0000, as the index does.
 -- name: by_task
 SELECT {call in whole_calls} FROM whole_calls
 WHERE upstream = :upstream AND handle IS NOT NULL
-    AND hashtextextended((handle::json #> '{1,task_id}')::text COLLATE "C", 0)
-        = hashtextextended(to_json(:task_id::text)::text COLLATE "C", 0)
-    AND (handle::json #> '{1,task_id}')::text = to_json(:task_id::text)::text
+    AND hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
+        = hashtextextended(replace(to_json(:task_id::text)::text, '\u0000', '\ufffd') COLLATE "C", 0)
+    AND (replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text
+        = replace(to_json(:task_id::text)::text, '\u0000', '\ufffd')
 ORDER BY id LIMIT 1;

@@ -24,6 +24,9 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 -- name: has_table
 SELECT to_regclass('schema_migrations') IS NOT NULL AS has_table;
 
+-- name: has_unfinished_copy
+SELECT to_regclass('unfinished_copy') IS NOT NULL AS has_unfinished_copy;
+
 -- name: applied
 SELECT number, sha256, oldest_code FROM schema_migrations ORDER BY number;
 

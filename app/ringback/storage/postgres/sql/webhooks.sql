@@ -31,10 +31,11 @@ WITH RECURSIVE sets (event_name, fields) AS (
 )
 SELECT event_name, fields FROM sets WHERE fields IS NOT NULL;
 
--- Each of `keys` is an event name, a set of filters and their values; `place` is its index among the keys.
+-- Each of `keys` is an event name, a set of filters and their values; `place` is its index among the keys. The
+-- URI of a resource comes from an upstream, and PostgreSQL refuses U+0000.
 -- name: matching
 SELECT {webhook in webhooks}, wanted.place - 1 AS place
-FROM json_array_elements(:keys::json) WITH ORDINALITY AS wanted (key, place)
+FROM json_array_elements(replace(:keys, '\u0000', '\ufffd')::json) WITH ORDINALITY AS wanted (key, place)
 JOIN webhook_matches ON webhook_matches.principal = :principal AND event_name = wanted.key ->> 0
     AND fields = (wanted.key ->> 1)::bigint AND match_key = hashtextextended((wanted.key ->> 2) COLLATE "C", 0)
     AND ends_at > :now
