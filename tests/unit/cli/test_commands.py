@@ -16,7 +16,9 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         *("serve", "dev", "keys", "call", "join", "wait", "calls", "events", "listen", "webhooks", "deliveries"),
         *("trigger", "verify", "migrate", "copy", "doctor", "upstreams", "tools"),
     },
-    ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
+    ("serve",): {
+        *("--dev", "--config", "--upstream", "--database", "--roles", "--host", "--port", "--log-level", "--log-format"),
+    },
     ("keys",): {"create", "list", "revoke", "ring"},
     ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
     ("keys", "list"): {"--json", "--database"},
