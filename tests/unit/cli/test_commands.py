@@ -17,7 +17,17 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         *("trigger", "verify", "migrate", "copy", "doctor", "upstreams", "tools"),
     },
     ("serve",): {
-        *("--dev", "--config", "--upstream", "--database", "--roles", "--host", "--port", "--log-level", "--log-format"),
+        *(
+            "--dev",
+            "--config",
+            "--upstream",
+            "--database",
+            "--roles",
+            "--host",
+            "--port",
+            "--log-level",
+            "--log-format",
+        ),
     },
     ("keys",): {"create", "list", "revoke", "ring"},
     ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
