@@ -196,6 +196,14 @@ async def test_a_restored_sqlite_backup_is_not_served_before_the_operator_accept
 
 
 @pytest.mark.sqlite_only
+async def test_the_upgrade_check_says_that_a_served_database_has_every_migration(tmp_path: Path) -> None:
+    async with running_application(tmp_path):
+        told = await run_snippet("check-schema", RINGBACK_DATABASE_URL=f"sqlite:///{tmp_path / 'ringback.db'}")
+
+    assert "the last of this version" in told
+
+
+@pytest.mark.sqlite_only
 async def test_a_copied_sqlite_file_alone_is_no_backup(tmp_path: Path) -> None:
     """Why the page names VACUUM INTO: a fresh service's commits are all in the write-ahead log."""
     copied = tmp_path / "copied.db"
