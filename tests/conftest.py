@@ -7,6 +7,8 @@ import gc
 import importlib
 import os
 from collections.abc import Generator
+from itertools import chain, islice
+from math import ceil
 from typing import Final
 
 import pytest
@@ -14,12 +16,15 @@ from hypothesis import HealthCheck, settings
 
 from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
+from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import make_copying_migrate, make_sharing_describe_app
 
+trust_one_authority()
+
 settings.register_profile(
-    "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -40,6 +45,26 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+SLOW_FILES: Final = frozenset(
+    {"test_soak.py", "test_installs.py", "test_chaos.py", "test_kill_behind_bridge.py", "test_benchmarks.py"}
+)
+"""Files with tests that take longer than ten seconds. Started last, such a test leaves the other cores idle."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each of several workers begins with its share of the slow files: pytest-xdist gives each an equal part of the list."""
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers == 1:
+        return
+    slow = [item for item in items if item.path.name in SLOW_FILES]
+    others = (item for item in items if item.path.name not in SLOW_FILES)
+    parts = [slow[worker::workers] for worker in range(workers)]
+    for part in parts:
+        part.extend(islice(others, max(0, ceil(len(items) / workers) - len(part))))
+    items[:] = [*chain.from_iterable(parts), *others]
 
 
 BOTH_STORES: Final = ("tests/conformance",)
