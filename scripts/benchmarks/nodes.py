@@ -5,8 +5,7 @@
 - `to_another_node`: a call ends on one node, and another sends its callback. Both are in this process, which adds what one
   takes from the other.
 
-The nodes share the machine with PostgreSQL and the receivers. Their sum shows what they cost each other, and not how far they
-scale.
+PostgreSQL and the receivers are on the same machine: the sums show what nodes cost each other, not how far they scale.
 """
 
 import asyncio
