@@ -130,7 +130,7 @@ async def upstream_and_receivers() -> AsyncGenerator[
 async def test_a_backup_of_a_working_sqlite_service_restores_calls_keys_and_secrets(tmp_path: Path) -> None:
     database, backup = tmp_path / "ringback.db", tmp_path / "backup"
     backup.mkdir()
-    places = {"DATABASE": str(database), "BACKUP": str(backup)}
+    places: dict[str, Any] = {"DATABASE": str(database), "BACKUP": str(backup)}
     async with upstream_and_receivers() as (stage, upstream, phone, receiver):
         async with running_application(tmp_path, upstream) as ringback:
             past = await work_and_back_up(ringback, stage, phone, name="backup-sqlite", **places)
