@@ -2,11 +2,10 @@
 
 - `ends`: the nodes end calls; a transaction writes call, result, event and delivery.
 - `drain`: the nodes send a backlog; each leases what no other node has.
-- `to_another_node`: a call ends on one node, another sends its callback. Both are in this process, so the figure contains what
-  one takes from the other.
+- `to_another_node`: a call ends on one node, and another sends its callback. Both are in this process, which adds what one
+  takes from the other.
 
-The nodes share the machine with PostgreSQL and the receivers. Their sum shows what they cost each other, and not how far they
-scale.
+PostgreSQL and the receivers are on the same machine: the sums show what nodes cost each other, not how far they scale.
 """
 
 import asyncio

@@ -130,7 +130,7 @@ async def upstream_and_receivers() -> AsyncGenerator[
 async def test_a_backup_of_a_working_sqlite_service_restores_calls_keys_and_secrets(tmp_path: Path) -> None:
     database, backup = tmp_path / "ringback.db", tmp_path / "backup"
     backup.mkdir()
-    places = {"DATABASE": str(database), "BACKUP": str(backup)}
+    places: dict[str, Any] = {"DATABASE": str(database), "BACKUP": str(backup)}
     async with upstream_and_receivers() as (stage, upstream, phone, receiver):
         async with running_application(tmp_path, upstream) as ringback:
             past = await work_and_back_up(ringback, stage, phone, name="backup-sqlite", **places)
@@ -193,6 +193,14 @@ async def test_a_restored_sqlite_backup_is_not_served_before_the_operator_accept
     with pytest.raises(StoreUnavailable, match="--accept-restore"):
         async with running_application(tmp_path):
             raise NotImplementedError
+
+
+@pytest.mark.sqlite_only
+async def test_the_upgrade_check_says_that_a_served_database_has_every_migration(tmp_path: Path) -> None:
+    async with running_application(tmp_path):
+        told = await run_snippet("check-schema", RINGBACK_DATABASE_URL=f"sqlite:///{tmp_path / 'ringback.db'}")
+
+    assert "the last of this version" in told
 
 
 @pytest.mark.sqlite_only
