@@ -54,7 +54,7 @@ async def test_a_session_goes_on_at_another_node_and_ends_at_all_of_them(site: S
         assert (await http.delete(at(second, session).url, headers=session.headers)).status_code == 200
 
         async def is_unknown() -> bool:
-            body = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
+            body: Json = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
             return (await http.post(session.url, headers=session.headers, json=body)).status_code == 404
 
         await wait_until(is_unknown)
@@ -64,7 +64,8 @@ async def test_a_lost_stream_follows_its_call_to_another_node(site: Site, http: 
     first = await site.cluster.start_node(**PATIENT)
     second = await site.cluster.start_node(**PATIENT)
     async with open_session(http, site.cluster, first, "/mcp/stage") as session:
-        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": HOLD}
+        last_event_id = ""
+        body: Json = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": HOLD}
         async with http.stream("POST", session.url, json=body, headers=session.headers) as response:
             async for line in response.aiter_lines():
                 if line.startswith("id:"):
