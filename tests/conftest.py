@@ -69,6 +69,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def choose_stores(test: pytest.Item, option: str | None) -> list[StoreKind]:
     folder = test.path.relative_to(test.config.rootpath).as_posix()
+    if test.get_closest_marker("postgres_only"):
+        return [StoreKind.POSTGRES]
     if not folder.startswith(STORE_FOLDERS) or test.get_closest_marker("sqlite_only"):
         return [StoreKind.SQLITE]
     if option in tuple(StoreKind):
