@@ -42,8 +42,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-BOTH_STORES: Final = ("tests/conformance",)
-"""Folders whose tests run on SQLite and on PostgreSQL by default. All others that open a store do so with --deep."""
+BOTH_STORES: Final = (
+    "tests/conformance",
+    *(f"tests/interaction/{folder}" for folder in ("engine", "rest", "loop", "gateway_sessions", "gateway_tasks")),
+    "tests/crash/test_kill_at_random.py",
+)
+"""What runs on SQLite and on PostgreSQL by default: what leases, records, waits and restarts. All else that opens a store does
+so with --deep or --store."""
 STORE_FOLDERS: Final = (
     "tests/conformance",
     "tests/interaction",
