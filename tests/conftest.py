@@ -67,8 +67,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [*chain.from_iterable(parts), *others]
 
 
-BOTH_STORES: Final = ("tests/conformance",)
-"""Folders whose tests run on SQLite and on PostgreSQL by default. All others that open a store do so with --deep."""
+BOTH_STORES: Final = (
+    "tests/conformance",
+    *(f"tests/interaction/{folder}" for folder in ("engine", "rest", "loop", "gateway_sessions", "gateway_tasks")),
+    "tests/crash/test_kill_at_random.py",
+)
+"""What runs on SQLite and on PostgreSQL by default: what leases, records, waits and restarts. All else that opens a store does
+so with --deep or --store."""
 STORE_FOLDERS: Final = (
     "tests/conformance",
     "tests/interaction",
@@ -94,6 +99,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def choose_stores(test: pytest.Item, option: str | None) -> list[StoreKind]:
     folder = test.path.relative_to(test.config.rootpath).as_posix()
+    if test.get_closest_marker("postgres_only"):
+        return [StoreKind.POSTGRES]
     if not folder.startswith(STORE_FOLDERS) or test.get_closest_marker("sqlite_only"):
         return [StoreKind.SQLITE]
     if option in tuple(StoreKind):
