@@ -9,8 +9,8 @@ outlives its parent is not counted.
 import os
 import resource
 import time
-from collections import Counter
-from collections.abc import Generator
+from collections import defaultdict
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,22 +23,27 @@ _LINES: Final = 40
 _SPENT: Final = pytest.StashKey["Spent"]()
 
 
+def _make_table() -> defaultdict[str, float]:
+    return defaultdict(float)
+
+
 @dataclass(slots=True)
 class Spent:
     """Seconds of CPU of one worker, or of all of them."""
 
-    by_stage: Counter[str] = field(default_factory=Counter[str])
-    by_file: Counter[str] = field(default_factory=Counter[str])
-    by_test: Counter[str] = field(default_factory=Counter[str])
-    by_fixture: Counter[str] = field(default_factory=Counter[str])
-    tests_by_file: Counter[str] = field(default_factory=Counter[str])
+    by_stage: defaultdict[str, float] = field(default_factory=_make_table)
+    by_file: defaultdict[str, float] = field(default_factory=_make_table)
+    by_test: defaultdict[str, float] = field(default_factory=_make_table)
+    by_fixture: defaultdict[str, float] = field(default_factory=_make_table)
+    tests_by_file: defaultdict[str, float] = field(default_factory=_make_table)
 
     def as_json(self) -> dict[str, dict[str, float]]:
         return {name: dict(getattr(self, name)) for name in self.__slots__}
 
-    def add(self, other: dict[str, dict[str, float]]) -> None:
-        for name, counts in other.items():
-            getattr(self, name).update(counts)
+    def add(self, other: Mapping[str, Mapping[str, float]]) -> None:
+        for table, seconds in other.items():
+            for name, spent in seconds.items():
+                getattr(self, table)[name] += spent
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -105,12 +110,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _write_table(
-    reporter: pytest.TerminalReporter, title: str, seconds: Counter[str], tests: Counter[str] | None = None
+    reporter: pytest.TerminalReporter,
+    title: str,
+    seconds: Mapping[str, float],
+    tests: Mapping[str, float] | None = None,
 ) -> None:
     reporter.section(f"seconds of CPU {title}")
-    for name, spent in seconds.most_common(_LINES):
+    for name, spent in sorted(seconds.items(), key=lambda each: -each[1])[:_LINES]:
         reporter.write_line(f"{spent:8.2f} {'' if tests is None else f'{tests[name]:5.0f} '}{name}")
-    reporter.write_line(f"{seconds.total():8.2f} in all")
+    reporter.write_line(f"{sum(seconds.values()):8.2f} in all")
 
 
 def own_seconds() -> float:
