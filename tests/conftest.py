@@ -125,6 +125,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         patch.setattr(
             ringback_api, "create_documented_app", make_sharing_describe_app(ringback_api.create_documented_app)
         )
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setattr(sqlite_store, "apply_migrations", make_copying_migrate(tmp_path_factory.mktemp("made-once")))
         yield
 

@@ -28,7 +28,7 @@ from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_S
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.recorder import Recorder
+from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,46 @@ class JanitorConfig:
     """Rows that one transaction removes or releases: about ten milliseconds of the one writer's time."""
     exclusive_owner: str | None = None
     """The owner of all valid leases, if no other process serves the store. None: only expired leases are void."""
+
+
+async def recover_calls(tx: Transaction, recorder: Recorder, lost: Sequence[Call]) -> None:
+    """Queue the calls that can go on without the process that ran them, and finish the others (`recover_call`)."""
+    requests: list[CompletionRequest] = []
+    for call in lost:
+        recovered = recover_call(call, now=tx.now())
+        if isinstance(recovered, CallCompletion):
+            requests.append(CompletionRequest(call=call, completion=recovered, lease_token=None))
+        else:
+            await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
+            tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
+    await _finish_calls(tx, recorder, requests)
+
+
+async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> None:
+    """Release what a node still has leased when all its workers have stopped, so that other nodes continue it at once.
+
+    The workers release their leases themselves. What remains was committed while they stopped, or could not be recorded.
+    """
+
+    async def hand_back(tx: Transaction) -> bool:
+        calls = await tx.call_queue.find_leased(owner=owner, own=True, limit=FINISH_BATCH_SIZE)
+        await recover_calls(tx, recorder, calls)
+        released = await tx.delivery_maintenance.release_leases(owner=owner, own=True, limit=RELEASE_BATCH_SIZE)
+        if released:
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return bool(calls) or bool(released)
+
+    try:
+        while await store.write(hand_back):
+            pass
+    except StoreUnavailable:
+        log.warning("leases.not_handed_back")  # they run out
+
+
+async def _finish_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
+    for call in await recorder.finish_calls(tx, requests):
+        if call is not None:
+            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
 
 
 class Janitor:
@@ -153,8 +193,8 @@ class Janitor:
         owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._config.batch_size)
         if owner is None or self._recovered_foreign_calls:
             return False
-        abandoned = await tx.call_queue.find_leased_by_others(owner=owner, limit=limit)
-        await self._recover_calls(tx, abandoned)
+        abandoned = await tx.call_queue.find_leased(owner=owner, own=False, limit=limit)
+        await recover_calls(tx, self._recorder, abandoned)
         self._recovered_foreign_calls = not abandoned
         return len(abandoned) == limit
 
@@ -163,7 +203,7 @@ class Janitor:
         owner, limit = self._config.exclusive_owner, self._config.batch_size
         if owner is None or self._released_foreign_deliveries:
             return False
-        released = await tx.delivery_maintenance.release_leases_of_others(owner=owner, limit=limit)
+        released = await tx.delivery_maintenance.release_leases(owner=owner, own=False, limit=limit)
         if released:
             tx.notify(DELIVERY_DUE_TOPIC)
         self._released_foreign_deliveries = not released
@@ -175,33 +215,23 @@ class Janitor:
             return False
         limit = min(FINISH_BATCH_SIZE, self._config.batch_size)
         expired = await tx.call_queue.find_lease_expired(now=tx.now() - seconds(LEASE_GRACE_SECONDS), limit=limit)
-        await self._recover_calls(tx, expired)
+        await recover_calls(tx, self._recorder, expired)
         return len(expired) == limit
-
-    async def _recover_calls(self, tx: Transaction, lost: Sequence[Call]) -> None:
-        for call in lost:
-            recovered = recover_call(call, now=tx.now())
-            if isinstance(recovered, CallCompletion):
-                await self._finish_call(tx, call, recovered)
-            else:
-                await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
-                tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
         grace_end, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
-        finished = 0
-        for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit):
-            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end:
-                await self._finish_call(
-                    tx, call, UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call)
-                )
-                finished += 1
-        return finished == limit
-
-    async def _finish_call(self, tx: Transaction, call: Call, completion: CallCompletion) -> None:
-        if await self._recorder.finish_call(tx, call, completion, lease_token=None):
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(completion.outcome)})
+        requests = [
+            CompletionRequest(
+                call=call,
+                completion=UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call),
+                lease_token=None,
+            )
+            for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
+            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
+        ]
+        await _finish_calls(tx, self._recorder, requests)
+        return len(requests) == limit
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""

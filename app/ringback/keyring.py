@@ -1,5 +1,7 @@
 """Loads the key ring from RINGBACK_SECRET_KEYS, or from a key file beside the SQLite database, which is created once.
 
+With PostgreSQL there is no key file: a node that made its own key could read nothing that other nodes have written.
+
 The ring seals secrets and callback bodies at rest. The keys that sign resume tokens are derived from it, so the operator keeps,
 backs up and rotates one thing.
 """
@@ -16,7 +18,7 @@ from ringback.settings import Settings, SettingsError
 from ringback.signing import sealing
 from ringback.signing.ed25519 import InvalidSigningKey, SigningKey, parse_signing_key
 from ringback.signing.sealing import InvalidKeyRing, KeyRing
-from ringback.storage.open import sqlite_path
+from ringback.storage.urls import find_sqlite_path
 
 KEY_FILE_SUFFIX: Final = ".key"
 DRAFT_NAME_BYTES: Final = 8
@@ -123,7 +125,14 @@ def _link_if_absent(draft: Path, path: Path) -> None:
 
 
 def _key_file_path(settings: Settings) -> Path:
-    path = sqlite_path(settings.database_url)
+    """Raises `SettingsError` for PostgreSQL."""
+    path = find_sqlite_path(settings.database_url)
+    if path is None:
+        raise SettingsError(
+            "RINGBACK_SECRET_KEYS: PostgreSQL needs them, and all nodes need the same. Create a key with `ringback keys ring`, "
+            "and set it for every node and every command. An SQLite installation that moves to PostgreSQL brings the content "
+            "of its key file."
+        )
     return path.with_name(path.name + KEY_FILE_SUFFIX)
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ringback.domain.principal import Scope
+from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 
@@ -29,7 +30,14 @@ class Settings(BaseSettings):
 
     database_url: str = Field(
         default="sqlite:///ringback.db",
-        description="The database: sqlite:///PATH. The file is created if it is missing.",
+        repr=False,  # it may contain a password
+        description="The database: sqlite:///PATH, a file that is created if it is missing and serves one process; or "
+        "postgresql://USER:PASSWORD@HOST/DATABASE, which any number of nodes share.",
+    )
+    roles: Annotated[tuple[Role, ...], NoDecode] = Field(
+        default=ALL_ROLES,
+        description="What this node does, comma-separated: api (REST and MCP), runner (runs calls), dispatcher (sends "
+        "callbacks), janitor (recovers and removes). Each role must run on at least one node. SQLite has one node.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8090, ge=0, le=65535, description="Port to listen on; 0 chooses a free one.")
@@ -204,6 +212,12 @@ class Settings(BaseSettings):
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return _split_list(value) if isinstance(value, str) else value
+
+    @field_validator("roles", mode="before")
+    @classmethod
+    def _parse_roles(cls, value: Any) -> Any:
+        """An empty variable counts as unset."""
+        return (_split_list(value) or ALL_ROLES) if isinstance(value, str) else value
 
     @field_validator("callback_private_cidrs", "trusted_proxies", mode="before")
     @classmethod

@@ -5,6 +5,7 @@
                                       │     service         Ringback, which kills or stops itself at a unit of work
                                       │     upstreams       HTTP servers of both protocol eras; stdio_upstream is the third
                                       │     receiver        stores each callback before it responds
+                                      ├─▶ database      SQLite, or PostgreSQL behind a proxy for each node
                                       ├─▶ agent         starts, reads, cancels and answers calls, and repeats its requests
                                       └─▶ observations ─▶ checker    everything observed ─▶ violations
 

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any, Final
 
 from scripts.chaos_runs.checker import Rule, Violation, count_duplicates, find_violations
-from scripts.chaos_runs.plan import make_plan
+from scripts.chaos_runs.plan import Plan, Store, make_cluster_plan, make_plan
 from scripts.chaos_runs.run import ChaosResult, run_chaos
 
 SEED_BITS: Final = 32
@@ -23,7 +23,7 @@ def main() -> int:
     began = time.monotonic()
     totals: Counter[str] = Counter({"runs": 0, "calls": 0, **{str(rule): 0 for rule in Rule}, "kills": 0, "stops": 0})
     for seed in range(options.seed, options.seed + options.runs):
-        done = asyncio.run(run_chaos(make_plan(seed)))
+        done = asyncio.run(run_chaos(_make_plan(seed, options)))
         found = list(find_violations(done.history))
         totals.update(_counts(done, found))
         print_progress(
@@ -32,8 +32,14 @@ def main() -> int:
         for violation in found:
             print_progress(f"seed {seed}: VIOLATION of {violation.rule}: {violation.description}")
         if found:
-            print_progress(f"to repeat this plan: scripts/chaos --seed {seed}")
-    report: dict[str, Any] = {**totals, "seed": options.seed, "seconds": round(time.monotonic() - began, 1)}
+            print_progress(f"to repeat this plan: scripts/chaos --seed {seed}{_cluster_options(options)}")
+    report: dict[str, Any] = {
+        **totals,
+        "store": options.store,
+        "nodes": options.nodes,
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - began, 1),
+    }
     print(json.dumps(report) if options.json else "\n".join(f"{name:<22}{value}" for name, value in report.items()))
     return 1 if any(totals[rule] for rule in Rule) else 0
 
@@ -47,7 +53,16 @@ def _counts(done: ChaosResult, found: list[Violation]) -> dict[str, int]:
         "stops": done.stops,
         "steps": done.steps,
         "duplicates": count_duplicates(done.history),
+        **done.damages,
     }
+
+
+def _make_plan(seed: int, options: argparse.Namespace) -> Plan:
+    return make_plan(seed) if options.store == Store.SQLITE else make_cluster_plan(seed, nodes=options.nodes)
+
+
+def _cluster_options(options: argparse.Namespace) -> str:
+    return "" if options.store == Store.SQLITE else f" --store {options.store} --nodes {options.nodes}"
 
 
 def count_outcomes(done: ChaosResult) -> str:
@@ -59,10 +74,13 @@ def count_outcomes(done: ChaosResult) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/chaos")
     parser.add_argument("--runs", type=int, default=1, help="number of runs, with consecutive seeds (1)")
-    parser.add_argument("--store", choices=["sqlite"], default="sqlite", help="the service's store (sqlite)")
+    parser.add_argument("--store", choices=list(Store), default=Store.SQLITE, help="the service's store (sqlite)")
+    parser.add_argument("--nodes", type=int, default=1, help="nodes of the service, on PostgreSQL (1)")
     parser.add_argument("--seed", type=int, default=None, help="seed of the first run (random)")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     options = parser.parse_args()
+    if options.store == Store.SQLITE and options.nodes != 1:
+        parser.error("SQLite has one node; several nodes need --store postgres")
     if options.seed is None:
         options.seed = secrets.randbits(SEED_BITS)
     return options

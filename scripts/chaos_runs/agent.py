@@ -1,7 +1,8 @@
 """The agent: starts, reads, answers and cancels calls, and repeats requests without a response."""
 
 import asyncio
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import httpx
@@ -19,10 +20,11 @@ CALL_ENDED: Final = 409
 
 
 class Agent:
-    """Repeats each request after a transport error or 503. Records other errors as surprises."""
+    """Sends each request to any node, and repeats it after a transport error or 503. Records other errors as surprises."""
 
-    def __init__(self, http: httpx.AsyncClient, *, callback_url: str) -> None:
-        self._http = http
+    def __init__(self, nodes: Sequence[httpx.AsyncClient], *, chance: random.Random, callback_url: str) -> None:
+        self._nodes = nodes
+        self._chance = chance
         self._callback_url = callback_url
         self.surprises: list[str] = []
         self._webhooks: set[str] = set()
@@ -93,7 +95,9 @@ class Agent:
     async def _request(self, method: str, path: str, *, accept: int | None = None, **options: Any) -> Any:
         while True:
             try:
-                answer = await self._http.request(method, path, timeout=REQUEST_SECONDS, **options)
+                answer = await self._chance.choice(self._nodes).request(
+                    method, path, timeout=REQUEST_SECONDS, **options
+                )
             except httpx.TransportError:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue

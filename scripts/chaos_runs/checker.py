@@ -5,8 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from typing import Final
 
 from scripts.chaos_runs.observations import Observations, ObservedCall, ObservedStatus
+
+
+SIGNATURE_SECONDS_MAX: Final = 300.0
+"""Standard Webhooks: receivers refuse a signature whose time differs by more than five minutes."""
 
 
 class Rule(StrEnum):
@@ -23,6 +28,8 @@ class Rule(StrEnum):
     """A call ended twice: two events in the log, two webhook-ids at one webhook, or two bodies with one webhook-id."""
     FALSE_OUTCOMES = "untruths"
     """A result without a start of the tool, `rejected` with one, an uncounted start, or a callback with a different end."""
+    WRONG_TIMES = "wrong_times"
+    """A callback was signed with a time that its receiver refuses, as too old or in the future."""
     UNEXPECTED_RESPONSES = "surprises"
 
 
@@ -38,6 +45,7 @@ def find_violations(history: Observations) -> Iterator[Violation]:
         yield from check_statuses(call)
         yield from check_starts(call, history)
         yield from check_events(call, history)
+    yield from check_times(history)
     for what in history.unexpected_responses:
         yield Violation(Rule.UNEXPECTED_RESPONSES, what)
 
@@ -45,6 +53,12 @@ def find_violations(history: Observations) -> Iterator[Violation]:
 def count_duplicates(history: Observations) -> int:
     """Callbacks repeated with the same webhook-id. Allowed: delivery is at least once."""
     return len(history.callbacks) - len({(heard.webhook, heard.message_id) for heard in history.callbacks})
+
+
+def check_times(history: Observations) -> Iterator[Violation]:
+    for heard in history.callbacks:
+        if abs(heard.signed_seconds_ago) > SIGNATURE_SECONDS_MAX:
+            yield Violation(Rule.WRONG_TIMES, f"{heard.message_id} was signed {heard.signed_seconds_ago:.0f} s earlier")
 
 
 def check_keys(call: ObservedCall) -> Iterator[Violation]:

@@ -54,6 +54,8 @@ class ReceivedCallback:
     message_id: str
     webhook: str
     body: Mapping[str, Any]
+    signed_seconds_ago: float = 0.0
+    """From the time of its signature to its arrival, by the receiver's clock."""
 
     @property
     def is_end_event(self) -> str | None:

@@ -25,6 +25,8 @@ from scripts.chaos_runs.plan import ServiceRun
 START_SECONDS: Final = 60.0
 """For a start, which takes half a second on an idle machine."""
 POLL_SECONDS: Final = 0.02
+RESTART_SECONDS: Final = 0.5
+"""Between two starts of a node without a database."""
 FREEZE_SECONDS: Final = 0.3
 """The longest stop of a service that stops itself."""
 _FORK_SERVER: Final = multiprocessing.get_context("forkserver")
@@ -53,7 +55,10 @@ class ManagedProcess:
     """The first runs, with the arguments of each. The run after them does not end."""
     downtime_seconds: float = 0.0
     """Before a restart."""
+    may_fail_to_start: bool = False
+    """Whether it may exit by itself, as a node does whose database is down; an operator's supervisor starts it again then."""
     kills: int = 0
+    failed_starts: int = 0
     process: ForkServerProcess | None = None
 
     @property
@@ -96,6 +101,10 @@ class ManagedProcess:
         finally:
             process.kill()
             process.join()
+        if self._has_failed_to_start(process):
+            self.failed_starts += 1
+            await asyncio.sleep(RESTART_SECONDS)
+            return
         if process.exitcode != -signal.SIGKILL:
             last_words = self.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS_QUOTED:]
             raise UnexpectedExit(
@@ -103,6 +112,11 @@ class ManagedProcess:
             )
         self.kills += 1
         await asyncio.sleep(self.downtime_seconds)
+
+    def _has_failed_to_start(self, process: ForkServerProcess) -> bool:
+        """Whether it said in a line why it does not start."""
+        words = self.log.read_bytes()[-LOG_CHARACTERS_QUOTED:]
+        return self.may_fail_to_start and process.exitcode == 1 and b"Traceback" not in words
 
     async def _wait_for_exit(self, gone: asyncio.Event, life: ServiceRun | None) -> None:
         if life is None:

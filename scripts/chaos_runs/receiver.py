@@ -1,6 +1,7 @@
 """The receiver of all callbacks, as a process. It writes each callback to its file and syncs it before it responds."""
 
 import json
+import time
 from pathlib import Path
 
 from scripts.chaos_runs.journal import Journal
@@ -22,7 +23,8 @@ def main(*, port: int, ledger: Path, forgets: bool) -> None:
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         if not forgets:
             ids = {"message_id": headers["webhook-id"], "webhook": headers["x-mcp-subscription-id"]}
-            kept.append(**ids, body=json.loads(body))
+            signed_ago = time.time() - int(headers["webhook-timestamp"])  # noqa: TID251 - the receiver's clock is right
+            kept.append(**ids, body=json.loads(body), signed_seconds_ago=signed_ago)
         await send_response(send, 200, "text/plain", b"")
 
     serve(receive_callback, port)

@@ -1,9 +1,12 @@
 """One run: executes the plan, waits for everything to settle, and collects the observations."""
 
 import asyncio
+import random
 import signal
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,9 +15,10 @@ from typing import Any, Final
 import httpx
 
 from scripts.chaos_runs.agent import Agent
+from scripts.chaos_runs.database import Database, running_database
 from scripts.chaos_runs.journal import entries
 from scripts.chaos_runs.observations import Observations, ObservedCall, ReceivedCallback, ToolStart
-from scripts.chaos_runs.plan import FaultInjection, Plan, Target
+from scripts.chaos_runs.plan import Damage, FaultInjection, Plan, PlannedNode, Store, Target
 from scripts.chaos_runs.processes import ManagedChild, ManagedProcess, free_port
 from scripts.chaos_runs.service import KILLED, STOPPED
 
@@ -32,60 +36,82 @@ class ChaosResult:
     stops: int
     steps: int
     """The kills and stops at a step of the plan; the others happened at a moment."""
+    damages: Counter[str]
+    """The faults from outside, by what was damaged and how."""
 
 
 async def run_chaos(plan: Plan, *, settle_seconds: float = SETTLE_SECONDS, forgets: bool = False) -> ChaosResult:
     """Execute one plan in its own folder. With `forgets` the receiver stores nothing, which the checker must detect."""
     with TemporaryDirectory(prefix="ringback-chaos-") as folder:
-        stage = ChaosEnvironment(Path(folder), plan, forgets=forgets)
-        async with asyncio.TaskGroup() as group:
-            lives = [group.create_task(actor.keep_running()) for actor in stage.actors]
-            done = await stage.run_plan(settle_seconds)
-            for life in lives:
-                life.cancel()
-        return done
+        async with running_database(plan, Path(folder)) as database:
+            stage = ChaosEnvironment(Path(folder), plan, database, forgets=forgets)
+            async with asyncio.TaskGroup() as group:
+                lives = [group.create_task(actor.keep_running()) for actor in stage.actors]
+                done = await stage.run_plan(settle_seconds)
+                for life in lives:
+                    life.cancel()
+            return done
 
 
 class ChaosEnvironment:
-    def __init__(self, folder: Path, plan: Plan, *, forgets: bool) -> None:
+    def __init__(self, folder: Path, plan: Plan, database: Database, *, forgets: bool) -> None:
         self._plan = plan
+        self._database = database
         self._starts, self._callbacks = folder / "starts.jsonl", folder / "callbacks.jsonl"
         self._calls = [ObservedCall(key=call.key, kind=call.kind, unsafe=call.unsafe) for call in plan.calls]
         self._stops = 0
         self._child_kills = 0
-        pid_file = folder / "stdio.pid"
-        self._child = ManagedChild(pid_file)
+        self._damages: Counter[str] = Counter()
         modern, legacy = (_http(folder, name, self._starts) for name in ("modern", "legacy"))
         spec = {"port": free_port(), "ledger": self._callbacks, "forgets": forgets}
         self._receiver = ManagedProcess(name="receiver", entry=_entry("receiver:main"), spec=spec, folder=folder)
-        command = f"{sys.executable} -I -S {STDIO_SCRIPT} {self._starts} {pid_file}"
-        upstreams = {"stdio": command, "modern": f"{modern.url}/mcp", "legacy": f"{legacy.url}/mcp"}
-        self._service = ManagedProcess(
-            name="service",
+        self._http_upstreams = {Target.MODERN: modern, Target.LEGACY: legacy}
+        self._children = [ManagedChild(folder / f"stdio-{number}.pid") for number in range(len(plan.nodes))]
+        self._nodes = [self._make_node(folder, number, node) for number, node in enumerate(plan.nodes)]
+        self._others = [self._receiver, modern, legacy]
+        self.actors = [*self._others, *self._nodes]
+
+    def _make_node(self, folder: Path, number: int, planned: PlannedNode) -> ManagedProcess:
+        """A node with a child process of its own behind the stdio upstream."""
+        command = f"{sys.executable} -I -S {STDIO_SCRIPT} {self._starts} {self._children[number].pid_file}"
+        http = {target.value: f"{upstream.url}/mcp" for target, upstream in self._http_upstreams.items()}
+        spec: dict[str, Any] = {
+            "folder": folder,
+            "port": free_port(),
+            "upstreams": {"stdio": command, **http},
+            "step": None,
+            "clock_ahead_seconds": planned.clock_ahead_seconds,
+            **self._database.spec(number),
+        }
+        return ManagedProcess(
+            name=f"node-{number}",
             entry=_entry("service:main"),
-            spec={"folder": folder, "port": free_port(), "upstreams": upstreams, "step": None},
+            spec=spec,
             folder=folder,
-            start_specs=[(life, {"step": life.step}) for life in plan.service_runs],
+            start_specs=[(life, {"step": life.step}) for life in planned.service_runs],
+            may_fail_to_start=self._plan.store is Store.POSTGRES,
         )
-        self._by_target = {Target.SERVICE: self._service, Target.MODERN: modern, Target.LEGACY: legacy}
-        self.actors = [self._receiver, modern, legacy, self._service]
 
     async def run_plan(self, settle_seconds: float) -> ChaosResult:
-        for actor in self.actors:
-            if actor is not self._service:
-                await actor.wait_until_listening()
-        async with httpx.AsyncClient(base_url=self._service.url, trust_env=False) as http:
-            agent = Agent(http, callback_url=f"{self._receiver.url}/callbacks")
+        for actor in self._others:
+            await actor.wait_until_listening()
+        async with AsyncExitStack() as stack:
+            clients = [httpx.AsyncClient(base_url=node.url, trust_env=False) for node in self._nodes]
+            for client in clients:
+                await stack.enter_async_context(client)
+            chance = random.Random(self._plan.seed)  # noqa: S311 - a seed replays its plan
+            agent = Agent(clients, chance=chance, callback_url=f"{self._receiver.url}/callbacks")
             await agent.register()
             await self._carry_out(agent, settle_seconds)
             history = await self.collect_observations(agent, settle_seconds)
-        words = self._service.log.read_bytes()
+        words = b"".join(node.log.read_bytes() for node in self._nodes)
         stops = words.count(STOPPED)
         return ChaosResult(
             history,
             kills=self._child_kills + sum(actor.kills for actor in self.actors),
             stops=self._stops + stops,
             steps=words.count(KILLED) + stops,
+            damages=self._damages,
         )
 
     async def _carry_out(self, agent: Agent, settle_seconds: float) -> None:
@@ -101,9 +127,13 @@ class ChaosEnvironment:
 
     async def inject_fault(self, fault: FaultInjection) -> None:
         await asyncio.sleep(fault.at_seconds)
-        actor = self._by_target.get(fault.target)
-        victim = actor or self._child
-        if fault.kills:
+        self._damages[f"{fault.target} {fault.damage}"] += 1
+        if fault.target in {Target.DATABASE, Target.NETWORK}:
+            await self._database.inject_fault(fault)
+            return
+        actor = self._nodes[fault.node] if fault.target is Target.SERVICE else self._http_upstreams.get(fault.target)
+        victim = actor or self._children[fault.node]
+        if fault.damage is Damage.KILL:
             if actor is not None:
                 actor.downtime_seconds = fault.freeze_seconds
             self._child_kills += bool(victim.send_signal(signal.SIGKILL)) and actor is None
@@ -135,7 +165,8 @@ class ChaosEnvironment:
 
     def read_callbacks(self) -> list[ReceivedCallback]:
         return [
-            ReceivedCallback(each["message_id"], each["webhook"], each["body"]) for each in entries(self._callbacks)
+            ReceivedCallback(each["message_id"], each["webhook"], each["body"], each["signed_seconds_ago"])
+            for each in entries(self._callbacks)
         ]
 
 

@@ -4,10 +4,12 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from ringback.bootstrap import Environment
+from ringback.domain.clock import SystemClock
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
@@ -15,6 +17,7 @@ from ringback.server import serve
 from ringback.settings import load_settings
 from ringback.upstreams.config import parse_upstream_option
 from scripts.chaos_runs.plan import KillPoint
+from tests.support.short_leases import shorten_leases
 
 T = TypeVar("T")
 
@@ -63,9 +66,34 @@ class KillPointStore:
             os.kill(os.getpid(), signal.SIGSTOP if self._step.stops else signal.SIGKILL)
 
 
-def main(*, folder: Path, port: int, upstreams: dict[str, str], step: KillPoint | None) -> None:
+class WrongClock(SystemClock):
+    """The clock of a machine whose wall clock is wrong."""
+
+    def __init__(self, *, ahead_seconds: float) -> None:
+        self._ahead_nanoseconds = round(ahead_seconds * 1e9)
+        super().__init__()
+
+    def _wall_nanoseconds(self) -> int:
+        return super()._wall_nanoseconds() + self._ahead_nanoseconds
+
+
+def main(
+    *,
+    folder: Path,
+    database_url: str,
+    secret_keys: str | None = None,
+    clock_ahead_seconds: float = 0.0,
+    port: int,
+    upstreams: dict[str, str],
+    step: KillPoint | None,
+) -> None:
+    """`secret_keys` are given on PostgreSQL, where the leases are shortened, because a node waits for those of a dead one."""
+    if secret_keys is not None:
+        shorten_leases()
+        os.environ["XDG_STATE_HOME"] = str(folder)  # where nodes on PostgreSQL write their child processes down
     settings = load_settings(
-        database_url=f"sqlite:///{folder / 'ringback.db'}",
+        database_url=database_url,
+        secret_keys=secret_keys,
         port=port,
         auth="off",
         callback_private_cidrs=("127.0.0.0/8",),
@@ -73,5 +101,7 @@ def main(*, folder: Path, port: int, upstreams: dict[str, str], step: KillPoint 
         drain_seconds=1.0,
     )
     configs = [parse_upstream_option(f"{name}={value}") for name, value in upstreams.items()]
-    world = None if step is None else Environment(wrap_store=lambda store: KillPointStore(store, step))
-    serve(settings, configs, environment=world)
+    environment = Environment(clock=WrongClock(ahead_seconds=clock_ahead_seconds))
+    if step is not None:
+        environment = replace(environment, wrap_store=lambda store: KillPointStore(store, step))
+    serve(settings, configs, environment=environment)

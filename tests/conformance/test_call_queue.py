@@ -149,14 +149,14 @@ async def test_turns_continue_from_one_lease_to_the_next(store: Store) -> None:
 
 
 async def test_an_owner_extends_only_the_leases_that_it_names(store: Store) -> None:
-    mine, too, let_go = make_call(**LEASED), make_call(**LEASED), make_call(**LEASED)
+    mine, too, let_go = make_call(**LEASED), make_call(**LEASED, cancel_requested=True), make_call(**LEASED)
     other = make_call(**(LEASED | {"lease_owner": "runner-2"}))
     await insert_calls(store, mine, too, let_go, other)
     named, later = [mine.id, too.id, other.id], UNTIL + timedelta(seconds=30)
 
     held = await store.write(lambda tx: tx.call_queue.extend_leases("runner-1", named, until=later))
 
-    assert set(held) == {mine.id, too.id}
+    assert held == {mine.id: False, too.id: True}
     assert await store.read(lambda tx: tx.calls.get(mine.id)) == replace(mine, lease_until=later)
     assert await store.read(lambda tx: tx.calls.get(let_go.id)) == let_go
     assert await store.read(lambda tx: tx.calls.get(other.id)) == other
@@ -198,17 +198,18 @@ async def test_overdue_calls_are_the_waiting_calls_past_their_deadline(store: St
     assert sorted(call.id for call in overdue) == [queued.id, parked.id]
 
 
-async def test_calls_leased_by_other_owners_are_abandoned_and_own_ones_are_not(store: Store) -> None:
+async def test_leased_calls_are_found_by_their_owner(store: Store) -> None:
     left = [make_call(**LEASED | {"lease_owner": "another"}), make_call(**LEASED | {"lease_owner": None})]
     mine = make_call(**LEASED | {"lease_owner": "me"})
     await insert_calls(store, *left, mine, make_call(), make_call(phase=CallPhase.PARKED))
 
-    async def abandoned(limit: int) -> set[str]:
-        calls = await store.read(lambda tx: tx.call_queue.find_leased_by_others(owner="me", limit=limit))
+    async def find_leased(*, own: bool, limit: int = 10) -> set[str]:
+        calls = await store.read(lambda tx: tx.call_queue.find_leased(owner="me", own=own, limit=limit))
         return {call.id for call in calls}
 
-    assert await abandoned(10) == {call.id for call in left}
-    assert len(await abandoned(1)) == 1
+    assert await find_leased(own=False) == {call.id for call in left}
+    assert len(await find_leased(own=False, limit=1)) == 1
+    assert await find_leased(own=True) == {mine.id}
 
 
 async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(store: Store) -> None:

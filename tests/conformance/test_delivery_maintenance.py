@@ -73,7 +73,7 @@ async def test_deliveries_leased_by_other_owners_are_released_in_bounded_steps_a
     await insert(store, *left, mine, held)
 
     released = [
-        await store.write(lambda tx: tx.delivery_maintenance.release_leases_of_others(owner="me", limit=2))
+        await store.write(lambda tx: tx.delivery_maintenance.release_leases(owner="me", own=False, limit=2))
         for _ in range(3)
     ]
 
@@ -82,6 +82,16 @@ async def test_deliveries_leased_by_other_owners_are_released_in_bounded_steps_a
         replace(each, **PENDING_AGAIN, lease_owner=None) for each in left
     ]
     assert [await get(store, each) for each in (mine, held)] == [mine, held]
+
+
+async def test_an_owner_releases_its_own_leases_and_no_others(store: Store) -> None:
+    mine, theirs = (make_delivery(**LEASED, lease_owner=owner) for owner in ("me", "another"))
+    await insert(store, mine, theirs)
+
+    assert await store.write(lambda tx: tx.delivery_maintenance.release_leases(owner="me", own=True, limit=5)) == 1
+
+    assert await get(store, mine) == replace(mine, **PENDING_AGAIN, lease_owner=None)
+    assert await get(store, theirs) == theirs
 
 
 async def test_deliveries_held_to_their_maximum_age_are_given_up_oldest_first_in_bounded_steps(store: Store) -> None:

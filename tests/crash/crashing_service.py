@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 from ringback.bootstrap import Environment
@@ -17,6 +16,7 @@ from ringback.server import serve
 from ringback.settings import load_settings
 from ringback.upstreams.config import parse_upstream_option
 from tests.support.clock import OffsetClock
+from tests.support.short_leases import shorten_leases
 from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")
@@ -48,8 +48,11 @@ class CrashingStore(StoreWrapper):
 
 
 def main(spec: dict[str, str | bool | float]) -> None:
+    if secret_keys := spec.get("secret_keys"):  # on PostgreSQL
+        shorten_leases()
     settings = load_settings(
-        database_url=f"sqlite:///{Path(str(spec['folder'])) / 'ringback.db'}",
+        database_url=str(spec["database_url"]),
+        secret_keys=secret_keys,
         port=int(spec.get("port", 0)),
         auth="off",
         callback_private_cidrs=("127.0.0.0/8",),

@@ -33,6 +33,12 @@ class BlockedStore(StoreWrapper):
 
 def main(spec: dict[str, str]) -> None:
     folder = Path(spec["folder"])
-    settings = load_settings(database_url=f"sqlite:///{folder / 'ringback.db'}", port=0, auth="off", drain_seconds=0.1)
+    settings = load_settings(
+        database_url=spec["database_url"],
+        secret_keys=spec.get("secret_keys"),
+        port=0,
+        auth="off",
+        drain_seconds=0.1,
+    )
     world = Environment(wrap_store=lambda store: BlockedStore(store, folder / "stuck"))
     serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], environment=world, exit_seconds=0.1)

@@ -18,7 +18,7 @@ from tests.support.engine import wait_until
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, running_process
 from tests.support.upstreams import STDIO_SERVER, ControlledUpstream, serving
 
-pytestmark = pytest.mark.requirement("R35")
+pytestmark = [pytest.mark.requirement("R35"), pytest.mark.sqlite_only("the disk is PostgreSQL's own then")]
 
 UPSTREAM = f"{sys.executable} {STDIO_SERVER}"
 CALL: dict[str, Any] = {"upstream": "stage", "tool": "whoami", "arguments": {}}

@@ -43,6 +43,7 @@ def stop_store_writes(running: ServiceProcess) -> None:
     resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (0, hard))
 
 
+@pytest.mark.sqlite_only("the disk is PostgreSQL's own then")
 async def test_a_service_with_a_full_disk_ends_on_sigterm(tmp_path: Path) -> None:
     async with serving_blocked_upstream() as (stage, upstream):
         async with running_process(folder=str(tmp_path), upstream=upstream) as running:

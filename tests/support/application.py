@@ -23,7 +23,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.receiver import Callback, ReceiverApp
 from ringback.settings import Settings
 from ringback.upstreams.registry import UpstreamConfig
-from tests.support.databases import database_url
+from tests.support.databases import database_url, needed_settings
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
 PUBLIC_URL: Final = "https://ringback.example"
@@ -63,6 +63,7 @@ async def running_application(
     configured = Settings.model_validate(
         {
             "database_url": database_url(folder),
+            **needed_settings(),
             "public_url": PUBLIC_URL,
             "callback_private_cidrs": (ip_network("127.0.0.0/8"),),
             "callback_http": True,

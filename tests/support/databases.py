@@ -6,17 +6,21 @@ query_rows(tmp_path, "SELECT …") looks into it from outside, with `?` for para
 
 import functools
 import sqlite3
+from base64 import b64encode
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from ringback.signing.sealing import KEY_BYTES
 from ringback.storage.postgres.migrator import migrate_database
 from tests.support.postgres import shared_postgres
 from tests.support.postgres_databases import DatabasePool
 
 FILE_NAME: Final = "ringback.db"
+SECRET_KEYS: Final = f"test:{b64encode(b'k' * KEY_BYTES).decode()}"
+"""PostgreSQL has no folder for a key that the service makes."""
 
 
 class StoreKind(StrEnum):
@@ -86,6 +90,16 @@ TEST_DATABASES: Final = TestDatabases()
 def database_url(folder: Path) -> str:
     """The URL of the running test's database for this folder."""
     return TEST_DATABASES.url(folder)
+
+
+def needed_settings() -> dict[str, str]:
+    """The settings that a service needs on this kind of store, besides its URL."""
+    return {} if TEST_DATABASES.kind is StoreKind.SQLITE else {"secret_keys": SECRET_KEYS}
+
+
+def service_environment() -> dict[str, str]:
+    """The same as environment variables."""
+    return {f"RINGBACK_{name.upper()}": value for name, value in needed_settings().items()}
 
 
 def query_rows(folder: Path, statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import httpx
 
+from tests.support.databases import database_url, needed_settings
 from tests.support.limits import WAIT_SECONDS
 
 _LISTENING: Final = re.compile(rb"service\.listening .*url=(\S+)")
@@ -60,7 +61,11 @@ class ServiceProcess:
 async def running_process(
     *, module: str = "tests.crash.crashing_service", **spec: Any
 ) -> AsyncGenerator[ServiceProcess]:
-    """Run `module.main(spec)` as a listening process; the end of the context kills it."""
+    """Run `module.main(spec)` as a listening process; the end of the context kills it.
+
+    It also gets the URL of the test's database for the `folder` that the spec names.
+    """
+    spec = {"database_url": database_url(Path(spec["folder"])), **needed_settings()} | spec
     reader, writer = multiprocessing.Pipe(duplex=False)
     process = FORK_SERVER.Process(target=_run_module, args=(module, spec, writer))
     await asyncio.to_thread(process.start)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from ringback.storage.migrations import Migration
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrator import Migration, apply_migrations, load_migrations
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 
 Migrate = Callable[..., None]
 

@@ -123,14 +123,16 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lease_expired": [{}],
         "past_deadline": [{}],
-        "leased_by_others": [{"owner": "me"}],
+        "leased": [{"owner": "me", "own": False}],
         "expired": [{}],
+        "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],
     },
     "calls": {
         "insert": [A_CALL],
         "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
         "get": [{"id": "call_rare"}],
+        "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
         "page": [{}, {"status": "completed", "tool": "none"}, {"upstream": "none"}],
         "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
@@ -143,6 +145,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         **{
             f"update_{change}": [A_CHANGED_CALL, A_CHANGED_CALL | {"held_token": "lease-me"}] for change in CALL_CHANGES
         },
+        "end_many": [{"rows": "[]"}],
         "revoke_tokens": [{"id": "call_-3"}],
         "put_result": [{"call_id": "call_-3", "body": b"{}"}],
         "result": [{"call_id": "call_-3"}],
@@ -207,7 +210,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "delivery_maintenance": {
         "release_expired_leases": [{}],
-        "release_leases_of_others": [{"owner": "me"}],
+        "release_leases": [{"owner": "me", "own": False}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
@@ -257,6 +260,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "revoke": [{"id": "key_1"}],
     },
     "origin_breakers": {
+        "lock_origins": [{"origins": '["https://a.example"]'}],
         "breakers": [{"origins": '["https://crowd.example:1"]'}],
         "save": [{"origin": "https://new.example", "failures": 1, "openings": 0, "paused_until": None}],
         "close": [{"origin": "https://crowd.example:1"}],
@@ -302,6 +306,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "remove": [{}],
     },
     "usage": {
+        "lock_usage": [{}],
         "usage": [{"principal": "carol"}, {}],
         "count_webhooks": [{"principal": "carol"}, {}],
         "calls_by_status": [{}],
@@ -314,6 +319,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"attempts": 0, "due_at": NOW, "token": None}
         ],
         "get_challenge": [{"webhook_id": "wh_rare"}],
+        "lock_due": [{}],
         "due_challenges": [{}],
         "next_due": [{}],
         "remove_challenge": [{"webhook_id": "wh_rare"}],
@@ -340,6 +346,14 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "extend": [{"ids": '["session-rare", "session-none"]', "expires_at": FUTURE}],
         "delete": [{"id": "session-rare"}],
         "remove_expired": [{}],
+    },
+    "leaders": {
+        "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
+        "release": [{"duty": "watch", "owner": "me"}],
+    },
+    "webhook_rates": {
+        "lock": [{"webhook_id": "wh_rare"}],
+        "save": [{"webhook_id": "wh_rare", "full_at": NOW}],
     },
     "change_subscriptions": {
         "all": [{}],

@@ -209,3 +209,14 @@ def test_tokens_stay_valid_after_a_rotation_until_their_key_is_removed() -> None
 
 def test_tokens_are_not_signed_with_the_key_that_seals() -> None:
     assert OLD not in derive_token_keys(KeyRing(keys={"old": OLD}, current_id="old"))
+
+
+def test_postgresql_needs_a_key_and_its_refusal_says_how_to_make_one() -> None:
+    settings = Settings.model_validate({"database_url": "postgresql://ann:hidden@db/ringback"})
+
+    with pytest.raises(SettingsError, match=r"RINGBACK_SECRET_KEYS: .*ringback keys ring") as refusal:
+        load_key_ring(settings, random_bytes=os.urandom)
+    with pytest.raises(SettingsError, match="RINGBACK_SECRET_KEYS"):
+        rotate_key_file(settings, random_bytes=os.urandom)
+
+    assert "hidden" not in str(refusal.value)

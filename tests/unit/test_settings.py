@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 from ringback.settings import SettingsError, load_settings
@@ -72,6 +73,23 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_callbacks_name_the_public_url_or_where_the_service_listens(told: dict[str, Any], url: str) -> None:
     assert load_settings(**told).base_url == url
+
+
+def test_a_node_has_every_role_unless_the_operator_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().roles == ALL_ROLES
+    monkeypatch.setenv("RINGBACK_ROLES", "")
+    assert load_settings().roles == ALL_ROLES
+    monkeypatch.setenv("RINGBACK_ROLES", "janitor, api")
+    assert load_settings().roles == (Role.JANITOR, Role.API)
+
+
+def test_an_unknown_role_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SettingsError, match=r"RINGBACK_ROLES: .*'api', 'runner', 'dispatcher' or 'janitor'"):
+        load_settings(roles="api,worker")
+
+
+def test_the_settings_show_no_password_of_the_database() -> None:
+    assert "hidden" not in repr(load_settings(database_url="postgresql://ann:hidden@db/ringback"))
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
@@ -35,12 +35,14 @@ from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 
-__all__ = ["ApiConfig", "Services", "create_app", "create_documented_app"]
+__all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
 
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may cache a preflight: the smallest maximum of the common browsers."""
 
 MCP_PATHS: Final = ("/mcp", "/mcp/{upstream}")
+OPERATIONS_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What a node without the role `api` serves."""
 
 _ALLOWED_HEADERS: Final = (
     *("authorization", "content-type", "idempotency-key"),
@@ -108,6 +110,21 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
         app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
     app.router.routes.append(Route("/llms.txt", endpoint=send_llms_text, methods=["GET"]))
+    return _connect_app(app, services, config)
+
+
+def create_operations_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:  # noqa: ARG001 - as `create_app`
+    """Health, readiness and metrics only: for a node without the role `api`."""
+    app = _create_empty_app()
+    routes = [*metrics.router.routes, *operations.router.routes]
+    app.include_router(
+        APIRouter(routes=[route for route in routes if isinstance(route, APIRoute) and route.path in OPERATIONS_PATHS])
+    )
+    return _connect_app(app, services, config)
+
+
+def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI:
+    """Give the operations their services, and put the middleware around them."""
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.
@@ -129,6 +146,14 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
 
 def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
+    app = _create_empty_app()
+    call_modules = (calls, reports, results, resume)
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
+        app.include_router(module.router)
+    return app
+
+
+def _create_empty_app() -> _RingbackApi:
     app = _RingbackApi(
         title="Ringback",
         version=__version__,
@@ -143,9 +168,6 @@ def create_documented_app() -> FastAPI:
         webhooks=openapi_webhooks.router,
         generate_unique_id_function=_operation_id,
     )
-    call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
-        app.include_router(module.router)
     add_problem_handlers(app)
     return app
 

@@ -1,13 +1,14 @@
 """The services and the settings that every request uses."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from ringback.domain.principal import Authenticator
 from ringback.domain.protected_resource import ProtectedResource
+from ringback.domain.roles import ALL_ROLES, Role
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
@@ -57,8 +58,15 @@ class ApiConfig:
     """JSON Web Keys of the keys that sign callbacks."""
     failing_workers: Callable[[], frozenset[str]] = frozenset
     """Names of the failed background workers. The service is not ready while one has failed."""
+    workers_by_role: Mapping[Role, Collection[str]] = field(default_factory=lambda: dict.fromkeys(ALL_ROLES, ()))
+    """This node's roles, with the names of their workers."""
     failing_endpoints: Callable[[], frozenset[str]] = frozenset
     """Paths of the failed MCP endpoints. Readiness lists them and stays 200, because everything else works."""
+
+    def roles_ready(self) -> dict[str, bool]:
+        """For each role of this node, whether all its workers run."""
+        failing = self.failing_workers()
+        return {str(role): failing.isdisjoint(workers) for role, workers in self.workers_by_role.items()}
 
 
 async def get_services(request: Request) -> Services:  # async, because FastAPI runs other dependencies in threads

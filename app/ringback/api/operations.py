@@ -29,16 +29,24 @@ async def check_health() -> HealthView:
 
 @router.get("/readyz", responses=problem_responses(errors.ShuttingDown, errors.StoreUnavailable))
 async def check_readiness(request: Request, services: ServicesDep) -> ReadinessView:
-    """Responds with 200 while the service accepts work: no shutdown, a writable database, and running workers.
+    """Responds with 200 while this node works: no shutdown, a writable database, and running workers.
 
+    `roles` has this node's roles, and whether each works. No role works without the database.
     `degraded` lists the MCP endpoints that failed and are being restarted. They do not change the status, because a load
     balancer would then also remove the REST API and all other endpoints.
     """
-    await services.insights.require_ready()
     config = get_config(request)
+    roles = config.roles_ready()
+    try:
+        await services.insights.require_ready()
+    except errors.Unavailable as problem:
+        problem.extra["roles"] = dict.fromkeys(roles, False)
+        raise
     if failing := sorted(config.failing_workers()):
-        raise errors.Unavailable(f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing)
-    return ReadinessView(degraded=sorted(config.failing_endpoints()))
+        raise errors.Unavailable(
+            f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing, roles=roles
+        )
+    return ReadinessView(degraded=sorted(config.failing_endpoints()), roles=roles)
 
 
 @router.get("/.well-known/mcp-webhook-jwks.json", responses=problem_responses())

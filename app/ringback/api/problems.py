@@ -18,6 +18,7 @@ from starlette.routing import Match
 from ringback.api.context import get_config
 from ringback.domain import errors, jsontext
 from ringback.domain.protected_resource import resource_for_path
+from ringback.domain.roles import Role
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
@@ -249,6 +250,10 @@ async def _handle_routing_error(request: Request, _error: Exception) -> Response
             MethodNotAllowed(
                 f"This path does not allow {request.method}. It allows {', '.join(allowed)}.", allow=allowed
             )
+        )
+    if Role.API not in get_config(request).workers_by_role:
+        return problem_response(
+            UnknownPath("This node does not serve the API (RINGBACK_ROLES). Send the request to a node that does.")
         )
     return problem_response(UnknownPath("There is no such path. List all paths: GET /openapi.json"))
 

@@ -11,14 +11,16 @@ configuration  converts the settings to the values that components take
 key_ring       loads the key ring and checks that it decrypts the stored data
 components     the objects that services and workers share
 services       the use cases
-workers        the background workers
+children_folder  where this process records the upstreams' child processes
+workers        the background workers of this node's roles
 entrypoints    authentication, REST and the MCP endpoints
 application    opens and closes a whole service
 """
 
 from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store
+from ringback.bootstrap.configuration import require_complete_roles
 from ringback.bootstrap.environment import Environment, ReadConfigs
-from ringback.bootstrap.key_ring import accept_lost_keys, accept_restore
+from ringback.bootstrap.key_ring import accept_lost_keys, accept_restore, migrate_database
 
 __all__ = [
     "Application",
@@ -26,7 +28,9 @@ __all__ = [
     "ReadConfigs",
     "accept_lost_keys",
     "accept_restore",
+    "migrate_database",
     "open_api_keys",
     "open_application",
     "open_shared_store",
+    "require_complete_roles",
 ]

@@ -7,25 +7,24 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
-from ringback.api.app import Services, create_app
-from ringback.bootstrap.components import build_sealer, open_components
-from ringback.bootstrap.configuration import build_retention
+from ringback.api.app import Services, create_app, create_operations_app
+from ringback.bootstrap.components import Components, build_sealer, open_components
+from ringback.bootstrap.configuration import build_retention, require_complete_roles
 from ringback.bootstrap.entrypoints import build_api_config, open_authenticator, open_mcp_server
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring
 from ringback.bootstrap.services import build_services
-from ringback.bootstrap.workers import build_change_recorder, build_dispatcher, build_runner, build_verifier
+from ringback.bootstrap.workers import build_workers
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
-from ringback.janitor import Janitor, JanitorConfig
+from ringback.domain.roles import Role
+from ringback.janitor import hand_back_leases
 from ringback.mcp_server.server import McpServer
-from ringback.notifier.catch_up import CatchUpWorker
-from ringback.resealing import Resealer
 from ringback.services.api_keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.settings import Settings
 from ringback.storage.open import open_store
-from ringback.supervisor import Supervisor, Worker
+from ringback.supervisor import Supervisor
 from ringback.upstreams.registry import UpstreamConfig
 
 
@@ -64,46 +63,45 @@ async def open_application(
     """A whole service over its own store, closed at the end of the context.
 
     `read_configs` supplies the upstreams' configuration for a reload; without it a reload changes nothing.
-    Raises `StoreUnavailable` when another process serves the same SQLite file.
+    Raises `StoreUnavailable` when another process serves the same SQLite file. A node without the role `api` serves only
+    health, readiness and metrics.
     """
+    require_complete_roles(settings)
     retention = build_retention(settings)
+    create_api = create_app if Role.API in settings.roles else create_operations_app
     async with open_components(
         settings, upstream_configs, read_configs, environment or Environment(), retention
     ) as components:
-        janitor = Janitor(
-            store=components.store,
-            recorder=components.recorder,
-            clock=components.environment.clock,
-            config=JanitorConfig(
-                retention=retention, exclusive_owner=components.owner if components.store.is_exclusive else None
-            ),
+        workers = build_workers(components, settings, retention)
+        supervisor = Supervisor(
+            [each for of_role in workers.values() for each in of_role], clock=components.environment.clock
         )
-        workers: list[Worker] = [
-            build_runner(components, settings),
-            build_change_recorder(components),
-            build_verifier(components, settings),
-            CatchUpWorker(
-                store=components.store, catch_ups=components.recorder.catch_ups, clock=components.environment.clock
-            ),
-            build_dispatcher(components, settings),
-            janitor,
-        ]
-        if components.key_count > 1:
-            workers.append(Resealer(store=components.store, sleep=components.environment.clock.sleep))
-        supervisor = Supervisor(workers, clock=components.environment.clock)
         services = build_services(components, settings)
         async with (
+            _handing_back_leases(components),
             open_authenticator(components, services, settings) as authenticator,
             open_mcp_server(components, services, settings, authenticator) as mcp,
         ):
             yield Application(
-                api=create_app(services, config=build_api_config(settings, supervisor, authenticator, mcp), mcp=mcp),
+                api=create_api(
+                    services, config=build_api_config(settings, supervisor, workers, authenticator, mcp), mcp=mcp
+                ),
                 services=services,
                 store=components.store,
                 supervisor=supervisor,
                 lifecycle=services.lifecycle,
                 mcp=mcp,
             )
+
+
+@asynccontextmanager
+async def _handing_back_leases(components: Components) -> AsyncGenerator[None]:
+    """At the end, release what this node still has leased. On a store of one process, the next start does it."""
+    try:
+        yield
+    finally:
+        if not components.store.is_exclusive:
+            await hand_back_leases(components.store, components.recorder, owner=components.owner)
 
 
 @asynccontextmanager

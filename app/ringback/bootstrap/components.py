@@ -3,16 +3,17 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from ringback.admission import AdmissionGate
+from ringback.bootstrap.children_folder import claim_children_folder
 from ringback.bootstrap.configuration import build_quotas, build_target_policy
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
+from ringback.domain.roles import UPSTREAM_ROLES
 from ringback.domain.upstreams import UpstreamConfiguration
 from ringback.janitor import Retention
 from ringback.keyring import derive_token_keys
@@ -29,7 +30,7 @@ from ringback.services.quotas import QuotaEnforcer
 from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.signing.sealing import AesGcmSealer, KeyRing
-from ringback.storage.open import open_store, sqlite_path
+from ringback.storage.open import open_store
 from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry, UpstreamReloader
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream
 
@@ -94,14 +95,19 @@ async def open_components(
             environment.clock.continue_from(last)
         await require_key_ring(store, ring, settings)
         store = environment.wrap_store(store)
+        uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
+        if not uses_upstreams:
+            upstream_configs, read_configs = (), None
         upstreams = UpstreamRegistry(
             upstream_configs,
             clock=environment.clock,
             random_fraction=environment.random_fraction,
             predict_driver_name=predict_driver_name,
             connect_timeout_seconds=settings.connect_patience_seconds,
-            store=store,
-            children_folder=child_records_folder(sqlite_path(settings.database_url)),
+            store=store
+            if uses_upstreams
+            else None,  # it would delete the stored lists of upstreams that it does not have
+            children_folder=stack.enter_context(claim_children_folder(settings.database_url)),
             hosts=ConfiguredHosts(environment.host_resolver),
         )
         yield Components(
@@ -126,8 +132,3 @@ async def open_components(
 
 def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:
     return AesGcmSealer(ring.keys, current=ring.current_id, random_bytes=environment.random_bytes)
-
-
-def child_records_folder(database: Path) -> Path:
-    """The folder that records the upstreams' child processes, so that the next start can end orphans."""
-    return database.with_name(f"{database.name}-children")

@@ -2,12 +2,24 @@
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.domain.protected_resource import ProtectedResource
+from ringback.domain.roles import ALL_ROLES
 from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
 from ringback.notifier.http.target import TargetPolicy
 from ringback.services.quotas import Quotas
 from ringback.settings import Settings, SettingsError
+from ringback.storage.urls import is_postgres_url
+
+
+def require_complete_roles(settings: Settings) -> None:
+    """Raise `SettingsError` for roles that leave work undone: an SQLite database has only this node."""
+    missing = [role for role in ALL_ROLES if role not in settings.roles]
+    if missing and not is_postgres_url(settings.database_url):
+        raise SettingsError(
+            f"RINGBACK_ROLES: an SQLite database has one node, so it needs every role; {', '.join(missing)} is missing. Remove "
+            "RINGBACK_ROLES, or share a PostgreSQL database between nodes (RINGBACK_DATABASE_URL)."
+        )
 
 
 def build_retention(settings: Settings) -> Retention:

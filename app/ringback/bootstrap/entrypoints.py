@@ -1,24 +1,27 @@
 """The entry points: authentication, REST, the MCP endpoints."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from ringback.api.app import ApiConfig, Services
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_gateway_config, build_protected_resource, build_token_policy
 from ringback.domain.principal import Authenticator
+from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenAuthenticator
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.identity.issuer import IssuerKeys
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
 from ringback.keyring import load_signing_keys
+from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.services.mcp_sessions import McpSessions
+from ringback.services.node_signals import NodeSignals
 from ringback.services.tool_aliases import ToolAliases
 from ringback.settings import Settings
-from ringback.supervisor import Supervisor
+from ringback.supervisor import Supervisor, Worker
 
 
 @asynccontextmanager
@@ -62,6 +65,8 @@ async def open_mcp_server(
         tool_aliases=ToolAliases(components.store),
         sessions=McpSessions(components.store, ids=components.ids),
         signals=components.store.signals,
+        node_signals=NodeSignals(components.store),
+        elicitation_ids=ElicitationIds(components.ids),
         sealer=components.sealer,
         ids=components.ids,
         clock=components.environment.clock,
@@ -76,7 +81,11 @@ async def open_mcp_server(
 
 
 def build_api_config(
-    settings: Settings, supervisor: Supervisor, authenticator: Authenticator, mcp: McpServer
+    settings: Settings,
+    supervisor: Supervisor,
+    workers: Mapping[Role, Sequence[Worker]],
+    authenticator: Authenticator,
+    mcp: McpServer,
 ) -> ApiConfig:
     return ApiConfig(
         authenticator=authenticator,
@@ -86,6 +95,11 @@ def build_api_config(
         allowed_hosts=settings.allowed_hosts,
         request_bytes_max=settings.request_bytes_max,
         failing_workers=supervisor.failing_workers,
+        workers_by_role={
+            role: frozenset(worker.name for worker in workers.get(role, ()))
+            for role in ALL_ROLES
+            if role in settings.roles
+        },
         failing_endpoints=mcp.failing_endpoints,
         public_keys=[key.jwk for key in load_signing_keys(settings)],
     )

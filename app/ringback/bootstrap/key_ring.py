@@ -12,7 +12,10 @@ from ringback.services import sealing_keys
 from ringback.services.sealing_keys import find_missing_keys, missing_keys_detail, register_current_key
 from ringback.settings import Settings
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer, KeyRing
-from ringback.storage.open import open_store, sqlite_path
+from ringback.storage.migrations import SchemaState
+from ringback.storage.open import open_store
+from ringback.storage.schema import read_schema_state
+from ringback.storage.urls import find_sqlite_path
 
 
 async def load_service_key_ring(settings: Settings, environment: Environment) -> KeyRing:
@@ -20,8 +23,8 @@ async def load_service_key_ring(settings: Settings, environment: Environment) ->
 
     Raises `StoreUnavailable` when the key file is missing and the database holds data encrypted with its keys.
     """
-    file = missing_key_file(settings)
-    if file is not None and sqlite_path(settings.database_url).exists():
+    file, database = missing_key_file(settings), find_sqlite_path(settings.database_url)
+    if file is not None and database is not None and database.exists():
         async with open_store_without_keys(settings, environment) as store:
             missing = await store.read(lambda tx: find_missing_keys(tx, ()))
         if missing:
@@ -39,6 +42,15 @@ async def accept_restore(settings: Settings) -> None:
     """Accept a database whose last commits are missing. Raises `StoreUnavailable` while a service has it open."""
     async with open_store_without_keys(settings, Environment(), exclusive=True, accept_missing_commits=True):
         pass
+
+
+async def migrate_database(settings: Settings) -> SchemaState:
+    """Apply the missing migrations; return what was missing. Raises `StoreUnavailable` while a service has the SQLite file."""
+    state = await read_schema_state(settings.database_url)
+    if state.missing:
+        async with open_store_without_keys(settings, Environment(), exclusive=True):
+            pass
+    return state
 
 
 async def accept_lost_keys(settings: Settings) -> Sequence[str]:

@@ -1,15 +1,60 @@
-"""Builds the background workers that the supervisor runs."""
+"""Builds the background workers that the supervisor runs, by role.
+
+    runner       the runner, the recorder of upstreams' changes
+    dispatcher   the verifier, the catch-up worker, the dispatcher
+    janitor      the janitor, and the resealer while the key ring has more than one key
+
+The order is the one in which they stop: what makes work stops before what does it.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy
+from ringback.domain.roles import Role
+from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.keyring import load_signing_keys
+from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
+from ringback.resealing import Resealer
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.settings import Settings
+from ringback.supervisor import Worker
 from ringback.upstreams.subscriptions.upstream_changes import UpstreamChangeRecorder
+
+
+def build_workers(components: Components, settings: Settings, retention: Retention) -> Mapping[Role, Sequence[Worker]]:
+    """The workers of this node's roles, in the order in which they stop."""
+    workers: dict[Role, Sequence[Worker]] = {}
+    if Role.RUNNER in settings.roles:
+        workers[Role.RUNNER] = [build_runner(components, settings), build_change_recorder(components)]
+    if Role.DISPATCHER in settings.roles:
+        workers[Role.DISPATCHER] = [
+            build_verifier(components, settings),
+            build_catch_up_worker(components),
+            build_dispatcher(components, settings),
+        ]
+    if Role.JANITOR in settings.roles:
+        workers[Role.JANITOR] = build_maintenance(components, retention)
+    return workers
+
+
+def build_maintenance(components: Components, retention: Retention) -> Sequence[Worker]:
+    store, clock = components.store, components.environment.clock
+    config = JanitorConfig(retention=retention, exclusive_owner=components.owner if store.is_exclusive else None)
+    workers: list[Worker] = [Janitor(store=store, recorder=components.recorder, clock=clock, config=config)]
+    if components.key_count > 1:
+        workers.append(Resealer(store=store, sleep=clock.sleep))
+    return workers
+
+
+def build_catch_up_worker(components: Components) -> CatchUpWorker:
+    return CatchUpWorker(
+        store=components.store, catch_ups=components.recorder.catch_ups, clock=components.environment.clock
+    )
 
 
 def build_runner(components: Components, settings: Settings) -> Runner:

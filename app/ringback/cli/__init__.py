@@ -24,7 +24,8 @@
     verify            verifies a callback that was saved to a file
     stored_request    … parses it, and finds why its signature does not match
     doctor            checks the whole installation
-    doctor_checks     … each check
+    doctor_checks     … on upstreams and over the network
+    doctor_database   … on the database and the key ring
     client_options    --url and --api-key of the client commands
     service_errors    the service's errors that end a command with one message
     output            printing and exit codes

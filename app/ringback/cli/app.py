@@ -53,6 +53,18 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "verify": _CommandEntry(
         "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
     ),
+    "migrate": _CommandEntry(
+        "ringback.cli.migrate",
+        "migrate",
+        "Bring the database to this version's schema, or check whether it is.",
+        needs_server=True,
+    ),
+    "copy": _CommandEntry(
+        "ringback.cli.copy",
+        "copy",
+        "Copy an installation from SQLite to PostgreSQL, and compare every row.",
+        needs_server=True,
+    ),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ringback.bootstrap import accept_lost_keys, accept_restore
+from ringback.bootstrap import accept_lost_keys, accept_restore, require_complete_roles
 from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
-from ringback.cli.doctor_checks import CallbackCheck, Finding
+from ringback.cli.doctor_checks import CallbackCheck
+from ringback.cli.doctor_database import Finding, check_database
 from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
@@ -80,7 +81,7 @@ async def _run_checks(
 ) -> list[Finding]:
     clock = SystemClock()
     service_url = (url or settings.base_url).rstrip("/")
-    findings = [Finding("settings", True, "they are valid"), *await checks.check_database(settings)]
+    findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *await check_database(settings)]
     try:
         upstreams = load_configured_upstreams(settings, options, dev=False)
     except (ConfigError, OSError) as problem:
@@ -96,6 +97,14 @@ async def _run_checks(
             check = CallbackCheck(guard, clock=clock, tls=ssl.create_default_context())
             findings += await check.run_checks(client)
     return findings
+
+
+def _check_roles(settings: Settings) -> list[Finding]:
+    try:
+        require_complete_roles(settings)
+    except SettingsError as problem:
+        return [Finding("roles", False, str(problem))]
+    return []
 
 
 def _print_findings(findings: list[Finding], *, as_json: bool) -> None:

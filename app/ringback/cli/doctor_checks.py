@@ -1,35 +1,28 @@
-"""The checks of `ringback doctor`. Each finding of a fault says how to repair it."""
+"""The checks of `ringback doctor` on upstreams and over the network. Each finding of a fault says how to repair it."""
 
 import asyncio
-import os
 import random
 import ssl
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Final
 
 import httpx
 
-from ringback.bootstrap import open_shared_store
+from ringback.cli.doctor_database import Finding
 from ringback.client import ClientError, RingbackClient
-from ringback.domain.clock import Clock, SystemClock
-from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable, Unavailable
-from ringback.domain.ports import Store
+from ringback.domain.clock import Clock
+from ringback.domain.errors import InvalidCallbackUrl, Unavailable
 from ringback.identity.issuer import fetch_issuer_keys
 from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
-from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.guard import BlockedAddress, TargetGuard
 from ringback.notifier.http.resolver import UnresolvedHost
 from ringback.notifier.http.target import Target, parse_target
-from ringback.resealing import count_sealed_by_key
 from ringback.runner.drivers import predict_driver_name
-from ringback.settings import Settings, SettingsError
-from ringback.storage.open import check_integrity, sqlite_path
+from ringback.settings import Settings
 from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry
 
 CHECK_TIMEOUT_SECONDS: Final = 5.0
@@ -40,122 +33,7 @@ CERTIFICATE_DAYS_MIN: Final = 7
 _DAY: Final = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    about: str
-    ok: bool
-    detail: str
-
-
 # -- on this machine -------------------------------------------------------------------------------------------------------
-
-
-async def check_database(settings: Settings) -> list[Finding]:
-    """Whether the database opens and is writable, and whether the key ring has the keys that encrypted it."""
-    try:
-        path = sqlite_path(settings.database_url)
-    except StoreUnavailable as problem:
-        return [Finding("database", False, problem.detail)]
-    if not path.exists():
-        return [_missing_database(path)]
-    key = _check_key_ring(settings, path)
-    if not key.ok:
-        return [key]
-    try:
-        async with open_shared_store(settings) as store:
-            files = await _check_files(settings)
-            await store.write(lambda tx: tx.write_probe.write_probe_row())
-            return [
-                Finding("database", True, f"{path} opens and is writable"),
-                *files,
-                key,
-                *await _check_store(store, settings),
-            ]
-    except StoreUnavailable as problem:
-        return [key, Finding("database", False, problem.detail)]
-
-
-async def _check_files(settings: Settings) -> list[Finding]:
-    """Whether the file is undamaged, and whether it has every commit that the service acknowledged."""
-    found = await asyncio.to_thread(check_integrity, settings.database_url, clock=SystemClock())
-    if found.damage is not None:
-        return [
-            Finding(
-                "database file",
-                False,
-                f"It is damaged ({found.damage}). Stop the service and restore a backup, or recover the readable part: "
-                "sqlite3 DATABASE .recover",
-            )
-        ]
-    if found.missing_commits:
-        return [
-            Finding(
-                "database file",
-                False,
-                f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash, or an older "
-                "backup was restored. To accept the loss, stop the service and run: ringback doctor --accept-restore",
-            )
-        ]
-    detail = "it is undamaged" if found.is_complete else "no damage in the part that was read in ten seconds"
-    return [Finding("database file", True, detail)]
-
-
-def _missing_database(path: Path) -> Finding:
-    folder = path.absolute().parent
-    if folder.is_dir() and os.access(folder, os.W_OK):
-        return Finding("database", True, f"{path} does not exist yet; `ringback serve` creates it")
-    return Finding(
-        "database", False, f"{path} cannot be created: create the folder {folder}, and give this user write access."
-    )
-
-
-def _check_key_ring(settings: Settings, database: Path) -> Finding:
-    file = database.with_name(database.name + KEY_FILE_SUFFIX)
-    if settings.secret_keys is None and not file.exists():
-        return Finding(
-            "key ring",
-            False,
-            f"{file} is missing, so the secrets in the database cannot be decrypted. Restore the file. If it is lost: "
-            "ringback doctor --accept-lost-keys",
-        )
-    try:
-        ring = load_key_ring(settings, random_bytes=os.urandom)
-    except SettingsError as problem:
-        return Finding("key ring", False, str(problem))
-    if settings.secret_keys is None and file.stat().st_mode & 0o077:
-        return Finding("key ring", False, f"Other users can read {file}. Run: chmod 600 {file}")
-    return Finding("key ring", True, f"'{ring.current_id}' is the current key of {len(ring.keys)}")
-
-
-async def _check_store(store: Store, settings: Settings) -> list[Finding]:
-    keys = [key for key in await store.read(lambda tx: tx.api_keys.list_all()) if key.revoked_at is None]
-    principals = {key.principal for key in keys}
-    sealed = await _check_sealed(store, settings)
-    if settings.auth == "off":
-        return [sealed, Finding("API keys", True, "authentication is off, on this machine only")]
-    if not keys and settings.oidc_issuer is None:
-        return [
-            sealed,
-            Finding("API keys", False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"),
-        ]
-    return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
-
-
-async def _check_sealed(store: Store, settings: Settings) -> Finding:
-    ring = load_key_ring(settings, random_bytes=os.urandom)
-    counts = await count_sealed_by_key(store)
-    accepted = {
-        key_id for key_id, lost_at in (await store.read(lambda tx: tx.sealing_keys.list_all())).items() if lost_at
-    }
-    if missing := sorted(counts.keys() - ring.keys.keys() - accepted):
-        lost = sum(counts[key_id] for key_id in missing)
-        return Finding(
-            "sealed data",
-            False,
-            f"{lost} secrets and callbacks were encrypted with keys that are not in the key ring: {', '.join(missing)}. "
-            "Restore these keys. If they are lost: ringback doctor --accept-lost-keys",
-        )
-    return Finding("sealed data", True, "the key ring decrypts it")
 
 
 async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:

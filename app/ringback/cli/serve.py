@@ -40,6 +40,7 @@ def exit_code_of_start(error: Exception) -> int:
 
 @exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
 def serve(
+    *,
     dev: Annotated[
         bool,
         typer.Option(
@@ -54,6 +55,14 @@ def serve(
         str | None,
         typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The database."),
     ] = None,
+    roles: Annotated[
+        str | None,
+        typer.Option(
+            "--roles",
+            envvar="RINGBACK_ROLES",
+            help="What this node does, comma-separated: api, runner, dispatcher, janitor. Default: everything.",
+        ),
+    ] = None,
     host: Annotated[str | None, typer.Option("--host", envvar="RINGBACK_HOST", help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option("--port", envvar="RINGBACK_PORT", help="Port to listen on.")] = None,
     log_level: Annotated[
@@ -67,6 +76,7 @@ def serve(
     options = {
         "config": config,
         "database_url": database,
+        "roles": roles,
         "host": host,
         "port": port,
         "log_level": log_level,

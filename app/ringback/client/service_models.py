@@ -1,7 +1,10 @@
 """Responses about stored results and about the service itself, as frozen values."""
 
 from base64 import b64encode, urlsafe_b64decode
+from collections.abc import Mapping
 from typing import Final
+
+from pydantic import Field
 
 from ringback.client.models import ClientModel
 
@@ -23,6 +26,8 @@ class Readiness(ClientModel):
     status: str
     degraded: tuple[str, ...] = ()
     """Paths of MCP endpoints that failed and are being restarted. All others are served."""
+    roles: Mapping[str, bool] = Field(default_factory=dict[str, bool])
+    """The node's roles (api, runner, dispatcher, janitor), and whether each works."""
 
 
 class PublicKey(ClientModel):

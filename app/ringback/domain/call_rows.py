@@ -42,6 +42,16 @@ class CallChange(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedCall:
+    """The end of a call, and what its row must be for the end to be written."""
+
+    call: Call
+    expected: CallStatus
+    lease_token: str | None
+    """None for a call without a lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """What remains of an expired call, so that its idempotency key starts no second one."""
 
@@ -59,6 +69,14 @@ class CallRows(Protocol):
         """The call. In a write transaction its row is locked until the end of the transaction."""
         ...
 
+    async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
+        """The calls that exist, as `get`. Their rows are locked in the order of their ids."""
+        ...
+
+    async def peek(self, call_id: CallId) -> Call | None:
+        """The call, not locked: for a unit that has locked the head of a log already, and changes no call."""
+        ...
+
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
     async def list_page(
@@ -72,6 +90,10 @@ class CallRows(Protocol):
 
         Other columns keep the row's values. False means that another writer was first and nothing was written.
         """
+        ...
+
+    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
+        """As `update` with `CallChange.ENDED`, for several calls, each named once. Return the ids of the written ones."""
         ...
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
@@ -102,8 +124,13 @@ class CallQueue(Protocol):
         """Count a turn for this principal if no call is queued for the upstream. Return whether it was counted."""
         ...
 
-    async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
-        """Extend this owner's leases of these calls. Return the ids of the leases that it still holds."""
+    async def extend_leases(
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+    ) -> Mapping[CallId, bool]:
+        """Extend this owner's leases of these calls.
+
+        Return the calls whose leases it still holds, and for each whether its cancellation was requested.
+        """
         ...
 
     async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
@@ -114,14 +141,17 @@ class CallQueue(Protocol):
         """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls."""
         ...
 
-    async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
-        """Running calls that this owner has not leased. Only for a store that serves this owner alone."""
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
+        """Running calls that this owner has leased (`own`), or that it has not: only for a store that serves it alone."""
         ...
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
 
-    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
-        """The call, of any principal, that follows or followed this task of the upstream."""
+    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+        """The call, of any principal, that follows or followed this task of the upstream.
+
+        With `lock`, other units that lock the same task wait until the transaction ends.
+        """
         ...
 
 

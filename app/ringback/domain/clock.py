@@ -8,6 +8,7 @@ compares with its own clock.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
@@ -27,6 +28,8 @@ CONTINUED_AHEAD_SECONDS_MAX: Final = 2 * 24 * 3600.0
 """The largest lead over the wall clock of an earlier process from which the next process continues: a date wrong by one day,
 and some. A larger lead means that the earlier clock was wrong altogether, and its time is dropped."""
 
+READING_SECONDS_MAX: Final = 1.0
+"""A reading of another wall clock that takes longer is too inexact to replace an earlier one."""
 EARLIEST_VALID_INSTANT: Final = 1_767_225_600 * 1_000_000_000
 """2026-01-01, before this code was written. A clock with an earlier time is not set yet, as on some machines after booting.
 Once it is set, scheduling time jumps to it."""
@@ -74,19 +77,20 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock. Its wall clock is another one's from the first call of `follow` on."""
 
     def __init__(self) -> None:
+        self._followed: SchedulingTime | None = None
+        """The last reading of the wall clock that this clock follows."""
         self._scheduling_time = SchedulingTime(self._wall_nanoseconds(), self._elapsed_nanoseconds())
 
     def now(self) -> datetime:
-        self._scheduling_time = self._scheduling_time.advanced_to(
-            elapsed=self._elapsed_nanoseconds(), wall=self._wall_nanoseconds()
-        )
+        elapsed = self._elapsed_nanoseconds()
+        self._scheduling_time = self._scheduling_time.advanced_to(elapsed=elapsed, wall=self._read_wall(elapsed))
         return from_epoch_milliseconds(self._scheduling_time.instant // 1_000_000)
 
     def wall_time(self) -> datetime:
-        return from_epoch_milliseconds(self._wall_nanoseconds() // 1_000_000)
+        return from_epoch_milliseconds(self._read_wall(self._elapsed_nanoseconds()) // 1_000_000)
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -97,6 +101,27 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def follow(self, read_wall: Callable[[], Awaitable[int]]) -> None:
+        """Take the wall time from another clock, which `read_wall` reads in nanoseconds since 1970.
+
+        The error is at most half of the reading's duration. Scheduling time begins at the first reading, and approaches later
+        ones as it approaches the machine's clock. Between two readings the machine counts the elapsed time.
+        """
+        began = self._elapsed_nanoseconds()
+        wall = await read_wall()
+        ended = self._elapsed_nanoseconds()
+        if (ended - began) > READING_SECONDS_MAX * 1e9 and self._followed is not None:
+            return
+        reading = SchedulingTime(wall + (ended - began) // 2, ended)
+        if self._followed is None:
+            self._scheduling_time = reading
+        self._followed = reading
+
+    def _read_wall(self, elapsed: int) -> int:
+        if self._followed is None:
+            return self._wall_nanoseconds()
+        return self._followed.instant + elapsed - self._followed.elapsed
 
     def _wall_nanoseconds(self) -> int:
         return time.time_ns()  # noqa: TID251 - the only reader of the wall clock

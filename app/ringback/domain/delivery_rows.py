@@ -145,8 +145,8 @@ class DeliveryMaintenance(Protocol):
         """Make deliveries pending whose lease ran out at or before `now`. The attempt stays counted: it may have been sent."""
         ...
 
-    async def release_leases_of_others(self, *, owner: str, limit: int) -> int:
-        """Make deliveries pending that another owner leased. Only for a store that serves this owner alone."""
+    async def release_leases(self, *, owner: str, own: bool, limit: int) -> int:
+        """Make the deliveries pending that this owner has leased (`own`) or has not. The latter is for a store of its own."""
         ...
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:

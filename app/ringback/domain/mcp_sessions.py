@@ -49,7 +49,10 @@ class McpSessionRows(Protocol):
         ...
 
     async def get(self, session_id: McpSessionId, *, now: datetime) -> McpSession | None:
-        """The session; None if it is unknown or has expired, or if no key of the ring unseals its state."""
+        """The session; None if it is unknown or has expired, or if no key of the ring unseals its state.
+
+        In a write transaction its row is locked until the end of the transaction.
+        """
         ...
 
     async def count(self, principal: Principal, endpoint: str, *, now: datetime, limit: int) -> int:

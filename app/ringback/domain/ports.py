@@ -7,9 +7,46 @@ eight methods. All access is in units of work:
     await store.read(work)      the same on a read-only snapshot: a few rows, by their keys
     await store.scan(who, work) the same as read, outside the event loop: lists and counts
 
-`work` is an async function that awaits nothing but its transaction; a long one calls `tx.pause()`. The SQLite store drives the
-coroutine to its end and raises if it waits for anything else, so no unit of work can hold a transaction over the network. A
-unit of work may run again after a serialisation failure, so it changes nothing but the store.
+`work` is an async function that awaits nothing but its transaction; a long one calls `tx.pause()`. A store raises if it waits
+for anything else, so no unit of work can hold a transaction over the network. A unit may run again after a conflict with
+another unit, so it changes nothing but the store, and what it registers with `on_commit` and `on_rollback`.
+
+Units of several nodes run at the same time. Each statement sees what was committed before it, so a unit locks what it decides
+about before it reads that, or a unique index decides:
+
+    a row read by `get` of calls, webhooks, challenges, catch-ups, sessions    locked until the unit ends, if it writes
+    `get_many(lock=True)`, a batch of ends, an extension of leases             locked in the order of their ids
+    the log of a principal: `reserve_seqs`, `get_head(lock=True)`              locked; several in the order of principals
+    queues: due calls, deliveries and challenges, expired rows                 rows that another unit has locked are skipped
+    idempotency keys, names, aliases, generations of a delivery                unique: the unit that is second runs again
+
+The order of locks is: tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait for each
+other (the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second, and one
+of them runs again.
+
+    unit                                     what it locks, or what decides
+    start, report of a call                  unique key; the usage near its quota; the log before a callback is shared
+    adoption                                 the task (`find_by_task(lock=True)`), so one principal gets it
+    lease, turn of an upstream               queued calls, skipping locked ones; the lease is written only to queued calls
+    dispatch, handle, progress, input, park  the call; written only under the lease token that it names
+    end of calls, cancellation               the calls, then the logs; an end is written only once
+    answers, revoked resume tokens           the call; the version of tokens only grows
+    extension of leases                      the calls of this owner
+    recovery, overdue calls, archive         expired calls, skipping locked ones; then the logs
+    registration of a webhook                the log, so an event is either before it or matches it; names and keys are unique
+    change, removal, activation              the webhook, then the log, so an event sees it before or after as a whole
+    health and losses of webhooks            the webhooks in the order of their ids; failing origins in the order of their names
+    lease of deliveries                      pending ones, skipping locked ones; the lease is written only to pending ones
+    recorded attempts                        the webhooks, then deliveries whose lease token still holds
+    release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
+    replay                                   the webhook; the generation is unique
+    catch-up                                 the webhook, its catch-up, then the log
+    verification                             units that lease challenges come one after the other, so limits are exact
+    sessions, sealed values                  the row, so no change is lost
+    retention of events                      the logs in the order of principals
+
+What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
+units of that moment add. Quotas of open calls and webhooks, limits of challenges, and breakers are exact.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,6 +66,7 @@ from ringback.domain.delivery_rows import (
 from ringback.domain.encryption import SealedRows, SealingKeyRows
 from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.mcp_sessions import McpSessionRows
+from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
@@ -124,6 +162,11 @@ class Transaction(Protocol):
     def tool_aliases(self) -> ToolAliasRows: ...
     @property
     def mcp_sessions(self) -> McpSessionRows: ...
+
+    @property
+    def leaders(self) -> LeaderRows: ...
+    @property
+    def webhook_rates(self) -> WebhookRateRows: ...
 
     @property
     def scheduling_time(self) -> SchedulingTimeRow: ...

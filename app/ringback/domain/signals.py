@@ -1,5 +1,7 @@
 """Signals: topics that are notified after a commit, and waiters that listen to them."""
 
+import hashlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -22,6 +24,10 @@ class Waiter(Protocol):
 
 class Signals(Protocol):
     def listen(self, *topics: str) -> AbstractContextManager[Waiter]: ...
+
+    def subscribe(self, callback: Callable[[], None], *topics: str) -> AbstractContextManager[None]:
+        """Run the callback at each notification. It must not raise. A callback costs less than a waiting task."""
+        ...
 
 
 CALL_QUEUED_TOPIC = "calls"
@@ -48,3 +54,14 @@ def call_answered_topic(call_id: CallId) -> str:
 def log_appended_topic(principal: Principal) -> str:
     """Topic: this principal's log grew."""
     return f"log:{principal}"
+
+
+def mcp_session_topic(session_id: str) -> str:
+    """Topic: what this legacy session agreed on changed, or the session has ended."""
+    return f"mcp_session:{session_id}"
+
+
+def request_cancelled_topic(principal: Principal, session_id: str, name: str) -> str:
+    """Topic: a client cancelled this request of its own. A hash, because the client chooses the name."""
+    key = f"{principal}\0{session_id}\0{name}".encode(errors="surrogatepass")
+    return f"cancelled:{hashlib.sha256(key).hexdigest()[:32]}"

@@ -28,8 +28,11 @@ class StoreTotals:
 
 
 class UsageRows(Protocol):
-    async def get_usage(self, principal: Principal) -> Usage:
-        """Cheap enough for every start of a call: one count for each status is kept as calls change."""
+    async def get_usage(self, principal: Principal, *, lock: bool = False) -> Usage:
+        """Cheap enough for every start of a call: one count for each status is kept as calls change.
+
+        With `lock`, other units that lock the principal's usage wait until the transaction ends.
+        """
         ...
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:

@@ -86,7 +86,10 @@ class ChallengeRows(Protocol):
     async def get(self, webhook_id: WebhookId) -> Challenge | None: ...
 
     async def list_due(self, *, now: datetime, limit: int) -> Sequence[Challenge]:
-        """Due challenges, oldest first, including running ones whose holder counts as dead."""
+        """Due challenges, oldest first, including running ones whose holder counts as dead.
+
+        Other units that list due challenges wait until the transaction ends, so that the limits of challenges are exact.
+        """
         ...
 
     async def next_due_at(self) -> datetime | None: ...

@@ -60,10 +60,12 @@ ExpiryPosition = tuple[int, str]
 class WebhookRows(Protocol):
     async def insert(self, webhook: Webhook) -> None: ...
 
-    async def get(self, webhook_id: WebhookId) -> Webhook | None: ...
+    async def get(self, webhook_id: WebhookId) -> Webhook | None:
+        """The webhook. In a write transaction its row is locked until the end of the transaction."""
+        ...
 
-    async def get_many(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
-        """The webhooks that exist, in any order."""
+    async def get_many(self, webhook_ids: Collection[WebhookId], *, lock: bool = False) -> Sequence[Webhook]:
+        """The webhooks that exist, in any order. With `lock`, their rows are locked, in the order of their ids."""
         ...
 
     async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]: ...
@@ -98,7 +100,9 @@ class WebhookRows(Protocol):
 class RegisteredWebhookRows(Protocol):
     """Webhooks by what their owner gave them at the registration."""
 
-    async def find_by_name(self, principal: Principal, name: str) -> Webhook | None: ...
+    async def find_by_name(self, principal: Principal, name: str) -> Webhook | None:
+        """The webhook, locked as by `WebhookRows.get`."""
+        ...
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Webhook | None: ...
 
@@ -134,8 +138,11 @@ class CallWebhookRows(Protocol):
 class OriginBreakerRows(Protocol):
     """Breakers of origins. The webhook row holds the webhook's own breaker."""
 
-    async def get_breakers(self, origins: Collection[str]) -> Mapping[str, CircuitBreaker]:
-        """The breakers of these origins that are not closed or have counted failures."""
+    async def get_breakers(self, origins: Collection[str], *, lock: bool = False) -> Mapping[str, CircuitBreaker]:
+        """The breakers of these origins that are not closed or have counted failures.
+
+        With `lock`, other units that lock one of these origins wait until the transaction ends.
+        """
         ...
 
     async def save_breaker(self, origin: str, breaker: CircuitBreaker) -> None:

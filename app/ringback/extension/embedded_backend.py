@@ -21,7 +21,7 @@ from ringback.schemas.reports import ReportBody
 from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.services.reports import CallReports
 from ringback.settings import load_settings
-from ringback.storage.open import sqlite_path
+from ringback.storage.urls import require_sqlite_path
 
 REPORT_KEY_PREFIX: Final = "extension:"
 """The prefix of report keys, by which a restarted server finds its own calls."""
@@ -51,7 +51,7 @@ class EmbeddedBackend:
     ) -> None:
         if database_url is not None:
             # Only one process uses an SQLite file, so calls without an end belong to an earlier process.
-            sqlite_path(database_url)
+            require_sqlite_path(database_url)
         # In a first try no client has a key, so the caller of the API is the anonymous one.
         owner = ANONYMOUS_PRINCIPAL if dev else Principal(principal)
         self._caller = Caller(principal=owner, scopes=ALL_SCOPES)

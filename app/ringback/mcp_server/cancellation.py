@@ -16,6 +16,10 @@ specification says. What it started is a durable call, as with a task, and a clo
 close streams after five seconds of waiting, and networks and laptops do too. A cancelled call cannot be taken back.
 
 After a task or pending result was returned, only an explicit cancellation cancels the call.
+
+A cancellation may reach another node than the one where its request waits. That node then notifies the others, once. If the
+notification is lost, or comes before the request or after its stream was lost, the call continues. A cancellation of the call
+itself is stored, so no node misses it.
 """
 
 from collections import OrderedDict
@@ -34,6 +38,7 @@ from ringback.domain.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
+from ringback.domain.signals import request_cancelled_topic
 from ringback.domain.upstreams import DisconnectAction
 from ringback.mcp_server.call_options import mentions_ringback
 from ringback.mcp_server.gateway import Gateway, Result
@@ -125,12 +130,18 @@ class WaitingRequests:
             return
         waiting = WaitingRequest(is_cancelled=self._early_cancellations.pop(key) is not None)
         self._requests.put(key, waiting)
-        try:
-            yield waiting
-        except Exception:  # any exception except cancellation
+
+        def cancel_for_other_node() -> None:
+            if self._requests.get(key) is waiting:
+                self._gateway.background_tasks.spawn(self._cancel_for_other_node(context, key))
+
+        with self._gateway.node_signals.subscribe(cancel_for_other_node, request_cancelled_topic(*key)):
+            try:
+                yield waiting
+            except Exception:  # any exception except cancellation
+                self._remove_request(key, waiting)
+                raise
             self._remove_request(key, waiting)
-            raise
-        self._remove_request(key, waiting)
 
     def _remove_request(self, key: RequestKey, waiting: WaitingRequest) -> None:
         """Remove the entry, unless the client has resumed the request meanwhile."""
@@ -153,13 +164,25 @@ class WaitingRequests:
         return {}
 
     async def _cancel_request(self, context: RequestContext, key: RequestKey) -> None:
+        if await self._cancel_waiting(context, key):
+            return
+        self._early_cancellations.put(key, True)  # noqa: FBT003 - the value of a set's entry
+        if self._gateway.node_signals.has_other_nodes:
+            with suppress(RingbackError):  # the store is unavailable: the call continues
+                await self._gateway.node_signals.notify_nodes(request_cancelled_topic(*key))
+
+    async def _cancel_for_other_node(self, context: RequestContext, key: RequestKey) -> None:
+        await self._cancel_waiting(context, key)
+
+    async def _cancel_waiting(self, context: RequestContext, key: RequestKey) -> bool:
+        """Cancel the call of the request if it waits on this node."""
         waiting = self._requests.pop(key)
         if waiting is None:
-            self._early_cancellations.put(key, True)  # noqa: FBT003 - the value of a set's entry
-            return
+            return False
         waiting.is_cancelled = True
         if waiting.call_id is not None:
             await cancel_call(self._gateway, context, waiting.call_id)
+        return True
 
 
 async def shield_from_cancellation(awaitable: Awaitable[T]) -> T:

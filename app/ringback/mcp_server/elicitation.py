@@ -11,17 +11,18 @@ clients. The call's own keys (`domain.inputs`) are never reused, so a late answe
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
 from pydantic import ValidationError
 
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.errors import CallEnded, RingbackError
 from ringback.domain.meta import without_reserved_meta
+from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
+from ringback.mcp_server.elicitation_ids import AskedQuestion
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
@@ -32,10 +33,6 @@ log = logging.getLogger(__name__)
 
 ELICITATION_TIMEOUT_SECONDS: Final = 50.0
 """How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
-
-
-class RawElicitRequest(types.Request[dict[str, Any], str]):
-    """Sends params as the upstream wrote them."""
 
 
 def can_elicit(context: RequestContext, requests: Iterable[InputRequest]) -> bool:
@@ -57,7 +54,8 @@ async def elicit_input(
     If the client cannot answer, the question stays open for other clients. Cancelling this coroutine cancels the question.
     """
     try:
-        answer = await _send_elicitation(context, input_request, call_meta)
+        with gateway.elicitation_ids.open_elicitation(call, key) as request_id:
+            answer = await _send_elicitation(context, request_id, input_request, call_meta)
         await gateway.input_answers.answer_input(context.caller, call.id, {key: answer})
     except (MCPError, ValidationError, RingbackError) as problem:
         log.info("question.not_answered", extra={"call_id": call.id, "problem": type(problem).__name__})
@@ -66,13 +64,27 @@ async def elicit_input(
 
 
 async def _send_elicitation(
-    context: RequestContext, request: InputRequest, call_meta: Mapping[str, Any]
+    context: RequestContext, request_id: str, request: InputRequest, call_meta: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Send the params as the upstream wrote them, under our id: the session's own method chooses one itself."""
     params = meta.with_meta(without_reserved_meta(request.params), call_meta)
-    metadata = ServerMessageMetadata(related_request_id=context.sdk_context.request_id)
-    message = cast("Any", RawElicitRequest(method=request.method, params=params))
-    result = await context.sdk_context.session.send_request(message, types.ElicitResult, metadata=metadata)
-    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    channel = context.sdk_context.session._request_outbound  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return _parse_answer(await channel.send_raw_request(request.method, params, {"request_id": request_id}))
+
+
+def _parse_answer(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises `ValidationError`."""
+    answer = types.ElicitResult.model_validate(result, by_name=False)
+    return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+async def store_answer(gateway: Gateway, caller: Caller, asked: AskedQuestion, message: Mapping[str, Any]) -> None:
+    """Store a client's answer to a question that another node asked."""
+    try:
+        answer = _parse_answer(message.get("result") or {})
+        await gateway.input_answers.answer_input(caller, asked.call_id, {asked.key: answer})
+    except (ValidationError, RingbackError) as problem:
+        log.info("question.not_answered", extra={"call_id": asked.call_id, "problem": type(problem).__name__})
 
 
 class CallElicitation:

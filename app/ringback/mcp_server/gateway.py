@@ -22,12 +22,14 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Caller
 from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
+from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.calls import Calls
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.mcp_sessions import McpSessions
+from ringback.services.node_signals import NodeSignals
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.resume import CallResumption
@@ -73,6 +75,8 @@ class Gateway:
     tool_aliases: ToolAliases
     sessions: McpSessions
     signals: Signals
+    node_signals: NodeSignals
+    elicitation_ids: ElicitationIds
     sealer: Sealer
     ids: IdGenerator
     clock: Clock

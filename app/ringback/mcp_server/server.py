@@ -19,8 +19,9 @@ from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import builtin_tools, legacy_tasks, notify_me, proxied_methods, subscriptions, tasks, tools
-from ringback.mcp_server.auth import authenticate_request, authorize_request
+from ringback.mcp_server.auth import authenticate_request, authorize_request, get_request_caller
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
+from ringback.mcp_server.elicitation import store_answer
 from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
@@ -167,11 +168,20 @@ class McpServer:
                 ids=gateway.ids,
                 clock=gateway.clock,
                 idle_seconds=IDLE_SECONDS,
+                store_foreign_answer=self._store_foreign_answer,
             ),
+            node_signals=gateway.node_signals,
             background_tasks=gateway.background_tasks,
             request_bytes_max=gateway.config.request_bytes_max,
             clock=gateway.clock,
         )
+
+    async def _store_foreign_answer(self, scope: Scope, message: Any) -> bool:
+        """Store an answer to a question that another node asked."""
+        asked = self._gateway.elicitation_ids.find_question(message)
+        if asked is not None:
+            await store_answer(self._gateway, get_request_caller(scope), asked, message)
+        return asked is not None
 
     def _create_sdk_server(self, endpoint: Endpoint, activity: SessionActivity) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)

@@ -8,6 +8,8 @@ A legacy session is stored (`services.mcp_sessions`), and a manager's memory is 
     refused         an `initialize` that cannot be stored gets an error, and its session ends
     DELETE          the stored session is deleted; then the client gets the response
     too many        a new session ends the longest idle one of its principal at this endpoint
+    other nodes     a change or the end of the session at another node is followed here, at its notification; at the latest when
+                    the session's own stream opens (a change) or within 5 minutes (its end)
     idle            the manager drops a session that was idle for 30 minutes. The stored one expires at most 5 minutes later
 
 Every 5 minutes one commit moves the expiry of the sessions that were used meanwhile, so a request writes nothing by itself.
@@ -15,6 +17,8 @@ Every 5 minutes one commit moves the expiry of the sessions that were used meanw
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -33,6 +37,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable, Unavailable
 from ringback.domain.mcp_sessions import SessionState
+from ringback.domain.signals import mcp_session_topic
 from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.gateway import TaskSpawner
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
@@ -45,8 +50,10 @@ from ringback.mcp_server.single_responses import (
     send_single_response,
     send_streamed_response,
 )
+from ringback.mcp_server.subscriptions import SYNC_METHOD
 from ringback.services import mcp_sessions
 from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS, McpSessions
+from ringback.services.node_signals import NodeSignals
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +85,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         background_tasks: TaskSpawner,
         request_bytes_max: int,
         clock: Clock,
+        node_signals: NodeSignals,
     ) -> None:
         super().__init__(
             server,
@@ -93,6 +101,11 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._clock = clock
         self._adoption_lock = anyio.Lock()
         self._sessions_in_replay = set[str]()
+        self._node_signals = node_signals
+        self._subscriptions = dict[str, ExitStack]()
+        """The subscriptions to hints of other nodes, by session."""
+        self._unsynced = set[str]()
+        """Sessions that a task is about to read from the store."""
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; raises `QuotaExceeded` instead of opening a session over the principal's quota."""
@@ -126,6 +139,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if self._session_owners.get(session_id) != authorization_context(scope["user"]):
             await super().handle_request(scope, receive, send)  # refused, and no use of the session
             return
+        if scope["method"] == "GET":  # its own stream: notifications of all subscriptions go there
+            self._schedule_sync(session_id)
         with self._activity.use(session_id):
             await super().handle_request(scope, receive, send)
 
@@ -174,6 +189,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
                     await self._replay_session(session_id, session.state, scope)
                 finally:
                     self._sessions_in_replay.remove(session_id)
+                self._schedule_sync(session_id)  # another node may have changed it since it was read
 
     async def _replay_session(self, session_id: str, state: SessionState, scope: Scope) -> None:
         transport = self._register_session(session_id, authorization_context(scope["user"]))
@@ -192,6 +208,45 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             message = {"id": _REPLAY_ID, "method": "resources/subscribe", "params": {"uri": uri}}
             await transport.replay_message(scope, message)
 
+    def _schedule_sync(self, session_id: str) -> None:
+        """Read the session from the store again soon, unless no other node can have changed it."""
+        if self._node_signals.has_other_nodes and session_id not in self._unsynced:
+            self._unsynced.add(session_id)
+            self._background_tasks.spawn(self._sync_session(session_id))
+
+    async def _sync_session(self, session_id: str) -> None:
+        """Follow what another node did with the session: end it, or change its log level and subscriptions."""
+        self._unsynced.discard(session_id)
+        transport = self._server_instances.get(session_id)
+        if transport is None:
+            self._drop_subscription(session_id)
+        if session_id in self._sessions_in_replay or not isinstance(transport, SessionTransport):
+            return
+        if (scope := transport.last_scope) is None:
+            return
+        try:
+            session = await self._sessions.find_session(get_request_caller(scope), session_id, self._endpoint.path)
+        except StoreUnavailable:
+            log.warning(
+                "session.store_unavailable"
+            )  # the next change, stream or round of `extend_used_sessions` follows it
+            return
+        if session is None:
+            await self._discard_session(session_id, transport)
+        else:
+            await self._replay_state(transport, session.state, scope)
+
+    async def _replay_state(self, transport: SessionTransport, state: SessionState, scope: Scope) -> None:
+        if state.log_level is not None:
+            params: dict[str, Any] = {"level": state.log_level}
+            await transport.replay_message(scope, {"id": _REPLAY_ID, "method": "logging/setLevel", "params": params})
+        params = {"uris": list(state.subscriptions)}
+        await transport.replay_message(scope, {"id": _REPLAY_ID, "method": SYNC_METHOD, "params": params})
+
+    def _drop_subscription(self, session_id: str) -> None:
+        if subscription := self._subscriptions.pop(session_id, None):
+            subscription.close()
+
     # -- sessions of this process --
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> SessionTransport | None:
@@ -207,6 +262,11 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if requestor is not None:
             self._session_owners[session_id] = requestor
         self._server_instances[session_id] = transport
+        if self._node_signals.has_other_nodes:
+            self._drop_subscription(session_id)
+            self._subscriptions[session_id] = subscription = ExitStack()
+            on_change = partial(self._schedule_sync, session_id)
+            subscription.enter_context(self._node_signals.subscribe(on_change, mcp_session_topic(session_id)))
         return transport
 
     def _require_session_quota(self, principal: str) -> None:
@@ -230,6 +290,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         ended = await self._sessions.extend_sessions(used)
         self._activity.mark_recorded(used)
         await self._discard_sessions(ended)
+        for session_id in self._subscriptions.keys() - self._server_instances.keys():
+            self._drop_subscription(session_id)
 
 
 def _omit_session_of_refusal(send: Send) -> Send:

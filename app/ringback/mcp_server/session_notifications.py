@@ -48,6 +48,8 @@ class SessionNotifications:
     """The publishers of one session by name; each runs until it is done or stopped, or the session ends."""
 
     def __init__(self, background_tasks: TaskSpawner) -> None:
+        self.stored_uris = set[str]()
+        """The stored subscriptions of the session, as this node knows them."""
         self._background_tasks = background_tasks
         self._publishers: dict[str, _PublisherTask] = {}
 

@@ -1,6 +1,7 @@
 """The transport of one legacy session: it repeats requests that were lost with their stream, or received in another process.
 
-    POST                     the handler learns the session's id, and the id of the call that it may start
+    POST                     an answer to a question of another node is stored in its call (`elicitation_ids`). Otherwise the
+                             handler learns the session's id, and the id of the call that it may start
     GET, Last-Event-ID       of a request's stream: the request again, as `event_ids` describes it. tools/call finds the call
                              that the request started, and starts none; any other request is handled again
                              of the session's own stream: the notifications after that event, and further ones
@@ -11,9 +12,10 @@ the client's id again.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 import anyio
@@ -29,6 +31,7 @@ from mcp.server.streamable_http import (
 from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ringback.domain import jsontext
@@ -60,6 +63,8 @@ _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"
 _RANDOM_BYTES: Final = 16
 
 
+StoreForeignAnswer = Callable[[Scope, Any], Awaitable[bool]]
+"""Stores the message if it answers a question that another node asked; returns whether it does."""
 _StreamEnds = tuple[MemoryObjectSendStream[EventMessage], MemoryObjectReceiveStream[EventMessage]]
 
 
@@ -103,8 +108,20 @@ class SessionTransport(StreamableHTTPServerTransport):
     `_request_streams`, the open streams.
     """
 
-    def __init__(self, session_id: str, *, sealer: Sealer, ids: IdGenerator, clock: Clock, idle_seconds: float) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        sealer: Sealer,
+        ids: IdGenerator,
+        clock: Clock,
+        idle_seconds: float,
+        store_foreign_answer: StoreForeignAnswer,
+    ) -> None:
         self.session_id = session_id
+        self.last_scope: Scope | None = None
+        """The latest request, with its caller: what other nodes report about the session is replayed with it."""
+        self._store_foreign_answer = store_foreign_answer
         self._clock = clock
         self._ids = ids
         self._event_ids = EventIds(sealer, session_id)
@@ -124,6 +141,7 @@ class SessionTransport(StreamableHTTPServerTransport):
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; raises `InvalidCursor` for an unknown Last-Event-ID."""
         scope["state"][MCP_SESSION_ID_KEY] = self.session_id
+        self.last_scope = scope
         if scope["method"] == "POST":
             await self._handle_post(scope, receive, send)
         elif scope["method"] == "GET":
@@ -137,8 +155,11 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _handle_post(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await Request(scope, receive).body()
-        receive = _create_receive(body, receive)
-        request = describe_request(_parse(body), self._ids.new_call_id())
+        receive, message = _create_receive(body, receive), _parse(body)
+        if await self._store_foreign_answer(scope, message):
+            await Response(status_code=HTTPStatus.ACCEPTED)(scope, receive, send)
+            return
+        request = describe_request(message, self._ids.new_call_id())
         if request is None:
             await super().handle_request(scope, receive, send)
             return

@@ -3,7 +3,7 @@
     subscriptions/listen      {taskIds, resourceSubscriptions, toolsListChanged, promptsListChanged, resourcesListChanged}
                               acknowledged with what is accepted; then a stream until one side ends it. After
                               `FOLLOW_SECONDS_MAX` Ringback ends it, so that a returning client is authenticated again
-    resources/subscribe       and unsubscribe: notifications go to the session's own stream
+    resources/subscribe       and unsubscribe: notifications go to the session's own stream, on whichever node that is open
     after `initialized`       notifications of changed lists go there too
 
 Another caller's task or resource is left out of the acknowledgement, like one that does not exist. A stream begins with the
@@ -41,6 +41,7 @@ from ringback.mcp_server.gateway import (
     MethodBinding,
     Result,
 )
+from ringback.mcp_server.jsonrpc_errors import method_not_found
 from ringback.mcp_server.meta import with_meta
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import (
@@ -62,7 +63,13 @@ STREAM_SUBSCRIPTIONS_MAX: Final = 128
 Together with the quota of a principal's streams this bounds the memory of a principal.
 """
 RETRY_AFTER_SECONDS: Final = 30
+SYNC_METHOD: Final = "ringback/syncSubscriptions"
+"""The session manager replays it when another node has changed the session."""
 _LIST_PUBLISHER: Final = "lists"
+
+
+class SyncSubscriptionsParams(types.RequestParams):
+    uris: list[str]
 
 
 def build_feature(gateway: Gateway) -> Feature:
@@ -78,6 +85,7 @@ def build_feature(gateway: Gateway) -> Feature:
             MethodBinding(
                 "resources/unsubscribe", types.UnsubscribeRequestParams, legacy.unsubscribe_resource, eras=LEGACY_ONLY
             ),
+            MethodBinding(SYNC_METHOD, SyncSubscriptionsParams, legacy.sync_subscriptions, eras=LEGACY_ONLY),
         ),
         notification_handlers={"notifications/initialized": legacy.handle_initialized},
         advertise_capabilities=_advertise_subscriptions,
@@ -197,21 +205,39 @@ class LegacySubscriptions:
                 f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions. Unsubscribe from some resources.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
+        accepted = self._start_publisher(context, uri, notifications)
+        await asyncio.shield(accepted)  # a cancelled request does not cancel the subscription
+        if not context.is_replayed:
+            await self._store_subscription(context, uri, notifications)
+        notifications.stored_uris.add(uri)
+        return {}
+
+    async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
+        uri, notifications = str(params.uri), get_session_notifications(self._gateway, context)
+        notifications.stop_publisher(_publisher_key(uri))
+        notifications.stored_uris.discard(uri)
+        await self._change_session(context, lambda state: without_subscription(state, uri))
+        return {}
+
+    async def sync_subscriptions(self, context: RequestContext, params: SyncSubscriptionsParams) -> Result:
+        """Follow the stored subscriptions of a session, after another node has changed them. No client can send this."""
+        if not context.is_replayed:
+            raise method_not_found(SYNC_METHOD)
+        notifications, stored = get_session_notifications(self._gateway, context), set(params.uris)
+        for uri in notifications.stored_uris - stored:
+            notifications.stop_publisher(_publisher_key(uri))
+        for uri in stored - notifications.stored_uris:
+            self._start_publisher(context, uri, notifications)
+        notifications.stored_uris = stored
+        return {}
+
+    def _start_publisher(self, context: RequestContext, uri: str, notifications: SessionNotifications) -> Acceptance:
         accepted: Acceptance = asyncio.get_running_loop().create_future()
         send = partial(send_to_session, context)
         notifications.start_publisher(
             _publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted)
         )
-        await asyncio.shield(accepted)  # a cancelled request does not cancel the subscription
-        if not context.is_replayed:
-            await self._store_subscription(context, uri, notifications)
-        return {}
-
-    async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
-        uri = str(params.uri)
-        get_session_notifications(self._gateway, context).stop_publisher(_publisher_key(uri))
-        await self._change_session(context, lambda state: without_subscription(state, uri))
-        return {}
+        return accepted
 
     async def _store_subscription(self, context: RequestContext, uri: str, notifications: SessionNotifications) -> None:
         try:

@@ -80,7 +80,7 @@ class AttemptRecorder:
         An attempt with a lost lease counts for nothing, neither as an attempt nor against the receiver, because another
         process decides about its delivery.
         """
-        found = await tx.webhooks.get_many({outcome.delivery.webhook_id for outcome in finished})
+        found = await tx.webhooks.get_many({outcome.delivery.webhook_id for outcome in finished}, lock=True)
         webhooks = {webhook.id: webhook for webhook in found}
         decided = [(outcome, await self._decide_update(tx, outcome, webhooks)) for outcome in finished]
         updated_ids = await tx.delivery_queue.apply_updates([update for _, update in decided])
@@ -157,7 +157,7 @@ class AttemptRecorder:
         if not affected_origins:
             return
         breakers = dict.fromkeys(affected_origins, CLOSED_BREAKER) | dict(
-            await tx.origin_breakers.get_breakers(affected_origins)
+            await tx.origin_breakers.get_breakers(affected_origins, lock=True)
         )
         after = dict(breakers)
         for outcome in outcomes:
@@ -181,7 +181,7 @@ class AttemptRecorder:
 async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:
     """Record that receivers have missed deliveries that were given up without an attempt."""
     lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
-    for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}):
+    for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}, lock=True):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
         await tx.webhooks.update(health.webhook_after_loss(webhook, first), WebhookPart.MISSED)
 

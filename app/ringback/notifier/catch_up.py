@@ -35,8 +35,8 @@ class CatchUps:
 
     async def continue_catch_up(self, tx: Transaction, catch_up: CatchUp) -> None:
         """Make the next step; at the head of the log, the catch-up ends and new events reach the webhook directly."""
+        webhook = await tx.webhooks.get(catch_up.webhook_id)  # first: disabling it removes its row here
         latest = await tx.catch_ups.get(catch_up.webhook_id)
-        webhook = await tx.webhooks.get(catch_up.webhook_id)
         if latest is None or webhook is None:
             return  # the owner has disabled or removed the webhook
         await tx.event_log.get_head(webhook.principal, lock=True)

@@ -1,7 +1,7 @@
 """Fan-out: inserts a delivery for each webhook that matches an event, in the transaction that appends the event."""
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -67,7 +67,7 @@ class _NewDeliveries:
         if call_id is None:
             return None
         if call_id not in self._calls:
-            self._calls[call_id] = await tx.calls.get(call_id)
+            self._calls[call_id] = await tx.calls.peek(call_id)
         return self._calls[call_id]
 
     async def count_held(self, tx: Transaction, webhook: Webhook) -> int:
@@ -91,7 +91,7 @@ class _NewDeliveries:
             if any(delivery.state is DeliveryState.PENDING for delivery in deliveries):
                 tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def load_lowest_open_seqs(self, tx: Transaction, webhooks: Collection[Webhook]) -> None:
+    async def load_lowest_open_seqs(self, tx: Transaction, webhooks: Iterable[Webhook]) -> None:
         """Load them with one statement for all webhooks."""
         unknown = [webhook.id for webhook in webhooks if webhook.id not in self._lowest_open_seqs]
         if unknown:
@@ -125,13 +125,20 @@ class FanOut:
         await tx.call_deliveries.cancel_superseded_progress(
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
+        matching = [
+            [webhook for webhook in webhooks if matches_event(webhook, event, now=tx.now())]
+            for event, webhooks in zip(events, candidates, strict=True)
+        ]
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
-        delivered: set[CallId] = set()
-        for context, webhooks in zip(contexts, candidates, strict=True):
-            if await self._deliver_event(tx, context, webhooks, new) and context.event.call_id is not None:
-                delivered.add(context.event.call_id)
+        await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())
+        for context, webhooks in zip(contexts, matching, strict=True):
+            await self._deliver_event(tx, context, webhooks, new)
         await new.insert(tx)
-        return delivered
+        return {
+            event.call_id
+            for event, webhooks in zip(events, matching, strict=True)
+            if webhooks and event.call_id is not None
+        }
 
     async def deliver_catch_up(
         self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int
@@ -169,11 +176,8 @@ class FanOut:
         return len(delivery.body)
 
     async def _deliver_event(
-        self, tx: Transaction, context: EventContext, webhooks: Sequence[Webhook], new: _NewDeliveries
-    ) -> bool:
-        """Whether any webhook matches the event."""
-        matching = [webhook for webhook in webhooks if matches_event(webhook, context.event, now=tx.now())]
-        await new.load_lowest_open_seqs(tx, matching)
+        self, tx: Transaction, context: EventContext, matching: Sequence[Webhook], new: _NewDeliveries
+    ) -> None:
         for webhook in matching:
             if not webhook.holds_deliveries() or await self._can_hold(tx, context.event, webhook, new):
                 lease = self._acquire_handoff_lease(tx, context, webhook)
@@ -181,7 +185,6 @@ class FanOut:
                 if len(new.deliveries) >= DELIVERIES_AT_ONCE:
                     await new.insert(tx)
                     await tx.pause()
-        return bool(matching)
 
     async def _can_hold(self, tx: Transaction, event: Event, webhook: Webhook, new: _NewDeliveries) -> bool:
         """Whether the event may be held: never progress, and no more than `HELD_DELIVERIES_MAX`; later events become a gap."""
@@ -191,7 +194,8 @@ class FanOut:
             return True
         if webhook.missed_from is None and webhook.id not in new.first_losses:
             new.first_losses.add(webhook.id)
-            await tx.webhooks.update(health.webhook_after_loss(webhook, event.seq), WebhookPart.MISSED)
+            latest = await tx.webhooks.get(webhook.id) or webhook  # another unit may have recorded an earlier loss
+            await tx.webhooks.update(health.webhook_after_loss(latest, event.seq), WebhookPart.MISSED)
         return False
 
     def _acquire_handoff_lease(self, tx: Transaction, context: EventContext, webhook: Webhook) -> DeliveryLease | None:

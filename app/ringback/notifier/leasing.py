@@ -166,7 +166,8 @@ class DeliveryLeasing:
     async def _suspend_unsignable(self, tx: Transaction, webhook: Webhook) -> None:
         """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""
         breaker = breaker_after_failure(CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, now=tx.now(), random_fraction=0.5)
-        suspended = replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=breaker)
+        latest = await tx.webhooks.get(webhook.id) or webhook  # locked: its owner may be changing it
+        suspended = replace(latest, failing_since=latest.failing_since or tx.now(), breaker=breaker)
         await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
         await tx.webhook_deliveries.hold_pending(webhook.id, limit=RELEASE_BATCH_SIZE)
 

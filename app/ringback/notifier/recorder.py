@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain import call as calls
 from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallCompletion
-from ringback.domain.call_rows import CallChange
+from ringback.domain.call_rows import CallChange, EndedCall
 from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Transaction
@@ -81,7 +82,7 @@ class Recorder:
 
         As in every transaction, rows of calls are locked before the heads of logs, and these in the order of principals.
         """
-        finished = [await self._update_finished_call(tx, request) for request in requests]
+        finished = await self._update_finished_calls(tx, requests)
         changed_calls = [
             ChangedCall(call, end.completion.result)
             for call, end in zip(finished, requests, strict=True)
@@ -97,8 +98,12 @@ class Recorder:
     async def finish_leased_calls(
         self, tx: Transaction, completions: Sequence[LeasedCompletion]
     ) -> Sequence[Call | None]:
-        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost."""
-        requests = [await _read_completion_request(tx, each) for each in completions]
+        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost.
+
+        Their rows are locked in the order of their ids, as an extension of leases locks them.
+        """
+        leased = {call.id: call for call in await tx.calls.get_many({each.call_id for each in completions})}
+        requests = [_build_completion_request(leased.get(each.call_id), each) for each in completions]
         finished = iter(await self.finish_calls(tx, [each for each in requests if each is not None]))
         return [None if request is None else next(finished) for request in requests]
 
@@ -156,15 +161,27 @@ class Recorder:
         )
         await self._append_events(tx, [EventContext(event)])
 
-    async def _update_finished_call(self, tx: Transaction, request: CompletionRequest) -> Call | None:
-        retention_seconds = self._result_retention_seconds
+    async def _update_finished_calls(
+        self, tx: Transaction, requests: Sequence[CompletionRequest]
+    ) -> Sequence[Call | None]:
+        """The calls after their ends; None for each that was not written. The first of two ends of one call counts."""
+        ends: dict[int, EndedCall] = {}
+        named: set[CallId] = set()
+        for place, request in enumerate(requests):
+            if request.call.id not in named:
+                named.add(request.call.id)
+                ends[place] = self._apply_completion(request, now=tx.now())
+        written = await tx.calls.end_many(list(ends.values()))
+        return [
+            end.call if (end := ends.get(place)) is not None and end.call.id in written else None
+            for place in range(len(requests))
+        ]
+
+    def _apply_completion(self, request: CompletionRequest, *, now: datetime) -> EndedCall:
         finished = calls.apply_completion(
-            request.call, request.completion, now=tx.now(), result_retention_seconds=retention_seconds
+            request.call, request.completion, now=now, result_retention_seconds=self._result_retention_seconds
         )
-        was_updated = await tx.calls.update(
-            finished, CallChange.ENDED, expected=request.call.status, lease_token=request.lease_token
-        )
-        return finished if was_updated else None
+        return EndedCall(call=finished, expected=request.call.status, lease_token=request.lease_token)
 
     def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
         for call, result in ended:
@@ -203,8 +220,8 @@ async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]
     return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
 
 
-async def _read_completion_request(tx: Transaction, leased: LeasedCompletion) -> CompletionRequest | None:
-    call = await tx.calls.get(leased.call_id)
+def _build_completion_request(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
+    """None if the lease is lost."""
     if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
         return None
     if leased.progress is not None:

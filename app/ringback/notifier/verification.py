@@ -168,7 +168,10 @@ async def challenge_delay_seconds(tx: Transaction, challenge: Challenge) -> floa
 
 
 async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhook:
-    """Save the proof. A webhook that waits for it becomes active, and its held deliveries become due."""
+    """Save the proof. A webhook that waits for it becomes active, and its held deliveries become due.
+
+    The caller holds the lock of the webhook's row.
+    """
     await tx.proofs.save(webhook.principal, url, now=tx.now())
     if webhook.url != url:
         return webhook  # its new URL has a challenge of its own
@@ -176,6 +179,8 @@ async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhoo
     tx.notify(challenge_ended_topic(webhook.id))
     if webhook.state is not WebhookState.PENDING_VERIFICATION:
         return webhook
+    # Under the lock of the log: a delivery that is born held is released here, or finds the webhook active.
+    await tx.event_log.get_head(webhook.principal, lock=True)
     active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, updated_at=tx.now())
     await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
     await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)

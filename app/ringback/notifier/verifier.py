@@ -149,13 +149,18 @@ class Verifier:
     async def _lease_due(self, tx: Transaction) -> _DueChallenges:
         leased: list[_LeasedChallenge] = []
         due = await tx.challenges.list_due(now=tx.now(), limit=CHALLENGES_IN_FLIGHT_MAX - self._in_flight)
+        # Not locked: the challenges are, and other units lock a webhook before its challenge.
+        found = await tx.webhooks.get_many({challenge.webhook_id for challenge in due})
+        webhooks = {webhook.id: webhook for webhook in found}
         leased_urls: set[tuple[Principal, str]] = set()
         for challenge in due:
-            webhook = await tx.webhooks.get(challenge.webhook_id)
+            webhook = webhooks.get(challenge.webhook_id)
             if webhook is None or webhook.has_unreadable_secrets or webhook.url != challenge.url:
                 await tx.challenges.remove(challenge.webhook_id)
             elif webhook.state is WebhookState.PENDING_VERIFICATION and await is_proven(tx, webhook):
-                await accept_proof(tx, webhook, url=challenge.url)
+                latest = await tx.webhooks.get(webhook.id)
+                if latest is not None:
+                    await accept_proof(tx, latest, url=challenge.url)
             elif delay := await challenge_delay_seconds(tx, challenge):
                 await tx.challenges.save(replace(challenge, due_at=tx.now() + seconds(delay), token=None))
             elif (challenge.principal, challenge.url) in leased_urls:

@@ -52,8 +52,8 @@ log = logging.getLogger(__name__)
 CANCEL_TIMEOUT_SECONDS: Final = 6.0
 """The limit for one cancel request, and for the end of an abandoned request. The SDK gives each of the two 5 s."""
 REREAD_SECONDS: Final = 300.0
-"""The longest delay of a cancellation whose notification is lost. At 300 s, ten thousand waiting calls cost 33 reads a second;
-at 60 s the reads took a tenth of a core (measured)."""
+"""How often a waiting call is read without a reason. At 300 s, ten thousand waiting calls cost 33 reads a second; at 60 s the
+reads took a tenth of a core (measured). A lost notification of a cancellation is made good by the next heartbeat."""
 CANCEL_RETRY_SECONDS: Final = 2.0
 """The pause between two attempts to deliver a cancel request."""
 RECONNECT_RETRY_SECONDS: Final = 5.0
@@ -125,6 +125,10 @@ class CallExecution:
         self._shutdown = shutdown
         self._session: BoundDriverPort | None = None
         self._cancel_delivered = False
+        self._cancelling = asyncio.Lock()
+        """Held while a cancel request is sent: the beginning of a session and a notification may both want to send it."""
+        self._cancel_completion: CallCompletion | None = None
+        self._cancel_noticed = ObservableFlag()
         self._outcome: Outcome = None
         """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
 
@@ -135,6 +139,12 @@ class CallExecution:
     def abandon_lease(self) -> None:
         """Stop the work and write nothing: another process holds the lease, or may hold it."""
         self._leased_call.lease_lost.set()
+
+    def notice_cancellation(self) -> None:
+        """Read the call again, unless its upstream has been told: its cancellation was requested."""
+        if not self._cancel_delivered:
+            self._cancel_noticed.set()
+            self._cancel_noticed.clear()
 
     async def run(self) -> None:
         outcome = await self._run_until_outcome()
@@ -174,6 +184,7 @@ class CallExecution:
         flags = (
             self._leased_call.lease_lost,
             self._leased_call.has_handle,
+            self._cancel_noticed,
             self._shutdown.drain_requested,
             self._shutdown.abort_requested,
         )
@@ -214,6 +225,8 @@ class CallExecution:
         try:
             if self.call.cancel_requested and (completion := await self._send_cancel(session)):
                 return completion
+            if self._is_shutting_down():
+                return None
             await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             async with self._leased_call.write_progress_during():
                 self._outcome = await session.run_call(self._leased_call)
@@ -259,14 +272,17 @@ class CallExecution:
 
     async def _send_cancel(self, session: BoundDriverPort) -> CallCompletion | None:
         """The completion if the cancel request ends the call; None if it failed or the upstream will report the end."""
-        try:
-            async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
-                completion = await session.cancel_call(self.call)
-        except (RequestFailed, TimeoutError):
-            log.info("call.cancel_not_told", extra={"call_id": self.call.id})
-            return None
-        self._cancel_delivered = True
-        return completion
+        async with self._cancelling:
+            if self._cancel_delivered:
+                return self._cancel_completion
+            try:
+                async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
+                    self._cancel_completion = await session.cancel_call(self.call)
+            except (RequestFailed, TimeoutError):
+                log.info("call.cancel_not_told", extra={"call_id": self.call.id})
+                return None
+            self._cancel_delivered = True
+            return self._cancel_completion
 
     async def _stop_task(self, task: "asyncio.Task[Outcome]", reason: _StopReason) -> Outcome:
         """Stop the request. If the driver returns an outcome at this moment, that outcome counts.

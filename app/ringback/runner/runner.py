@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Final, NamedTuple
@@ -199,12 +199,15 @@ class Runner:
                 await self._extend_leases()
 
     async def _extend_leases(self) -> None:
-        """Extend the leases of all executions. An execution whose lease is gone stops its own work."""
+        """Extend the leases of all executions. An execution whose lease is gone stops its own work.
+
+        An execution also learns that its cancellation was requested, because a notification from another node can be lost.
+        """
         held_ids, trusted_until = set(self._executions), self._leasing.new_trust_deadline()
 
-        async def extend(tx: Transaction) -> set[CallId]:
+        async def extend(tx: Transaction) -> Mapping[CallId, bool]:
             until = tx.now() + seconds(self._config.lease_seconds)
-            return set(await tx.call_queue.extend_leases(self._config.owner, held_ids, until=until))
+            return await tx.call_queue.extend_leases(self._config.owner, held_ids, until=until)
 
         try:
             still_held = await self._store.write(extend)
@@ -215,6 +218,8 @@ class Runner:
             if execution := self._executions.get(call_id):
                 if call_id in still_held:
                     execution.trusted_until = trusted_until
+                    if still_held[call_id]:
+                        execution.notice_cancellation()
                 else:
                     execution.abandon_lease()
 

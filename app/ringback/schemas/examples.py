@@ -383,7 +383,13 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "VerificationEnvelope": [{"type": "verification", "challenge": CHALLENGE}],
     "VerificationAnswer": [{"challenge": CHALLENGE}],
     "HealthView": [{"status": "ok"}],
-    "ReadinessView": [{"status": "ready", "degraded": []}],
+    "ReadinessView": [
+        {
+            "status": "ready",
+            "degraded": [],
+            "roles": {"api": True, "runner": True, "dispatcher": True, "janitor": True},
+        }
+    ],
     "ProblemTypeView": [{"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}],
     "FinishedCallback": [FINISHED_CALLBACK, FAILED_CALLBACK],
     "InputRequiredCallback": [INPUT_REQUIRED_CALLBACK],

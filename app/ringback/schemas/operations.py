@@ -38,6 +38,10 @@ class ReadinessView(ResponseBody):
     degraded: list[str] = Field(
         description="Paths of MCP endpoints that failed and are being restarted. All other endpoints and REST are served."
     )
+    roles: dict[str, bool] = Field(
+        description="This node's roles (api, runner, dispatcher, janitor), and whether each works.",
+        examples=[{"api": True, "runner": True}],
+    )
 
 
 class ProblemTypeView(ResponseBody):

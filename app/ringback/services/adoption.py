@@ -93,7 +93,7 @@ class TaskAdoption:
         callback: Webhook | None,
         secret: str | None,
     ) -> StartedCall:
-        existing = await tx.call_queue.find_by_task(request.upstream, request.task_id)
+        existing = await tx.call_queue.find_by_task(request.upstream, request.task_id, lock=True)
         if existing is not None and existing.principal == principal:
             _require_same_request(existing, request)
             return await self._new_calls.build_started_call(tx, existing, created=False)

@@ -6,6 +6,9 @@
     every few minutes ──▶ extend      the sessions used meanwhile, in one commit
     DELETE ──▶ end_session            before the client gets the response
 
+Nodes that share a store notify each other when a session changes or ends. A session that is used at several nodes counts as
+idle only from the time at which each of them has recorded its use.
+
 A session belongs to its principal, its endpoint and the caller's restriction of upstreams. For any other caller it is unknown.
 """
 
@@ -23,6 +26,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.mcp_sessions import STATE_BYTES_MAX, SUBSCRIPTIONS_MAX, McpSession, McpSessionId, SessionState
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
+from ringback.domain.signals import mcp_session_topic
 
 SESSIONS_PER_PRINCIPAL_MAX: Final = 1_000
 """Sessions of one principal at one endpoint. A process is built for ten times as many at an endpoint."""
@@ -63,7 +67,7 @@ class McpSessions:
 
     async def require_room(self, caller: Caller, endpoint: str, use: SessionUse) -> None:
         """Raise `QuotaExceeded` if the principal has `SESSIONS_PER_PRINCIPAL_MAX` sessions here, and all are in use."""
-        await self._store.read(lambda tx: _find_surplus(tx, caller, endpoint, use))
+        await self._store.read(lambda tx: self._find_surplus(tx, caller, endpoint, use))
 
     async def open_session(
         self, caller: Caller, session_id: str, endpoint: str, initialize: Mapping[str, Any], use: SessionUse
@@ -78,9 +82,9 @@ class McpSessions:
         async def insert(tx: Transaction) -> Collection[str]:
             ended: Collection[McpSessionId] = ()
             if await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now()) is None:
-                ended = await _find_surplus(tx, caller, endpoint, use)
+                ended = await self._find_surplus(tx, caller, endpoint, use)
             for surplus_id in ended:
-                await tx.mcp_sessions.delete(surplus_id)
+                await _delete_session(tx, surplus_id)
             await tx.mcp_sessions.save(
                 McpSession(
                     id=McpSessionId(session_id),
@@ -106,7 +110,7 @@ class McpSessions:
         """End the session for good; False if it is none of the caller's."""
         if await self.find_session(caller, session_id, endpoint) is None:
             return False
-        return await self._store.write(lambda tx: tx.mcp_sessions.delete(McpSessionId(session_id)))
+        return await self._store.write(lambda tx: _delete_session(tx, McpSessionId(session_id)))
 
     async def change_state(
         self, caller: Caller, session_id: str, endpoint: str, change: Callable[[SessionState], SessionState]
@@ -119,6 +123,7 @@ class McpSessions:
             state = change(session.state)
             _require_size(state, "The session's subscriptions are")
             await tx.mcp_sessions.save_state(replace(session, state=state))
+            tx.notify(mcp_session_topic(session_id))
 
         await self._store.write(update)
 
@@ -135,6 +140,36 @@ class McpSessions:
             return set(await tx.mcp_sessions.extend(ids, expires_at=expires_at, now=tx.now()))
 
         return await self._store.write(extend)
+
+    async def _find_surplus(
+        self, tx: Transaction, caller: Caller, endpoint: str, use: SessionUse
+    ) -> Collection[McpSessionId]:
+        """The sessions that must end before the principal opens another one: none, or the one that is idle longest."""
+        limit, now = SESSIONS_PER_PRINCIPAL_MAX, tx.now()
+        if await tx.mcp_sessions.count(caller.principal, endpoint, now=now, limit=limit) < limit:
+            return ()
+        expiries = await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=now, limit=limit + 1)
+        idle_seconds = {
+            each: self._get_idle_seconds(use, each, expires_at, now) for each, expires_at in expiries.items()
+        }
+        surplus = sorted(idle_seconds, key=idle_seconds.__getitem__, reverse=True)[: len(expiries) - limit + 1]
+        if any(idle_seconds[each] < EVICTION_IDLE_SECONDS for each in surplus):
+            raise sessions_exceeded()
+        return surplus
+
+    def _get_idle_seconds(
+        self, use: SessionUse, session_id: McpSessionId, expires_at: datetime, now: datetime
+    ) -> float:
+        """Since the last use in this process, else since the last recorded one.
+
+        Another node may have used the session since, and records that within `EXTEND_SECONDS`: so much is not counted.
+        """
+        here = use.get_idle_seconds(session_id)
+        recorded = IDLE_SECONDS + EXTEND_SECONDS - (expires_at - now).total_seconds()
+        if self._store.is_exclusive:
+            return recorded if here is None else here
+        elsewhere = max(0.0, recorded - EXTEND_SECONDS)
+        return elsewhere if here is None else min(here, elsewhere)
 
 
 def with_log_level(state: SessionState, level: str) -> SessionState:
@@ -160,23 +195,9 @@ async def _find_own_session(tx: Transaction, caller: Caller, session_id: str, en
     return session if session.endpoint == endpoint else None
 
 
-async def _find_surplus(tx: Transaction, caller: Caller, endpoint: str, use: SessionUse) -> Collection[McpSessionId]:
-    """The sessions that must end before the principal opens another one: none, or the one that is idle longest."""
-    limit = SESSIONS_PER_PRINCIPAL_MAX
-    if await tx.mcp_sessions.count(caller.principal, endpoint, now=tx.now(), limit=limit) < limit:
-        return ()
-    expiries = await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=tx.now(), limit=limit + 1)
-    idle_seconds = {each: _get_idle_seconds(use, each, expires_at, tx.now()) for each, expires_at in expiries.items()}
-    surplus = sorted(idle_seconds, key=idle_seconds.__getitem__, reverse=True)[: len(expiries) - limit + 1]
-    if any(idle_seconds[each] < EVICTION_IDLE_SECONDS for each in surplus):
-        raise sessions_exceeded()
-    return surplus
-
-
-def _get_idle_seconds(use: SessionUse, session_id: McpSessionId, expires_at: datetime, now: datetime) -> float:
-    """For a session that this process has not handled, since its use was recorded last."""
-    here = use.get_idle_seconds(session_id)
-    return IDLE_SECONDS + EXTEND_SECONDS - (expires_at - now).total_seconds() if here is None else here
+async def _delete_session(tx: Transaction, session_id: McpSessionId) -> bool:
+    tx.notify(mcp_session_topic(session_id))
+    return await tx.mcp_sessions.delete(session_id)
 
 
 def sessions_exceeded() -> QuotaExceeded:

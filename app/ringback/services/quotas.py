@@ -1,7 +1,8 @@
 """Quotas: limits for each principal, so that one principal cannot use up the service.
 
-Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota. Streams and the rate of
-starts are counted in this process; each node counts for itself.
+Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Results
+are counted when they are stored: a limit on result bytes is exceeded by the results of the calls that run by then. Streams and
+the rate of starts are counted in this process; each node counts for itself.
 """
 
 import math
@@ -17,6 +18,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter
 
+OPEN_CALLS_UNLOCKED: Final = 1_000
+"""The last open calls of a quota are counted one unit after the other. Before them units count at the same time: so many calls
+would have to start while one unit runs, for some milliseconds, to exceed the quota."""
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 STREAM_RETRY_AFTER_SECONDS: Final = 5
@@ -49,6 +53,8 @@ class QuotaEnforcer:
     async def require_call_quota(self, tx: Transaction, principal: Principal, *, count: int = 1) -> None:
         """Raise `QuotaExceeded` unless `count` more calls and their results fit into the quotas."""
         used = await tx.usage.get_usage(principal)
+        if used.open_calls + count > self._quotas.open_calls - OPEN_CALLS_UNLOCKED:
+            used = await tx.usage.get_usage(principal, lock=True)
         if used.open_calls + count > self._quotas.open_calls:
             raise _quota_exceeded("open_calls", self._quotas.open_calls, "Wait until calls end, or cancel calls.")
         if count and used.result_bytes >= self._quotas.result_bytes:

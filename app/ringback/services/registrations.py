@@ -150,6 +150,7 @@ class WebhookRegistrations:
         generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.MCP)
 
         async def insert_or_extend(tx: Transaction) -> Webhook:
+            await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
             same = await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None)
             if same is None:
                 return await self._insert_webhook(tx, webhook, registration.cursor)
@@ -182,6 +183,10 @@ class WebhookRegistrations:
             return True
         needed_until = callback_needed_until(call.deadline_at)
         shared = await find_same_webhook(tx, webhook, secret_generated=secret_generated)
+        if shared is None:
+            # Another call of the session, starting at once, may insert it; under the lock of the log one of them does.
+            await tx.event_log.get_head(webhook.principal, lock=True)
+            shared = await find_same_webhook(tx, webhook, secret_generated=secret_generated)
         if shared is None:
             await self._quotas.require_webhook_quota(tx, webhook.principal)
             await self._verification.insert_webhook(tx, replace(webhook, expires_at=needed_until + EXPIRY_STEP))
@@ -285,6 +290,6 @@ def _with_settings_of(webhook: Webhook, wanted: Webhook, *, now: datetime, secre
 
 
 async def _require_own_call(tx: Transaction, webhook: Webhook) -> None:
-    call = await tx.calls.get(webhook.call_id) if webhook.call_id else None
+    call = await tx.calls.peek(webhook.call_id) if webhook.call_id else None
     if call is None or call.principal != webhook.principal:
         raise InvalidRequest("call_id: no call of yours has this id. List yours: GET /v1/calls")

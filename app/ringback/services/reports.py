@@ -168,7 +168,7 @@ class CallReports:
 
     async def _finish_lost_calls(self, tx: Transaction, *, call_ids: Sequence[CallId]) -> int:
         """Read the calls again, because an earlier transaction found them, and end those that are still working."""
-        found = [await tx.calls.get(call_id) for call_id in call_ids]
+        found = [await tx.calls.get(call_id) for call_id in sorted(call_ids)]
         requests = [
             CompletionRequest(call=call, completion=_REPORTER_DIED_COMPLETION, lease_token=None)
             for call in found

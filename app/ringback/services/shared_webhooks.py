@@ -57,7 +57,8 @@ async def extend_expiry(tx: Transaction, webhook: Webhook, needed_until: datetim
     """The webhook, which expires after `needed_until`."""
     if webhook.expires_at is None or webhook.expires_at >= needed_until:
         return webhook
-    extended = replace(webhook, expires_at=needed_until + EXPIRY_STEP, updated_at=tx.now())
+    latest = await tx.webhooks.get(webhook.id) or webhook  # locked: its owner may be changing it
+    extended = replace(latest, expires_at=needed_until + EXPIRY_STEP, updated_at=tx.now())
     await tx.webhooks.update(extended, WebhookPart.SETTINGS)
     return extended
 

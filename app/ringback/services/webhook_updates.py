@@ -16,7 +16,12 @@ from ringback.services.webhook_checks import (
 async def update_webhook(
     tx: Transaction, verification: WebhookVerification, previous: Webhook, updated: Webhook
 ) -> Webhook:
-    """Store the change. Held deliveries are sent as soon as the webhook becomes active."""
+    """Store the change. Held deliveries are sent as soon as the webhook becomes active.
+
+    The caller holds the lock of the webhook's row. Under the lock of its log, a call that ends meanwhile has inserted its
+    deliveries before, so that they are released, or finds the changed webhook.
+    """
+    await tx.event_log.get_head(updated.principal, lock=True)
     require_effective_outcomes(updated)
     if subscribes_to_changes(updated) and updated.state is not WebhookState.DISABLED:
         await require_subscription_quota(tx, updated)  # a disabled webhook holds no subscription

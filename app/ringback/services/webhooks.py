@@ -201,6 +201,8 @@ class Webhooks:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             if subscribes_to_changes(webhook):
                 tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
+            # A call that ends meanwhile has inserted its deliveries before, or does not find the webhook.
+            await tx.event_log.get_head(webhook.principal, lock=True)
             if (
                 await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCEL_BATCH_SIZE)
                 < CANCEL_BATCH_SIZE

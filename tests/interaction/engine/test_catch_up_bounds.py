@@ -50,6 +50,7 @@ async def count_registration_steps(folder: Path, events: int, monkeypatch: pytes
     return registering.count, going_on.count
 
 
+@pytest.mark.sqlite_only("counts the steps of SQLite's virtual machine")
 async def test_neither_a_registration_nor_a_step_grows_with_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

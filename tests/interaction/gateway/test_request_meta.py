@@ -151,6 +151,7 @@ async def test_a_callback_is_validated_as_over_rest(modern: ModernClient, callba
     assert "whsec_short" not in refused.value.message
 
 
+@pytest.mark.sqlite_only("reads SQLite's file")
 async def test_a_callback_is_neither_stored_nor_forwarded(gate: GatewayHarness, modern: ModernClient) -> None:
     secret = "whsec_" + "QUJD" * 8
     callback = {"url": gate.callback_receiver.url, "secret": secret}

@@ -1,8 +1,5 @@
 """What a session agreed on is sealed at rest, and follows a rotation of the keys."""
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
 from ringback.domain.encryption import SealedColumn
@@ -10,6 +7,7 @@ from ringback.keyring import rotate_key_file
 from ringback.settings import Settings
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
 from tests.interaction.gateway_sessions.test_resumed_streams import LONG_WAIT, lose_stream, resume
+from tests.support.databases import query_rows
 from tests.support.engine import wait_until
 
 pytestmark = pytest.mark.requirement("R25")
@@ -19,6 +17,7 @@ def random_key(size: int) -> bytes:
     return bytes(range(size))
 
 
+@pytest.mark.sqlite_only("reads SQLite's files")
 async def test_the_files_do_not_say_what_a_client_declared(files: RestartableRingback) -> None:
     async with files.running() as running:
         await open_session(running, capabilities={"experimental": {"canary-in-capabilities": {}}})
@@ -27,6 +26,7 @@ async def test_the_files_do_not_say_what_a_client_declared(files: RestartableRin
     assert b"canary-in-capabilities" not in stored
 
 
+@pytest.mark.sqlite_only("the key file is beside SQLite's file")
 async def test_a_session_and_its_streams_survive_a_rotation_of_the_keys(files: RestartableRingback) -> None:
     async with files.running(**LONG_WAIT) as first:
         session = await open_session(first)
@@ -52,9 +52,8 @@ async def test_a_session_and_its_streams_survive_a_rotation_of_the_keys(files: R
 async def test_a_session_sealed_with_a_lost_key_is_unknown(files: RestartableRingback) -> None:
     async with files.running() as first:
         session = await open_session(first)
-        body = "UPDATE mcp_sessions SET state = CAST(x'01046c6f7374' || substr(state, 11) AS BLOB)"
-        with closing(sqlite3.connect(files.folder / "ringback.db", isolation_level=None)) as thief:
-            thief.execute(body)
+        ((state,),) = query_rows(files.folder, "SELECT state FROM mcp_sessions")
+        query_rows(files.folder, "UPDATE mcp_sessions SET state = ?", b"\x01\x04lost" + state[10:])
     async with files.running() as second:
         assert (await send(second.find_session(session))).status_code == 404
         again = await open_session(second)

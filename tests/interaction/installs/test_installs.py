@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 INSTALL_SECONDS = 600.0
 """An installation from a package registry takes half a minute; this only bounds one that hangs."""
 CLIENT_COMMANDS = ("call", "listen", "webhooks", "deliveries")
-SERVER_COMMANDS = ("serve", "dev", "mcp", "keys", "doctor")
+SERVER_COMMANDS = ("serve", "dev", "mcp", "keys", "migrate", "copy", "doctor")
 SERVER_PACKAGES = {"mcp", "mcp-types", "fastapi", "uvicorn", "starlette", "pydantic-settings", "jsonschema", "uvloop"}
 
 

@@ -47,6 +47,7 @@ class SecretTracker:
 
 @pytest.mark.requirement("R23")
 @pytest.mark.requirement("R24")
+@pytest.mark.sqlite_only("reads SQLite's files")
 async def test_no_secret_is_found_in_a_log_a_metric_an_error_or_a_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,9 +4,8 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import httpx
 import pytest
 
 from ringback.client import RingbackClient
+from tests.support.databases import database_url, query_rows, service_environment
 from tests.support.engine import wait_until
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, serving
@@ -56,9 +56,9 @@ class ServerProcess:
 def spawned_service(folder: Path, *options: str, **environment: str) -> AbstractAsyncContextManager[ForkedCommand]:
     return running_forked_command(
         *("serve", "--dev", "--port", "0", "--log-format", "json"),
-        *("--database", f"sqlite:///{folder / 'ringback.db'}", *options),
+        *("--database", database_url(folder), *options),
         folder=folder,
-        environment=os.environ | environment,
+        environment=os.environ | service_environment() | environment,
     )
 
 
@@ -83,8 +83,8 @@ async def start_blocked_call(running: ServerProcess, stage: ControlledUpstream) 
 
 def read_stored_call(folder: Path, call_id: str) -> tuple[str, str | None]:
     """Status and outcome, as the process has left them."""
-    with closing(sqlite3.connect(f"file:{folder / 'ringback.db'}?mode=ro", uri=True)) as database:
-        return database.execute("SELECT status, outcome FROM calls WHERE id = ?", (call_id,)).fetchone()
+    ((status, outcome),) = query_rows(folder, "SELECT status, outcome FROM calls WHERE id = ?", call_id)
+    return status, outcome
 
 
 @pytest.mark.requirement("R35")

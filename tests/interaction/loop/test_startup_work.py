@@ -80,6 +80,7 @@ async def count_startup_steps(folder: Path, rows: int, monkeypatch: pytest.Monke
             return len(done)
 
 
+@pytest.mark.sqlite_only("counts the steps of SQLite's virtual machine")
 async def test_a_start_takes_no_more_work_for_a_hundred_thousand_rows_than_for_a_thousand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

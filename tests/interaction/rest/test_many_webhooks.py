@@ -85,6 +85,7 @@ async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGener
 
 
 @pytest.mark.requirement("R25")
+@pytest.mark.sqlite_only("counts the steps of SQLite's virtual machine")
 async def test_webhooks_that_do_not_match_add_no_rows_to_the_start_and_end_of_a_call(
     watched: StepCounter,
 ) -> None:

@@ -28,7 +28,8 @@ async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
 async def test_a_service_that_takes_work_is_ready(probe: httpx.AsyncClient) -> None:
     answer = await probe.get("/readyz")
 
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "degraded": []})
+    roles = {"api": True, "runner": True, "dispatcher": True, "janitor": True}
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "degraded": [], "roles": roles})
 
 
 async def test_a_service_that_stops_is_not_ready(service: ServiceUnderTest, probe: httpx.AsyncClient) -> None:
@@ -40,7 +41,9 @@ async def test_a_service_that_stops_is_not_ready(service: ServiceUnderTest, prob
 async def test_a_service_that_cannot_write_is_not_ready(service: ServiceUnderTest, probe: httpx.AsyncClient) -> None:
     service.store.refusals = FOREVER
 
-    assert (await probe.get("/readyz")).json()["type"] == "/problems/store-unavailable"
+    answer = (await probe.get("/readyz")).json()
+    assert answer["type"] == "/problems/store-unavailable"
+    assert not any(answer["roles"].values())
 
 
 async def test_a_service_whose_workers_fail_is_not_ready_and_names_them(

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx
 import pytest
@@ -13,7 +13,11 @@ from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX
 from ringback.services.quotas import Quotas
 from ringback.services.verification import VerificationPolicy
+from ringback.storage.rows.transaction import SqlTransaction
+from ringback.storage.sqlite.statements import SqliteStatements
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
+
+pytestmark = pytest.mark.sqlite_only("a shared commit is SQLite's, and so is its count of changes")
 
 T = TypeVar("T")
 CALLBACK = {"callback": {"url": CALLBACK_URL}}
@@ -40,7 +44,8 @@ def written_by_refused(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatc
 
     async def recording_write(work: Callable[[Transaction], Awaitable[T]]) -> T:
         async def noted(tx: Transaction) -> T:
-            connection = cast("SqliteTransaction", tx).unit.open_statements("calls")._connection  # pyright: ignore[reportPrivateUsage]
+            statements = cast("SqliteStatements", cast("SqlTransaction", tx).unit.open_statements("calls"))
+            connection = statements._connection  # pyright: ignore[reportPrivateUsage]
             before = connection.total_changes
             try:
                 return await work(tx)

@@ -1,8 +1,7 @@
 """Profiles and lists outlive the process: they are available while an upstream is down."""
 
-import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.databases import count_rows, query_rows
 from tests.support.engine import wait_until
 from tests.support.library_upstream import ERAS, INSTRUCTIONS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.proxies import list_when_connected, next_change
@@ -98,8 +98,7 @@ async def test_a_list_changed_notification_refreshes_the_stored_list(tmp_path: P
 
 
 async def is_resource_stored(folder: Path, uri: str) -> bool:
-    with closing(sqlite3.connect(folder / "ringback.db")) as beside:
-        rows = beside.execute("SELECT body FROM catalog WHERE part = 'resources'").fetchall()
+    rows = query_rows(folder, "SELECT body FROM catalog WHERE part = 'resources'")
     return any(uri in body for (body,) in rows)
 
 
@@ -137,6 +136,4 @@ async def test_stored_lists_are_deleted_when_a_running_service_removes_the_upstr
 
 
 def list_stored_parts(folder: Path) -> int:
-    with closing(sqlite3.connect(folder / "ringback.db")) as beside:
-        (count,) = beside.execute("SELECT count(*) FROM catalog").fetchone()
-    return count
+    return count_rows(folder)["catalog"]

@@ -90,6 +90,7 @@ async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
     assert second["pid"] != first["pid"]
 
 
+@pytest.mark.sqlite_only("a database that is no file has nothing beside it")
 async def test_the_service_writes_its_children_down_beside_its_database(tmp_path: Path) -> None:
     async with running_application(tmp_path, make_raw_config()):
         await wait_until_true(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])

@@ -1,6 +1,7 @@
 """The chaos checker finds every kind of violation in forged observations."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,10 @@ def is_two_calls(history: Observations) -> None:
     history.calls[0].ids = ["call_1", "call_2"]
 
 
+def is_signed_an_hour_ahead(history: Observations) -> None:
+    history.callbacks = [replace(heard, signed_seconds_ago=-3600.0) for heard in history.callbacks]
+
+
 def is_refused(history: Observations) -> None:
     history.unexpected_responses = ["GET /v1/calls/call_1 was answered 500"]
 
@@ -142,6 +147,7 @@ FORGERIES = [
     (is_rejected_after_it_started, Rule.FALSE_OUTCOMES),
     (is_rerun_without_count, Rule.FALSE_OUTCOMES),
     (is_two_calls, Rule.SPLIT_KEYS),
+    (is_signed_an_hour_ahead, Rule.WRONG_TIMES),
     (is_refused, Rule.UNEXPECTED_RESPONSES),
 ]
 

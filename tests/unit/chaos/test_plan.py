@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import ringback
-from scripts.chaos_runs.plan import UNITS
+from scripts.chaos_runs.plan import CLUSTER_UNITS
 
 SOURCES = [path.read_text(encoding="utf-8") for path in Path(ringback.__file__).parent.rglob("*.py")]
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", CLUSTER_UNITS)
 def test_every_unit_of_work_of_a_plan_exists(unit: str) -> None:
     owner, method = unit.removesuffix(".<locals>").split(".")
     of_owner = re.compile(rf"^class {owner}\b.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)

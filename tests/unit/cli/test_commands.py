@@ -14,7 +14,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     (): {
         *("--version", "--install-completion", "--show-completion"),
         *("serve", "dev", "keys", "call", "join", "wait", "calls", "events", "listen", "webhooks", "deliveries"),
-        *("trigger", "verify", "doctor"),
+        *("trigger", "verify", "migrate", "copy", "doctor"),
     },
     ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
     ("keys",): {"create", "list", "revoke", "ring"},
@@ -85,6 +85,8 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--json", "--url", "--api-key"},
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {"--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"},
+    ("migrate",): {"--check", "--database", "--json"},
+    ("copy",): {"--from", "--to", "--json"},
     ("doctor",): {
         *("--config", "--upstream", "--database", "--url", "--callbacks", "--api-key", "--json"),
         *("--accept-lost-keys", "--accept-restore"),

@@ -93,10 +93,23 @@ def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, mo
     assert "RINGBACK_PORT" in list_failed_checks(list_checks(run))["settings"][1]
 
 
+def test_postgresql_without_a_key_is_reported_with_the_command_that_makes_one(run: Run) -> None:
+    failed = list_failed_checks(list_checks(run, "--database", "postgresql://ann:hidden@db.example/ringback"))
+
+    assert "ringback keys ring" in failed["key ring"][1]
+    assert "hidden" not in str(failed)
+
+
+def test_roles_that_leave_work_undone_are_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_ROLES", "api,janitor")
+
+    assert "runner, dispatcher" in list_failed_checks(list_checks(run))["roles"][1]
+
+
 @pytest.mark.parametrize(
     ("database", "words"),
     [
-        ("postgresql://db.example/ringback", "sqlite:///"),
+        ("mysql://db.example/ringback", "sqlite:///"),
         ("sqlite:////nowhere/at/all/ringback.db", "/nowhere/at/all"),
     ],
 )

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from ringback.cli import doctor_checks as checks
-from ringback.cli.doctor_checks import CallbackCheck, Finding
+from ringback.cli.doctor_checks import CallbackCheck
+from ringback.cli.doctor_database import Finding
 from ringback.client import RingbackClient
 from ringback.domain.clock import SystemClock
 from ringback.notifier.http.guard import TargetGuard

@@ -10,9 +10,10 @@ from pathlib import Path
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState
+from ringback.storage.migrations import Migration
 from ringback.storage.rows.columns import RECORDS
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrator import Migration, apply_migrations, load_migrations
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from tests.support.builders import make_webhook
 from tests.support.clock import START
 

@@ -8,8 +8,9 @@ from importlib import resources
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.storage.migrations import Migration
 from ringback.storage.sqlite.database import SESSION_STATEMENTS
-from ringback.storage.sqlite.migrator import Migration, apply_migrations, load_migrations
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations, read_schema_state
 from tests.support.clock import START
 
 ONE = Migration(
@@ -69,6 +70,42 @@ def test_a_database_of_a_newer_version_is_refused(connection: sqlite3.Connection
 
     with pytest.raises(StoreUnavailable, match=r"newer version \(migration 2\)"):
         apply_migrations(connection, [ONE], now=START)
+
+
+def test_a_newer_migration_that_allows_it_lets_older_code_run(connection: sqlite3.Connection) -> None:
+    allowing = Migration(2, "-- oldest code: 1\nALTER TABLE one ADD COLUMN more TEXT;")
+    forbidding = Migration(3, "ALTER TABLE one DROP COLUMN more;")
+    apply_migrations(connection, [ONE, allowing], now=START)
+
+    apply_migrations(connection, [ONE], now=START)
+
+    assert columns(connection, "one") == ["text", "more"]
+    apply_migrations(connection, [ONE, allowing, forbidding], now=START)
+    with pytest.raises(StoreUnavailable, match=r"newer version \(migration 3\). This version knows 2"):
+        apply_migrations(connection, [ONE, allowing], now=START)
+
+
+def test_a_database_whose_migrations_were_recorded_without_their_oldest_code_needs_code_that_knows_them(
+    connection: sqlite3.Connection,
+) -> None:
+    connection.execute("CREATE TABLE schema_migrations (number INTEGER PRIMARY KEY, sha256 TEXT, applied_at INTEGER)")
+    for migration in (ONE, TWO):
+        connection.executescript(migration.text)
+        connection.execute("INSERT INTO schema_migrations VALUES (?, ?, 0)", [migration.number, migration.sha256])
+
+    assert read_schema_state(connection, [ONE, TWO]).missing == []
+    with pytest.raises(StoreUnavailable, match=r"newer version \(migration 2\)"):
+        apply_migrations(connection, [ONE], now=START)
+    apply_migrations(connection, [ONE, TWO, Migration(3, "-- oldest code: 2\nCREATE TABLE three (id);")], now=START)
+    recorded = connection.execute("SELECT number, oldest_code FROM schema_migrations").fetchall()
+    assert [tuple(row) for row in recorded] == [(1, None), (2, None), (3, 2)]
+
+
+def test_reading_the_state_of_a_schema_changes_nothing(connection: sqlite3.Connection) -> None:
+    state = read_schema_state(connection, [ONE, TWO])
+
+    assert (state.applied, state.known, state.missing, state.oldest_code) == (0, 2, [ONE, TWO], 2)
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
 
 
 def test_shipped_migrations_are_numbered_without_gaps_and_every_statement_is_valid(

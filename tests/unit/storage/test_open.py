@@ -12,7 +12,7 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
-from ringback.storage.open import open_store, sqlite_path
+from ringback.storage.open import open_store
 from ringback.storage.sqlite import database
 from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.store import SqliteStore
@@ -23,40 +23,6 @@ from tests.support.stores import make_sealer
 
 def opening(path: Path, *, exclusive: bool = True) -> AbstractAsyncContextManager[Store]:
     return open_store(str(path), clock=FakeClock(), sealer=make_sealer(), exclusive=exclusive)
-
-
-@pytest.mark.parametrize(
-    ("url", "path"),
-    [
-        ("sqlite:///ringback.db", "ringback.db"),
-        ("sqlite:////var/lib/ringback.db", "/var/lib/ringback.db"),
-        ("data/ringback.db", "data/ringback.db"),
-        ("/var/lib/ringback.db", "/var/lib/ringback.db"),
-    ],
-)
-def test_a_url_or_a_path_names_the_file(url: str, path: str) -> None:
-    assert sqlite_path(url) == Path(path)
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("postgresql://user:secret@db/ringback", "PostgreSQL is not supported yet"),
-        ("postgresql+asyncpg://db/ringback", "PostgreSQL is not supported yet"),
-        ("postgres://db/ringback", "PostgreSQL is not supported yet"),
-        ("mysql://db/ringback", "is not supported"),
-        ("sqlite://ringback.db", "is not supported"),
-        ("sqlite:///", "must be a file"),
-        ("", "must be a file"),
-        (":memory:", "must be a file"),
-    ],
-)
-def test_a_url_that_cannot_be_opened_is_refused_with_a_url_to_use_instead(url: str, expected: str) -> None:
-    with pytest.raises(StoreUnavailable, match=expected) as refusal:
-        sqlite_path(url)
-
-    assert "sqlite:///ringback.db" in refusal.value.detail
-    assert "secret" not in refusal.value.detail
 
 
 @pytest.mark.requirement("R34")

@@ -4,6 +4,8 @@ synchronous_commit = on       what is acknowledged survives a crash, whatever th
 jit = off                     statements take microseconds; compiling them takes milliseconds
 plan_cache_mode               statements are planned once for a connection: each has one good plan, by its index
 enable_seqscan = off          … also while a table is small, or its statistics are old
+enable_bitmapscan = off       a bitmap has all rows that match, also for the first ten of them
+enable_hashjoin, _mergejoin   a hash or a sort of a whole table, for the few rows that are wanted
 statement_timeout             a statement that waits for a lock or a dead disk ends, and its caller gets 503
 lock_timeout                  the same, earlier, for a row that another unit does not release
 idle_in_transaction_…         a node that is stopped (SIGSTOP, a paused VM) within a unit loses the unit, not the others
@@ -36,6 +38,9 @@ SERVER_SETTINGS: Final = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
     "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS:.0f}s",
     "lock_timeout": f"{LOCK_TIMEOUT_SECONDS:.0f}s",
     "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS:.0f}s",
@@ -68,17 +73,24 @@ class Connection(Protocol):
         """Close the connection without a word to the server."""
         ...
 
+    def get_server_pid(self) -> int: ...
+
     async def add_listener(self, channel: str, callback: Callable[..., None], /) -> None: ...
 
     def add_termination_listener(self, callback: Callable[..., None], /) -> None: ...
 
 
-async def connect(url: str, *, server_settings: dict[str, str] | None = None) -> Connection:
+async def connect(
+    url: str,
+    *,
+    server_settings: dict[str, str] | None = None,
+    answer_timeout_seconds: float | None = ANSWER_TIMEOUT_SECONDS,
+) -> Connection:
     """A connection with the settings above, and with these in their place or besides."""
     connection = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
         _plain_scheme(url),
         timeout=CONNECT_TIMEOUT_SECONDS,
-        command_timeout=ANSWER_TIMEOUT_SECONDS,
+        command_timeout=answer_timeout_seconds,
         statement_cache_size=STATEMENTS_CACHED,
         max_cached_statement_lifetime=0,
         server_settings=SERVER_SETTINGS | (server_settings or {}),

@@ -1,17 +1,94 @@
-"""Numbered migrations, each applied once, in order."""
+"""Applies the migrations of PostgreSQL's dialect, each once, in order, in a transaction of its own (`storage.migrations`).
 
-from importlib import resources
+Nodes that start at the same time take turns by an advisory lock, which each holds for one migration. A node that finds nothing
+missing takes no lock.
+"""
 
-from ringback.storage.postgres.driver import connect
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.migrations import AppliedMigration, Migration, SchemaState, compare_migrations, read_migrations
+from ringback.storage.postgres.driver import Connection, connect
+from ringback.storage.postgres.statements import load_sql
+from ringback.storage.rows.statements import Row
+
+VERSION_MIN: Final = 140_000
+"""PostgreSQL 14, the oldest version that its authors maintain in 2026."""
+
+_SQL: Final = load_sql("migrator")
 
 
-async def migrate_database(url: str) -> None:
-    """Apply the missing migrations."""
-    folder = resources.files("ringback.storage.postgres") / "migrations"
-    connection = await connect(url)
+def load_migrations() -> list[Migration]:
+    """The migrations of this version: `migrations/0001_….sql` and so on."""
+    return read_migrations("ringback.storage.postgres")
+
+
+async def migrate_database(
+    url: str, migrations: Sequence[Migration] | None = None, *, for_copy: bool = False
+) -> SchemaState:
+    """Apply the missing migrations; return what was missing.
+
+    Raises `StoreUnavailable` if this code may not run on the database, and, unless it is `for_copy`, if the database is an
+    unfinished copy. Errors of PostgreSQL are raised as they are.
+    """
+    async with _connected(url) as connection:
+        if not for_copy:
+            await _require_no_unfinished_copy(connection)
+        state = await _read_state(connection, migrations or load_migrations())
+        for migration in state.missing:
+            await _apply_if_missing(connection, migration, migrations or load_migrations())
+        return state
+
+
+async def read_schema_state(url: str) -> SchemaState:
+    """What the database lacks. Changes nothing; raises as `migrate_database`."""
+    async with _connected(url) as connection:
+        return await _read_state(connection, load_migrations())
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncGenerator[Connection]:
+    connection = await connect(url, answer_timeout_seconds=None)
     try:
-        if not await connection.fetch("SELECT 1 FROM pg_class WHERE relname = 'calls'"):
-            for file in sorted(folder.iterdir(), key=lambda file: file.name):
-                await connection.execute(file.read_text(encoding="utf-8"))
+        (row,) = await connection.fetch(_SQL["version"].writing)
+        if row["number"] < VERSION_MIN:
+            raise StoreUnavailable(
+                f"PostgreSQL {row['number'] // 10_000} is too old: {VERSION_MIN // 10_000} is needed.",
+                needs_operator=True,
+            )
+        yield connection
     finally:
         await connection.close()
+
+
+async def _require_no_unfinished_copy(connection: Connection) -> None:
+    (found,) = await connection.fetch(_SQL["has_unfinished_copy"].writing)
+    if found["has_unfinished_copy"]:
+        raise StoreUnavailable(
+            "This database is an unfinished copy of a SQLite database. Finish it: stop the service that uses the SQLite "
+            "database, and run `ringback copy` again.",
+            needs_operator=True,
+        )
+
+
+async def _read_state(connection: Connection, migrations: Sequence[Migration]) -> SchemaState:
+    (table,) = await connection.fetch(_SQL["has_table"].writing)
+    rows: Sequence[Row] = await connection.fetch(_SQL["applied"].writing) if table["has_table"] else ()
+    applied = {row["number"]: AppliedMigration(row["sha256"], row["oldest_code"]) for row in rows}
+    return compare_migrations(migrations, applied)
+
+
+async def _apply_if_missing(connection: Connection, migration: Migration, migrations: Sequence[Migration]) -> None:
+    """After an error the caller closes the connection, which rolls the migration back."""
+    await connection.execute(_SQL["begin"].writing)
+    await connection.execute(_SQL["wait_as_long_as_needed"].writing)
+    await connection.execute(_SQL["make_table"].writing)
+    # Read under the lock: another node may have applied it meanwhile.
+    if migration in (await _read_state(connection, migrations)).missing:
+        await connection.execute(_SQL["wait_briefly_for_tables"].writing)
+        await connection.execute(migration.text)
+        record = {"number": migration.number, "sha256": migration.sha256, "oldest_code": migration.oldest_code}
+        await connection.execute(_SQL["record"].writing, *(record[name] for name in _SQL["record"].parameters))
+    await connection.execute(_SQL["commit"].writing)

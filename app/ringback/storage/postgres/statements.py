@@ -63,68 +63,76 @@ class UnitConnection:
         self.takes_locks = takes_locks
         self.is_waiting = False
 
-    async def fetch(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Row]:
+    async def fetch(self, query: str, values: Sequence[Any]) -> Sequence[Row]:
         self.is_waiting = True
         try:
-            return await self._connection.fetch(*self._query(statement, parameters))
+            return await self._connection.fetch(query, *values)
         finally:
             self.is_waiting = False
 
-    async def execute(self, statement: Statement, parameters: Mapping[str, Any]) -> int:
+    async def execute(self, query: str, values: Sequence[Any]) -> int:
+        """The number of rows."""
         self.is_waiting = True
         try:
-            status = await self._connection.execute(*self._query(statement, parameters))
+            status = await self._connection.execute(query, *values)
         finally:
             self.is_waiting = False
         return int(status.rpartition(" ")[2])
 
-    async def execute_many(self, statement: Statement, rows: Iterable[Mapping[str, Any]]) -> None:
-        values = [[row[name] for name in statement.parameters] for row in rows]
+    async def execute_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         self.is_waiting = True
         try:
-            await self._connection.executemany(statement.writing, values)
+            await self._connection.executemany(query, rows)
         finally:
             self.is_waiting = False
-
-    def _query(self, statement: Statement, parameters: Mapping[str, Any]) -> tuple[Any, ...]:
-        text = statement.writing if self.takes_locks else statement.reading
-        return text, *[parameters[name] for name in statement.parameters]
 
 
 class PostgresStatements:
     """Implements `rows.statements.Statements`."""
 
-    __slots__ = ("_connection", "_statements")
+    __slots__ = ("_connection", "_statements", "_takes_locks")
 
-    def __init__(self, connection: UnitConnection, statements: Mapping[str, Statement]) -> None:
+    def __init__(self, connection: UnitConnection, statements: Mapping[str, Statement], *, takes_locks: bool) -> None:
         self._connection = connection
         self._statements = statements
+        self._takes_locks = takes_locks
 
     async def fetch_all(self, name: str, /, **parameters: Any) -> Sequence[Row]:
-        return await self._connection.fetch(self._statements[name], parameters)
+        return await self._connection.fetch(*self._query(name, parameters))
 
     async def fetch_one(self, name: str, /, **parameters: Any) -> Row | None:
-        rows = await self._connection.fetch(self._statements[name], parameters)
+        rows = await self._connection.fetch(*self._query(name, parameters))
         return rows[0] if rows else None
 
     async def fetch_records(self, name: str, codec: RowCodec[T], /, **parameters: Any) -> list[T]:
-        return [codec.decode(row) for row in await self._connection.fetch(self._statements[name], parameters)]
+        return [codec.decode(row) for row in await self._connection.fetch(*self._query(name, parameters))]
 
     async def fetch_record(self, name: str, codec: RowCodec[T], /, **parameters: Any) -> T | None:
-        rows = await self._connection.fetch(self._statements[name], parameters)
+        rows = await self._connection.fetch(*self._query(name, parameters))
         return codec.decode(rows[0]) if rows else None
 
     async def execute(self, name: str, /, **parameters: Any) -> int:
-        return await self._connection.execute(self._statements[name], parameters)
+        return await self._connection.execute(*self._query(name, parameters))
 
     async def execute_many(self, name: str, /, rows: Iterable[Mapping[str, Any]]) -> None:
-        await self._connection.execute_many(self._statements[name], rows)
+        statement = self._statements[name]
+        values = [[row[name] for name in statement.parameters] for row in rows]
+        if values:
+            await self._connection.execute_many(statement.writing, values)
+
+    def without_locks(self) -> "PostgresStatements":
+        return PostgresStatements(self._connection, self._statements, takes_locks=False)
 
     def array(self, values: Collection[Any], /) -> list[Any]:
         return list(values)
 
     def parameters(self, name: str, /) -> frozenset[str]:
         return _parameter_set(self._statements[name])
+
+    def _query(self, name: str, parameters: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
+        statement = self._statements[name]
+        text = statement.writing if self._takes_locks else statement.reading
+        return text, [parameters[each] for each in statement.parameters]
 
 
 @cache
@@ -134,4 +142,4 @@ def _parameter_set(statement: Statement) -> frozenset[str]:
 
 def open_statements(connection: UnitConnection, noun: str) -> PostgresStatements:
     """The statements of `sql/<noun>.sql` on this connection."""
-    return PostgresStatements(connection, load_sql(noun))
+    return PostgresStatements(connection, load_sql(noun), takes_locks=connection.takes_locks)

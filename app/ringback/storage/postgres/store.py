@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ringback.domain.clock import Clock
+from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
@@ -13,9 +13,12 @@ from ringback.storage.postgres.driver import Connection, connect
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.postgres.lanes import Lane
 from ringback.storage.postgres.migrator import migrate_database
+from ringback.storage.postgres.notifications import NodeNotifications
+from ringback.storage.postgres.statements import load_sql
 from ringback.storage.postgres.unit_of_work import UnitRunner
 from ringback.storage.signals import LocalSignals
 from ringback.storage.unit_queues import AdmissionQueue, PrincipalQueue
+from ringback.storage.units import UnitOfWork
 
 T = TypeVar("T")
 
@@ -31,6 +34,7 @@ class ConnectionLimits:
     """Lists and counts, which may take milliseconds."""
 
 
+_SESSION: Final = load_sql("session")
 DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
@@ -49,7 +53,10 @@ class PostgresStore:
         self._clock = clock
         self._limits = limits
         self._signals = LocalSignals()
-        self._runner = UnitRunner(clock=clock, sealer=sealer, notify=self._signals.notify)
+        self._notifications = NodeNotifications(
+            url, clock=clock, signals=self._signals, on_check=self._follow_database_clock
+        )
+        self._runner = UnitRunner(clock=clock, sealer=sealer, notify=self._notifications.publish)
         self._lanes: _Lanes | None = None
 
     @property
@@ -65,24 +72,25 @@ class PostgresStore:
         """Migrate the database and get ready. Raises `StoreUnavailable`."""
         try:
             await migrate_database(self._url)
+            await self._notifications.open()
         except Exception as error:
             raise to_store_unavailable(error) from error
         run_reading, open_connection = self._runner.run_reading, self._connect
         self._lanes = _Lanes(
             writing=Lane(
-                AdmissionQueue(),
+                AdmissionQueue[UnitOfWork](),
                 connections_max=self._limits.writing,
                 open_connection=open_connection,
                 run_unit=self._runner.run_writing,
             ),
             reading=Lane(
-                PrincipalQueue(),
+                PrincipalQueue[UnitOfWork](),
                 connections_max=self._limits.reading,
                 open_connection=open_connection,
                 run_unit=run_reading,
             ),
             scanning=Lane(
-                PrincipalQueue(),
+                PrincipalQueue[UnitOfWork](),
                 connections_max=self._limits.scanning,
                 open_connection=open_connection,
                 run_unit=run_reading,
@@ -95,6 +103,7 @@ class PostgresStore:
             lanes, self._lanes = self._lanes, None
             for lane in (lanes.scanning, lanes.reading, lanes.writing):
                 await lane.close()
+            await self._notifications.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._require_open().writing.run(work)
@@ -112,6 +121,18 @@ class PostgresStore:
             return await connect(self._url)
         except Exception as error:
             raise to_store_unavailable(error) from error
+
+    async def _follow_database_clock(self, connection: Connection) -> None:
+        """Leases and due dates of all nodes are compared by one clock, whatever the clocks of their machines say."""
+
+        async def read_wall() -> int:
+            (row,) = await connection.fetch(_SESSION["clock"].writing)
+            return row["nanoseconds"]
+
+        if isinstance(self._clock, SystemClock):
+            await self._clock.follow(read_wall)
+        else:
+            await read_wall()  # shows that the connection works
 
     def _require_open(self) -> _Lanes:
         if self._lanes is None:

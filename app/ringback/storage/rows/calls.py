@@ -5,16 +5,36 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.call import Call, CallStatus
-from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
+from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
-from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.paging import fetch_scanned_page
 from ringback.storage.rows.unit import SqlRows
 
 _CALL: Final = RECORDS.call
 _TOMBSTONE: Final = RECORDS.tombstone
+_encode_end: Final = _CALL.encoder(
+    (
+        "id",
+        "status",
+        "phase",
+        "outcome",
+        "progress",
+        "error",
+        "result_bytes",
+        "result_sha256",
+        "handle",
+        "input_requests",
+        "input_responses",
+        "cancel_requested",
+        "updated_at",
+        "finished_at",
+        "expires_at",
+    )
+)
+"""The columns that an end writes, in the order in which `end_many` reads them."""
 
 
 class SqlCalls(SqlRows, noun="calls"):
@@ -27,6 +47,12 @@ class SqlCalls(SqlRows, noun="calls"):
 
     async def get(self, call_id: CallId) -> Call | None:
         return await self._sql.fetch_record("get", _CALL, id=call_id)
+
+    async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
+        return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(list(call_ids)))
+
+    async def peek(self, call_id: CallId) -> Call | None:
+        return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
         return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
@@ -52,6 +78,12 @@ class SqlCalls(SqlRows, noun="calls"):
         statement = f"update_{change}"
         row = _CALL.encode_for(self._sql.parameters(statement), call)
         return await self._sql.execute(statement, expected=expected, held_token=lease_token, **row) == 1
+
+    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
+        rows = [[*_encode_end(end.call).values(), end.expected, end.lease_token] for end in ends]
+        if not rows:
+            return ()
+        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=json_to_column(rows))}
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
         row = await self._sql.fetch_one("revoke_tokens", id=call_id, now=instant_to_column(now))
@@ -94,10 +126,12 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
 
-    async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
+    async def extend_leases(
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+    ) -> Mapping[CallId, bool]:
         ids = self._sql.array(list(call_ids))
         extended = await self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
-        return [row["id"] for row in extended]
+        return {row["id"]: bool(row["cancel_requested"]) for row in extended}
 
     async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
@@ -105,13 +139,15 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
 
-    async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
-        return await self._sql.fetch_records("leased_by_others", _CALL, owner=owner, limit=limit)
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
+        return await self._sql.fetch_records("leased", _CALL, owner=owner, own=own, limit=limit)
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
 
-    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
+    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+        if lock:
+            await self._sql.execute("lock_task", upstream=upstream, task_id=task_id)
         return await self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
 
 

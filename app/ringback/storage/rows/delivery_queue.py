@@ -68,8 +68,10 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
             due = Page[str, str]((row["id"] for row in rows), next_position=None)
         if not due:
             return Page(next_position=due.next_position)
-        ids = self._sql.array(due)
-        await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
+        leased = await self._sql.fetch_all(
+            "lease", ids=self._sql.array(due), owner=owner, token=token, until=instant_to_column(until)
+        )
+        ids = self._sql.array([row["id"] for row in leased])  # another node may have leased one since it was found
         return Page(await self._fetch_deliveries("by_ids", ids=ids), next_position=due.next_position)
 
     async def _find_due_in_order(
@@ -124,8 +126,8 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
     async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
         return await self._sql.execute("release_expired_leases", now=instant_to_column(now), limit=limit)
 
-    async def release_leases_of_others(self, *, owner: str, limit: int) -> int:
-        return await self._sql.execute("release_leases_of_others", owner=owner, limit=limit)
+    async def release_leases(self, *, owner: str, own: bool, limit: int) -> int:
+        return await self._sql.execute("release_leases", owner=owner, own=own, limit=limit)
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
         ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)

@@ -73,9 +73,12 @@ class SqlEvents(SqlRows, noun="events"):
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         removed = await self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), limit=limit)
-        await self._sql.execute_many(
-            "raise_retention_floor", [{"principal": row["principal"], "seq": row["seq"]} for row in removed]
-        )
+        floors: dict[str, int] = {}
+        for row in removed:
+            floors[row["principal"]] = max(row["seq"], floors.get(row["principal"], 0))
+        # Sorted, as all units lock several logs.
+        floor_rows = [{"principal": principal, "seq": seq} for principal, seq in sorted(floors.items())]
+        await self._sql.execute_many("raise_retention_floor", floor_rows)
         return len(removed)
 
 

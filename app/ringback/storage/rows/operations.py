@@ -13,7 +13,9 @@ from ringback.storage.rows.unit import SqlRows
 class SqlUsage(SqlRows, noun="usage"):
     """Implements `domain.usage.UsageRows`. Triggers count calls, so a count reads one row for each status."""
 
-    async def get_usage(self, principal: Principal) -> Usage:
+    async def get_usage(self, principal: Principal, *, lock: bool = False) -> Usage:
+        if lock:
+            await self._sql.execute("lock_usage", principal=principal)
         (row,) = await self._sql.fetch_all("usage", principal=principal)
         return Usage(open_calls=row["open_calls"], result_bytes=row["result_bytes"])
 

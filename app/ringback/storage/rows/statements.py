@@ -5,7 +5,7 @@ store them (`columns.py`), lists of scalars in the form of `Statements.array`, a
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from ringback.storage.codec import RowCodec
 
@@ -41,6 +41,10 @@ class Statements(Protocol):
 
     async def execute_many(self, name: str, /, rows: Iterable[Mapping[str, Any]]) -> None:
         """Run the statement once for each row of parameters."""
+        ...
+
+    def without_locks(self) -> Self:
+        """The same statements. In a unit that writes, they leave the rows that they read to other units."""
         ...
 
     def array(self, values: Collection[Any], /) -> Any:

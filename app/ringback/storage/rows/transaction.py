@@ -11,6 +11,7 @@ from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeli
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
+from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
 from ringback.storage.rows.unit import Pause, UnitContext
 from ringback.storage.rows.upstreams import SqlToolAliases, SqlUpstreamCatalog
@@ -59,6 +60,8 @@ class SqlTransaction:
     change_subscriptions: SqlChangeSubscriptions
     tool_aliases: SqlToolAliases
     mcp_sessions: SqlMcpSessions
+    leaders: SqlLeaders
+    webhook_rates: SqlWebhookRates
     scheduling_time: SqlSchedulingTime
 
     def __init_subclass__(cls) -> None:

@@ -21,6 +21,7 @@ class SqlChallenges(SqlRows, noun="verification"):
         return await self._sql.fetch_record("get_challenge", RECORDS.challenge, webhook_id=webhook_id)
 
     async def list_due(self, *, now: datetime, limit: int) -> Sequence[Challenge]:
+        await self._sql.execute("lock_due")
         return await self._sql.fetch_records(
             "due_challenges", RECORDS.challenge, now=instant_to_column(now), limit=limit
         )

@@ -35,11 +35,10 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         row = await self._sql.fetch_one("get", id=webhook_id)
         return None if row is None else self._unit.webhook_reader.read_webhook(row)
 
-    async def get_many(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
-        return [
-            self._unit.webhook_reader.read_webhook(row)
-            for row in await self._sql.fetch_all("by_ids", ids=self._sql.array(list(webhook_ids)))
-        ]
+    async def get_many(self, webhook_ids: Collection[WebhookId], *, lock: bool = False) -> Sequence[Webhook]:
+        sql = self._sql if lock else self._sql.without_locks()
+        rows = await sql.fetch_all("by_ids", ids=sql.array(list(webhook_ids)))
+        return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
     async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]:
         rows = await self._sql.fetch_all("page", principal=principal, before=position, limit=limit)
@@ -223,7 +222,9 @@ class SqlChangeSubscriptions(SqlRows, noun="change_subscriptions"):
 class SqlOriginBreakers(SqlRows, noun="origin_breakers"):
     """Implements `domain.webhook_rows.OriginBreakerRows`. A closed breaker has no row."""
 
-    async def get_breakers(self, origins: Collection[str]) -> Mapping[str, CircuitBreaker]:
+    async def get_breakers(self, origins: Collection[str], *, lock: bool = False) -> Mapping[str, CircuitBreaker]:
+        if lock:
+            await self._sql.execute("lock_origins", origins=self._sql.array(sorted(origins)))
         rows = await self._sql.fetch_all("breakers", origins=self._sql.array(list(origins)))
         return {row["origin"]: RECORDS.circuit_breaker.decode(row) for row in rows}
 

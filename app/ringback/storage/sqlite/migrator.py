@@ -1,77 +1,78 @@
-"""Numbered migrations, each applied once, in order, in a transaction of its own.
-
-A table records each applied migration with its digest. A migration that was edited afterwards is refused, because two databases
-of one version would differ. A database that a newer version has changed is refused, too.
-"""
+"""Applies the migrations of SQLite's dialect, each once, in order, in a transaction of its own (`storage.migrations`)."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from importlib import resources
-from typing import Final
 
-from ringback.domain import jsontext
 from ringback.domain.clock import epoch_milliseconds
-from ringback.domain.errors import StoreUnavailable
+from ringback.storage.migrations import AppliedMigration, Migration, SchemaState, compare_migrations, read_migrations
 from ringback.storage.sqlite.database import SESSION_STATEMENTS
 from ringback.storage.sqlite.statements import load_sql
 
-_SQL: Final = load_sql("migrator")
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    number: int
-    text: str
-
-    @property
-    def sha256(self) -> str:
-        return jsontext.sha256(self.text.encode())
+_SQL = load_sql("migrator")
 
 
 def load_migrations() -> list[Migration]:
     """The migrations of this version: `migrations/0001_….sql` and so on."""
-    folder = resources.files("ringback.storage.sqlite") / "migrations"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [Migration(int(file.name.partition("_")[0]), file.read_text(encoding="utf-8")) for file in files]
+    return read_migrations("ringback.storage.sqlite")
 
 
 def apply_migrations(connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: datetime) -> None:
-    """Apply the missing migrations. Raises `StoreUnavailable` if the database has others than these."""
-    connection.execute(_SQL["make_table"])
+    """Apply the missing migrations. Raises `StoreUnavailable` if this code may not run on the database."""
+    _make_table(connection)
+    compare_migrations(migrations, _read_applied(connection))
     for migration in migrations:
         connection.execute(SESSION_STATEMENTS["begin_writing"])
         try:
             # Read under the lock: another process may be migrating, too.
-            if migration.number not in _read_applied(connection, migrations):
+            if migration in compare_migrations(migrations, _read_applied(connection)).missing:
                 _apply_migration(connection, migration, now)
             connection.execute(SESSION_STATEMENTS["commit"])
         finally:
             connection.rollback()
 
 
-def _read_applied(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> set[int]:
-    shipped = {migration.number: migration for migration in migrations}
-    applied: dict[int, str] = {row["number"]: row["sha256"] for row in connection.execute(_SQL["applied"])}
-    for number, sha256 in applied.items():
-        if number not in shipped:
-            raise StoreUnavailable(
-                f"The database was changed by a newer version (migration {number}). Run that version, or a later one.",
-                needs_operator=True,
-            )
-        if shipped[number].sha256 != sha256:
-            raise StoreUnavailable(
-                f"Migration {number} is not the one that made this database. Run the version that made it, unchanged.",
-                needs_operator=True,
-            )
-    return set(applied)
+def read_schema_state(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> SchemaState:
+    """What the database lacks. Changes nothing; raises `StoreUnavailable` if this code may not run on the database."""
+    (table,) = connection.execute(_SQL["has_table"])
+    return compare_migrations(migrations, _read_applied(connection) if table["has_table"] else {})
+
+
+def _make_table(connection: sqlite3.Connection) -> None:
+    connection.execute(_SQL["make_table"])
+    if not _has_oldest_code(connection):
+        connection.execute(SESSION_STATEMENTS["begin_writing"])
+        try:
+            if not _has_oldest_code(connection):
+                connection.execute(_SQL["add_oldest_code"])
+            connection.execute(SESSION_STATEMENTS["commit"])
+        finally:
+            connection.rollback()
+
+
+def _has_oldest_code(connection: sqlite3.Connection) -> bool:
+    """Whether the table is one of a version that records the oldest code. Earlier versions did not."""
+    (column,) = connection.execute(_SQL["has_oldest_code"])
+    return bool(column["has_oldest_code"])
+
+
+def _read_applied(connection: sqlite3.Connection) -> dict[int, AppliedMigration]:
+    name = "applied" if _has_oldest_code(connection) else "applied_before_oldest_code"
+    return {
+        row["number"]: AppliedMigration(sha256=row["sha256"], oldest_code=row["oldest_code"])
+        for row in connection.execute(_SQL[name])
+    }
 
 
 def _apply_migration(connection: sqlite3.Connection, migration: Migration, now: datetime) -> None:
     for statement in _split_statements(migration.text):
         connection.execute(statement)
-    row = {"number": migration.number, "sha256": migration.sha256, "applied_at": epoch_milliseconds(now)}
+    row = {
+        "number": migration.number,
+        "sha256": migration.sha256,
+        "applied_at": epoch_milliseconds(now),
+        "oldest_code": migration.oldest_code,
+    }
     connection.execute(_SQL["record"], row)
 
 

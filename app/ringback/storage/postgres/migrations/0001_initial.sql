@@ -88,10 +88,11 @@ CREATE INDEX calls_of_correlation ON calls (principal, correlation_id, id) WHERE
 CREATE INDEX calls_of_status ON calls (principal, status, id) WHERE status <> 'completed';
 CREATE UNIQUE INDEX calls_idempotency ON calls (principal, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- The task id as JSON text: as a plain text it could not hold U+0000. Its hash is indexed, because a task id may be longer than an
--- index entry.
-CREATE INDEX calls_of_task ON calls (upstream, hashtextextended((handle::json #> '{1,task_id}')::text COLLATE "C", 0))
-    WHERE handle IS NOT NULL;
+-- The task id as JSON text. PostgreSQL refuses U+0000 in any string of a JSON text that it takes apart, so that is replaced first.
+-- The hash is indexed, because a task id may be longer than an index entry.
+CREATE INDEX calls_of_task ON calls (
+    upstream, hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
+) WHERE handle IS NOT NULL;
 
 -- How many calls there are, kept up by a trigger: quotas are checked at every start. A principal has several rows, whose sums are
 -- the counts: a transaction changes any row that no other transaction holds, so it never waits for one. There are about as many
@@ -247,7 +248,7 @@ ALTER TABLE webhooks
 -- URLs and the resources of an upstream may be longer than an index entry: indexes have their hashes, or leave them out. An absent
 -- filter is U+001F in `webhooks_of_target`, which no label contains, because an index does not find `IS NOT DISTINCT FROM`.
 CREATE INDEX webhooks_of_principal ON webhooks (principal, id);
-CREATE INDEX webhooks_of_call ON webhooks (principal, call_id) WHERE origin = 'call';
+CREATE INDEX webhooks_of_call ON webhooks (call_id) WHERE origin = 'call';
 CREATE INDEX webhooks_of_target ON webhooks (
     principal, hashtextextended(url, 0), coalesce(client_session_id, E'\x1f'), coalesce(call_id, E'\x1f'), id
 ) WHERE origin <> 'call' OR call_id IS NULL;
@@ -408,7 +409,7 @@ CREATE INDEX deliveries_of_principal ON deliveries (principal, id);
 CREATE INDEX deliveries_of_webhook ON deliveries (webhook_id, id);
 CREATE INDEX deliveries_of_call ON deliveries (call_id, id);
 
-CREATE INDEX deliveries_due ON open_deliveries (due_at, webhook_id) WHERE state = 'pending';
+CREATE INDEX deliveries_due ON open_deliveries (due_at) WHERE state = 'pending';
 CREATE INDEX deliveries_lanes ON open_deliveries (webhook_id, due_at, seq) WHERE state = 'pending';
 CREATE INDEX deliveries_pending_age ON open_deliveries (webhook_id, give_up_at) WHERE state = 'pending';
 CREATE INDEX deliveries_without_key ON open_deliveries (webhook_id, due_at) WHERE order_key IS NULL AND state = 'pending';
@@ -513,6 +514,8 @@ CREATE TABLE challenges_sent (
     sent_at   bigint NOT NULL
 );
 
+ALTER TABLE challenges_sent ALTER origin SET (n_distinct = -0.1), ALTER principal SET (n_distinct = -0.1);
+
 CREATE INDEX challenges_sent_when ON challenges_sent (sent_at);
 CREATE INDEX challenges_sent_to ON challenges_sent (origin, sent_at);
 CREATE INDEX challenges_sent_for ON challenges_sent (principal, sent_at);
@@ -589,3 +592,16 @@ ALTER TABLE mcp_sessions
 
 CREATE INDEX mcp_sessions_of_principal ON mcp_sessions (principal, endpoint, expires_at);
 CREATE INDEX mcp_sessions_expiring ON mcp_sessions (expires_at);
+
+-- Duties that one node has at a time, for example to watch the upstreams for changes.
+CREATE TABLE leaders (
+    duty  text COLLATE "C" PRIMARY KEY,
+    owner text COLLATE "C" NOT NULL,
+    until bigint NOT NULL
+);
+
+-- The rate limits of webhooks, shared by all nodes: when each is full again, in microseconds since 1970.
+CREATE TABLE webhook_rates (
+    webhook_id text COLLATE "C" PRIMARY KEY REFERENCES webhooks (id) ON DELETE CASCADE,
+    full_at    bigint NOT NULL
+);

@@ -2,6 +2,7 @@
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
 -- notifies the others when it has committed.
+-- (The empty text keeps PostgreSQL from reading the whole queue once more while it believes that the queue is empty.)
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     (SELECT principal FROM calls WHERE phase = 'queued' AND upstream = :upstream ORDER BY principal LIMIT 1)
@@ -14,18 +15,19 @@ WITH RECURSIVE waiting (principal) AS (
     FROM waiting WHERE waiting.principal IS NOT NULL
 ),
 candidates AS MATERIALIZED (
-    SELECT oldest.id, oldest.place, coalesce(turns.ticket, 0) AS ticket
+    SELECT oldest.id, oldest.place, coalesce((
+        SELECT ticket FROM turns WHERE turns.upstream = :upstream AND turns.principal = waiting.principal
+    ), 0) AS ticket
     FROM waiting
     CROSS JOIN LATERAL (
         SELECT id, row_number() OVER (ORDER BY id) AS place FROM calls
         WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
         ORDER BY id LIMIT :limit
     ) AS oldest
-    LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = waiting.principal
 )
 SELECT calls.id, calls.principal
 FROM candidates JOIN calls ON calls.id = candidates.id
-WHERE calls.phase = 'queued'
+WHERE calls.phase || '' = 'queued'
 ORDER BY candidates.place, candidates.ticket, candidates.id
 LIMIT :limit
 FOR NO KEY UPDATE OF calls SKIP LOCKED;
@@ -72,10 +74,13 @@ SELECT {call in whole_calls}
 FROM unnest(:ids::text[]) WITH ORDINALITY AS wanted (id, place) JOIN whole_calls ON whole_calls.id = wanted.id
 ORDER BY wanted.place;
 
+-- Locks the rows in the order of their ids, as a batch of ends does.
 -- name: extend
-UPDATE calls SET lease_until = :until
-WHERE id = ANY(:ids::text[]) AND lease_owner = :owner
-RETURNING id;
+WITH held AS MATERIALIZED (
+    SELECT id FROM calls WHERE id = ANY(:ids::text[]) AND lease_owner = :owner ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
+RETURNING calls.id, calls.cancel_requested;
 
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
@@ -85,7 +90,7 @@ WHERE id = ANY(ARRAY(
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
     UNION ALL
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
-)) AND phase = 'running' AND (lease_until IS NULL OR lease_until <= :now)
+)) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
 ORDER BY id LIMIT :limit
 {lock whole_calls skip locked};
 
@@ -95,9 +100,9 @@ WHERE phase IN ('queued', 'parked') AND deadline_at <= :now
 ORDER BY deadline_at LIMIT :limit
 {lock whole_calls skip locked};
 
--- name: leased_by_others
+-- name: leased
 SELECT {call in whole_calls} FROM whole_calls
-WHERE phase = 'running' AND lease_owner IS DISTINCT FROM :owner
+WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
 ORDER BY lease_until LIMIT :limit
 {lock whole_calls skip locked};
 
@@ -105,11 +110,16 @@ ORDER BY lease_until LIMIT :limit
 SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 {lock whole_calls skip locked};
 
--- Compares JSON texts, as the index does.
+-- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.
+-- name: lock_task
+SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :task_id, 1));
+
+-- Compares JSON texts without U+0000, as the index does.
 -- name: by_task
 SELECT {call in whole_calls} FROM whole_calls
 WHERE upstream = :upstream AND handle IS NOT NULL
-    AND hashtextextended((handle::json #> '{1,task_id}')::text COLLATE "C", 0)
-        = hashtextextended(to_json(:task_id::text)::text COLLATE "C", 0)
-    AND (handle::json #> '{1,task_id}')::text = to_json(:task_id::text)::text
+    AND hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
+        = hashtextextended(replace(to_json(:task_id::text)::text, '\u0000', '\ufffd') COLLATE "C", 0)
+    AND (replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text
+        = replace(to_json(:task_id::text)::text, '\u0000', '\ufffd')
 ORDER BY id LIMIT 1;

@@ -5,23 +5,23 @@ WITH expired AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM expired WHERE deliveries.id = expired.id AND deliveries.state = 'leased';
+FROM expired WHERE deliveries.id = expired.id;
 
--- name: release_leases_of_others
-WITH others AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE state = 'leased' AND lease_owner IS DISTINCT FROM :owner
+-- name: release_leases
+WITH leased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
     ORDER BY lease_until LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM others WHERE deliveries.id = others.id AND deliveries.state = 'leased';
+FROM leased WHERE deliveries.id = leased.id;
 
 -- name: give_up_held
 WITH old AS MATERIALIZED (
     SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id AND deliveries.state = 'held'
+UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;
 
 -- name: by_ids
@@ -57,8 +57,10 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
     webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased'),
+    AND coalesce((
+        SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
+    ) > :now, true)
+    AND (SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state = 'leased' LIMIT 1) IS NULL,
     false
 ) AS wanted
 FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id

@@ -67,23 +67,25 @@ WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND d
 ORDER BY due_at LIMIT :limit
 FOR NO KEY UPDATE SKIP LOCKED;
 
--- Another node may have leased one since it was found.
+-- Another node may have leased one since it was found. (The empty text keeps PostgreSQL from reading all pending deliveries while
+-- it believes that there are none.)
 -- name: lease
 UPDATE deliveries SET
     state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
-WHERE id = ANY(:ids::text[]) AND state = 'pending'
+WHERE id = ANY(:ids::text[]) AND state || '' = 'pending'
 RETURNING id;
 
 -- name: by_ids
 SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]) ORDER BY due_at, seq;
 
+-- Only a leased delivery has a token.
 -- name: apply_updates
 UPDATE deliveries SET
     state = updated.row ->> 1, attempts = (updated.row ->> 2)::bigint, due_at = (updated.row ->> 3)::bigint,
     last_category = updated.row ->> 4, finished_at = (updated.row ->> 5)::bigint, lease_owner = NULL, lease_token = NULL,
     lease_until = NULL
 FROM json_array_elements(:rows::json) AS updated (row)
-WHERE deliveries.id = updated.row ->> 0 AND deliveries.state = 'leased' AND lease_token = updated.row ->> 6
+WHERE deliveries.id = updated.row ->> 0 AND lease_token = updated.row ->> 6
 RETURNING deliveries.id;
 
 -- name: insert_attempt
@@ -96,7 +98,7 @@ WITH old AS MATERIALIZED (
     ORDER BY give_up_at LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id AND deliveries.state = 'pending'
+UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;
 
 -- name: next_due

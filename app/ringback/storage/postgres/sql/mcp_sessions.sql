@@ -4,7 +4,8 @@ INSERT INTO mcp_sessions {new mcp_session}
 ON CONFLICT (id) DO UPDATE SET state = excluded.state, expires_at = excluded.expires_at;
 
 -- name: get
-SELECT {mcp_session in mcp_sessions} FROM mcp_sessions WHERE id = :id AND expires_at > :now;
+SELECT {mcp_session in mcp_sessions} FROM mcp_sessions WHERE id = :id AND expires_at > :now
+{lock mcp_sessions};
 
 -- name: count
 SELECT count(*) AS sessions FROM (

@@ -1,5 +1,10 @@
 -- The breakers of origins.
 
+-- A closed breaker has no row that could be locked. In the order of the list, which is sorted. The seed is any that no other lock
+-- has.
+-- name: lock_origins
+SELECT pg_advisory_xact_lock(hashtextextended(origin, 3)) FROM unnest(:origins::text[]) AS locks (origin);
+
 -- name: breakers
 SELECT {circuit_breaker in origins}, origin FROM origins WHERE origin = ANY(:origins::text[]);
 

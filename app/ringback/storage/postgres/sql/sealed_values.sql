@@ -17,14 +17,17 @@ SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte
 FROM (SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit) AS page
 GROUP BY key_id;
 
+-- Rows are locked in the order of their ids: a secret that its owner rotates meanwhile must not come back.
 -- name: webhooks.secrets
-SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit;
+SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit
+{lock webhooks};
 
 -- name: bodies.body
 SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id > :after ORDER BY delivery_id LIMIT :limit;
 
 -- name: mcp_sessions.state
-SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit;
+SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit
+{lock mcp_sessions};
 
 -- name: put webhooks.secrets
 UPDATE webhooks SET secrets = :sealed WHERE id = :id;

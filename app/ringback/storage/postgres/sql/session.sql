@@ -17,5 +17,5 @@ ROLLBACK;
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint AS nanoseconds;
 
--- name: read_version
-SELECT current_setting('server_version_num')::bigint AS version;
+-- name: notify
+SELECT pg_notify(:channel, :payload);

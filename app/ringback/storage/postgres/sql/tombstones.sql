@@ -11,7 +11,7 @@ DELETE FROM calls WHERE id = :call_id;
 
 -- The call's own webhook may still have deliveries. After them it is removed like every expired webhook.
 -- name: expire_own_webhook
-UPDATE webhooks SET expires_at = :expired_at WHERE principal = :principal AND call_id = :call_id AND origin = 'call';
+UPDATE webhooks SET expires_at = :expired_at WHERE principal || '' = :principal AND call_id = :call_id AND origin = 'call';
 
 -- name: get
 SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND call_id = :call_id

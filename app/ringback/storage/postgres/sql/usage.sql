@@ -1,3 +1,7 @@
+-- Its own statement, because a statement sees what was committed before it. The seed is any that no other lock has.
+-- name: lock_usage
+SELECT pg_advisory_xact_lock(hashtextextended(:principal, 2));
+
 -- name: usage
 SELECT
     coalesce(sum(working + input_required), 0)::bigint AS open_calls,

@@ -8,6 +8,10 @@ ON CONFLICT (webhook_id) DO UPDATE SET
 SELECT {challenge in challenges} FROM challenges WHERE webhook_id = :webhook_id
 {lock challenges};
 
+-- Units that list due challenges come one after the other. The number is any that no other lock has.
+-- name: lock_due
+SELECT pg_advisory_xact_lock(2026112214);
+
 -- name: due_challenges
 SELECT {challenge in challenges} FROM challenges WHERE due_at <= :now ORDER BY due_at LIMIT :limit
 {lock challenges skip locked};

@@ -1,7 +1,9 @@
+-- (The zero and the empty text below keep PostgreSQL from reading all open deliveries of the webhook while it believes that there
+-- are none.)
 -- name: latest_by_event
 SELECT {delivery in whole_deliveries}
 FROM unnest(:event_ids::text[]) WITH ORDINALITY AS wanted (event_id, place) JOIN whole_deliveries ON whole_deliveries.id = (
-    SELECT id FROM deliveries WHERE event_id = wanted.event_id AND webhook_id = :webhook_id ORDER BY generation DESC LIMIT 1
+    SELECT id FROM deliveries WHERE event_id = wanted.event_id AND webhook_id = :webhook_id ORDER BY generation + 0 DESC LIMIT 1
 )
 ORDER BY wanted.place;
 
@@ -16,7 +18,7 @@ FROM (
     ) AS dead
     WHERE kind = 'event' AND seq IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM deliveries
-        WHERE event_id = dead.event_id AND webhook_id = dead.webhook_id AND generation > dead.generation
+        WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
     )
     ORDER BY id LIMIT :limit
 ) AS found
@@ -33,14 +35,14 @@ WITH held AS MATERIALIZED (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'pending', due_at = :now FROM held WHERE deliveries.id = held.id AND deliveries.state = 'held';
+UPDATE deliveries SET state = 'pending', due_at = :now FROM held WHERE deliveries.id = held.id;
 
 -- name: hold_pending
 WITH waiting AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' ORDER BY due_at LIMIT :limit
+    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.id AND deliveries.state = 'pending';
+UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.id;
 
 -- name: count_held
 SELECT coalesce(sum(held), 0)::bigint AS held FROM held_counts WHERE webhook_id = :webhook_id;
@@ -54,4 +56,4 @@ WITH waiting AS MATERIALIZED (
 )
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
-FROM waiting WHERE deliveries.id = waiting.id AND deliveries.state IN ('held', 'pending', 'leased');
+FROM waiting WHERE deliveries.id = waiting.id;

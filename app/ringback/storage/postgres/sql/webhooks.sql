@@ -6,7 +6,8 @@ SELECT {webhook in webhooks} FROM webhooks WHERE id = :id
 {lock webhooks};
 
 -- name: by_ids
-SELECT {webhook in webhooks} FROM webhooks WHERE id = ANY(:ids::text[]);
+SELECT {webhook in webhooks} FROM webhooks WHERE id = ANY(:ids::text[]) ORDER BY id
+{lock webhooks};
 
 -- name: page
 SELECT {webhook in webhooks} FROM webhooks
@@ -30,27 +31,30 @@ WITH RECURSIVE sets (event_name, fields) AS (
 )
 SELECT event_name, fields FROM sets WHERE fields IS NOT NULL;
 
--- Each of `keys` is an event name, a set of filters and their values; `place` is its index among the keys.
+-- Each of `keys` is an event name, a set of filters and their values; `place` is its index among the keys. The
+-- URI of a resource comes from an upstream, and PostgreSQL refuses U+0000.
 -- name: matching
 SELECT {webhook in webhooks}, wanted.place - 1 AS place
-FROM json_array_elements(:keys::json) WITH ORDINALITY AS wanted (key, place)
+FROM json_array_elements(replace(:keys, '\u0000', '\ufffd')::json) WITH ORDINALITY AS wanted (key, place)
 JOIN webhook_matches ON webhook_matches.principal = :principal AND event_name = wanted.key ->> 0
     AND fields = (wanted.key ->> 1)::bigint AND match_key = hashtextextended((wanted.key ->> 2) COLLATE "C", 0)
     AND ends_at > :now
 JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-WHERE :catching_up::boolean OR NOT EXISTS (SELECT 1 FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id);
+WHERE :catching_up::boolean
+    OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id) IS NULL;
 
--- The webhooks that belong to these calls, then those that the calls name.
+-- The webhooks that belong to these calls, then those that the calls name. (The empty text keeps PostgreSQL from reading all webhooks
+-- of the principal while it believes that there are none.)
 -- name: of_calls
-SELECT {webhook in webhooks}, wanted.id AS of_call FROM unnest(:call_ids::text[]) AS wanted (id)
-JOIN webhooks ON principal = :principal AND call_id = wanted.id AND origin = 'call'
-WHERE state <> 'disabled'
+SELECT {webhook in webhooks}, call_id AS of_call FROM webhooks
+WHERE principal || '' = :principal AND call_id = ANY(:call_ids::text[]) AND origin = 'call' AND state <> 'disabled'
 UNION ALL
-SELECT {webhook in webhooks}, wanted.id FROM unnest(:call_ids::text[]) AS wanted (id)
-JOIN call_webhooks ON call_webhooks.call_id = wanted.id
-JOIN webhooks ON webhooks.id = call_webhooks.webhook_id
-WHERE state <> 'disabled'
-    AND (:catching_up::boolean OR NOT EXISTS (SELECT 1 FROM catch_ups WHERE catch_ups.webhook_id = call_webhooks.webhook_id));
+SELECT {webhook in webhooks}, call_webhooks.call_id FROM call_webhooks JOIN webhooks ON webhooks.id = call_webhooks.webhook_id
+WHERE call_webhooks.call_id = ANY(:call_ids::text[]) AND state <> 'disabled'
+    AND (
+        :catching_up::boolean
+        OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = call_webhooks.webhook_id) IS NULL
+    );
 
 -- One statement for each part of a webhook: the owner's settings, its health by the receiver's answers, and so on.
 
@@ -85,8 +89,8 @@ UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
--- Every visited webhook is a row, so that the last row is where the next scan begins. PostgreSQL may hash all open deliveries for an
--- EXISTS, and for a subquery with a limit it cannot.
+-- Every visited webhook is a row, so that the last row is where the next scan begins. (Here and above a
+-- subquery returns true instead of an EXISTS: for that, PostgreSQL may read all rows of the other table once.)
 -- name: expired
 SELECT id, expires_at, coalesce((
     SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased') LIMIT 1

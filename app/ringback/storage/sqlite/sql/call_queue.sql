@@ -44,7 +44,7 @@ ORDER BY wanted.key;
 -- name: extend
 UPDATE calls SET lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
-RETURNING id;
+RETURNING id, cancel_requested;
 
 -- name: lease_expired
 SELECT {call in whole_calls} FROM whole_calls
@@ -61,14 +61,18 @@ WHERE id IN (
     SELECT id FROM calls WHERE phase IN ('queued', 'parked') AND deadline_at <= :now ORDER BY deadline_at LIMIT :limit
 );
 
--- name: leased_by_others
+-- name: leased
 SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
-    SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND lease_owner IS NOT :owner LIMIT :limit
+    SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
 
 -- name: expired
 SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
+-- The only writer holds every task already.
+-- name: lock_task
+SELECT 1 WHERE :upstream IS NULL AND :task_id IS NULL;
 
 -- name: by_task
 SELECT {call in whole_calls} FROM whole_calls

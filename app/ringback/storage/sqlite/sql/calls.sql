@@ -7,6 +7,10 @@ INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
 -- name: get
 SELECT {call in whole_calls} FROM whole_calls WHERE id = :id;
 
+-- name: by_ids
+SELECT {call in whole_calls}
+FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted.value;
+
 -- name: by_idempotency_key
 SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
 
@@ -149,6 +153,19 @@ UPDATE calls SET
     cancel_requested = max(cancel_requested, :cancel_requested), lease_owner = NULL, lease_token = NULL, lease_until = NULL,
     updated_at = :updated_at, finished_at = :finished_at, expires_at = :expires_at
 WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- The same for several calls; a row is [id, status, phase, outcome, …, expires_at, expected status, held token].
+-- name: end_many
+UPDATE calls SET
+    status = ended.value ->> 1, phase = ended.value ->> 2, outcome = ended.value ->> 3, progress = ended.value ->> 4,
+    error = ended.value ->> 5, result_bytes = ended.value ->> 6, result_sha256 = ended.value ->> 7, handle = ended.value ->> 8,
+    input_requests = ended.value ->> 9, input_responses = ended.value ->> 10,
+    cancel_requested = max(cancel_requested, ended.value ->> 11), lease_owner = NULL, lease_token = NULL, lease_until = NULL,
+    updated_at = ended.value ->> 12, finished_at = ended.value ->> 13, expires_at = ended.value ->> 14
+FROM json_each(:rows) AS ended
+WHERE calls.id = ended.value ->> 0 AND calls.status = ended.value ->> 15
+    AND (ended.value ->> 16 IS NULL OR lease_token = ended.value ->> 16)
+RETURNING calls.id;
 
 -- name: revoke_tokens
 UPDATE calls SET token_version = token_version + 1, updated_at = :now WHERE id = :id RETURNING token_version;

@@ -4,10 +4,10 @@ UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL,
     SELECT id FROM deliveries WHERE state = 'leased' AND lease_until <= :now LIMIT :limit
 );
 
--- name: release_leases_of_others
+-- name: release_leases
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
     SELECT id FROM deliveries INDEXED BY deliveries_leased
-    WHERE state = 'leased' AND lease_owner IS NOT :owner LIMIT :limit
+    WHERE state = 'leased' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
 
 -- name: give_up_held

@@ -58,7 +58,8 @@ ORDER BY due_at LIMIT :limit;
 -- name: lease
 UPDATE deliveries SET
     state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
-WHERE id IN (SELECT value FROM json_each(:ids));
+WHERE id IN (SELECT value FROM json_each(:ids))
+RETURNING id;
 
 -- name: by_ids
 SELECT {delivery in whole_deliveries}

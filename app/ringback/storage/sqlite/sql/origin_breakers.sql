@@ -1,5 +1,9 @@
 -- The breakers of origins.
 
+-- The only writer holds every origin already.
+-- name: lock_origins
+SELECT 1 WHERE :origins IS NULL;
+
 -- name: breakers
 SELECT {circuit_breaker in origins}, origin FROM origins WHERE origin IN (SELECT value FROM json_each(:origins));
 

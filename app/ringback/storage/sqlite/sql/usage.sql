@@ -1,3 +1,7 @@
+-- The only writer counts alone.
+-- name: lock_usage
+SELECT 1 WHERE :principal IS NULL;
+
 -- name: usage
 SELECT
     coalesce(sum(CASE WHEN status IN ('working', 'input_required') THEN calls END), 0) AS open_calls,

@@ -7,6 +7,10 @@ ON CONFLICT (webhook_id) DO UPDATE SET
 -- name: get_challenge
 SELECT {challenge in challenges} FROM challenges WHERE webhook_id = :webhook_id;
 
+-- The only writer lists challenges alone.
+-- name: lock_due
+SELECT 1 WHERE false;
+
 -- name: due_challenges
 SELECT {challenge in challenges} FROM challenges WHERE due_at <= :now ORDER BY due_at LIMIT :limit;
 

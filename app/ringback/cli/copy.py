@@ -1,0 +1,86 @@
+"""`ringback copy`: moves an installation from SQLite to PostgreSQL."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringback.cli.output import TRY_AGAIN, AsJson, exit_on_errors, print_json, print_message
+from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.domain.errors import StoreUnavailable
+from ringback.keyring import KEY_FILE_SUFFIX
+from ringback.storage.schema import driver_missing
+from ringback.storage.urls import describe_database, is_postgres_url, require_sqlite_path
+
+if TYPE_CHECKING:
+    from ringback.storage.copying.copier import CopyResult, TableProgress
+
+
+@exit_on_errors(*SERVICE_ERRORS)
+def copy(
+    *,
+    source: Annotated[str, typer.Option("--from", metavar="URL", help="The SQLite database: sqlite:///PATH")],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="URL", help="An empty PostgreSQL database: postgresql://USER:PASSWORD@HOST/DATABASE"
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Copy an installation from SQLite to PostgreSQL, and compare every row.
+
+    While the service runs, most rows are copied, and the command exits with 75. Stop the service and run the command again: it
+    copies what has changed since. Run it again, too, if it was interrupted.
+    """
+    path = require_sqlite_path(source).resolve()
+    if not is_postgres_url(target):
+        raise StoreUnavailable("--to needs a PostgreSQL database: postgresql://user:password@host/database")
+    try:  # imported here, because an installation on SQLite has no driver
+        from ringback.storage.copying.copier import copy_database  # noqa: PLC0415
+    except ImportError as error:
+        raise driver_missing(error) from error
+    result = asyncio.run(copy_database(path, target, report=_print_progress))
+    if as_json:
+        print_json(_to_json(result))
+    _print_result(result, path, target)
+    if not result.is_finished:
+        raise typer.Exit(TRY_AGAIN)
+
+
+def _print_progress(progress: "TableProgress") -> None:
+    if progress.is_done:
+        removed = f", {progress.removed} removed" if progress.removed else ""
+        print_message(f"{progress.table}: {progress.compared} rows compared, {progress.written} written{removed}")
+    elif progress.compared % 100_000 == 0:
+        print_message(f"{progress.table}: {progress.compared} of {progress.total} rows …")
+
+
+def _print_result(result: "CopyResult", path: Path, target: str) -> None:
+    if result.replaced_characters:
+        print_message(
+            f"{result.replaced_characters} characters U+0000, which PostgreSQL cannot store, were replaced by U+FFFD."
+        )
+    if not result.is_finished:
+        print_message("A service has the SQLite database open. Stop it, and run this command again to finish the copy.")
+        return
+    key_file = path.with_name(path.name + KEY_FILE_SUFFIX)
+    keys = (
+        f"set RINGBACK_SECRET_KEYS to the content of '{key_file}'" if key_file.exists() else "keep RINGBACK_SECRET_KEYS"
+    )
+    print_message(
+        f"All rows of '{path}' are in {describe_database(target)}. Now set RINGBACK_DATABASE_URL, and {keys}, for every node "
+        "and every command. Do not start a service on the SQLite database again: both would run the same calls."
+    )
+
+
+def _to_json(result: "CopyResult") -> dict[str, Any]:
+    return {
+        "finished": result.is_finished,
+        "replaced_characters": result.replaced_characters,
+        "tables": {
+            each.table: {"compared": each.compared, "written": each.written, "removed": each.removed}
+            for each in result.tables
+        },
+    }

@@ -1,0 +1,157 @@
+"""The checks of `ringback doctor` on the database and the key ring."""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringback.bootstrap import open_shared_store
+from ringback.domain.clock import SystemClock
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store
+from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
+from ringback.resealing import count_sealed_by_key
+from ringback.settings import Settings, SettingsError
+from ringback.storage.open import check_integrity
+from ringback.storage.urls import describe_database, find_sqlite_path
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    about: str
+    ok: bool
+    detail: str
+
+
+async def check_database(settings: Settings) -> list[Finding]:
+    """Whether the database opens and is writable, and whether the key ring has the keys that encrypted it."""
+    try:
+        path = find_sqlite_path(settings.database_url)
+    except StoreUnavailable as problem:
+        return [Finding("database", False, problem.detail)]
+    if path is None:
+        return await _check_server(settings)
+    return await _check_file(settings, path) if path.exists() else [_missing_database(path)]
+
+
+async def _check_file(settings: Settings, path: Path) -> list[Finding]:
+    key = _check_key_file(settings, path)
+    if not key.ok:
+        return [key]
+    try:
+        async with open_shared_store(settings) as store:
+            files = await _check_files(settings)
+            await store.write(lambda tx: tx.write_probe.write_probe_row())
+            return [
+                Finding("database", True, f"{path} opens and is writable"),
+                *files,
+                key,
+                *await _check_store(store, settings),
+            ]
+    except StoreUnavailable as problem:
+        return [key, Finding("database", False, problem.detail)]
+
+
+async def _check_server(settings: Settings) -> list[Finding]:
+    key = _check_key_ring(settings)
+    if not key.ok:
+        return [key]
+    shown = describe_database(settings.database_url)
+    try:
+        async with open_shared_store(settings) as store:
+            await store.write(lambda tx: tx.write_probe.write_probe_row())
+            return [
+                Finding("database", True, f"{shown} is reachable and writable"),
+                key,
+                *await _check_store(store, settings),
+            ]
+    except StoreUnavailable as problem:
+        return [key, Finding("database", False, problem.detail)]
+
+
+async def _check_files(settings: Settings) -> list[Finding]:
+    """Whether the file is undamaged, and whether it has every commit that the service acknowledged."""
+    found = await asyncio.to_thread(check_integrity, settings.database_url, clock=SystemClock())
+    if found.damage is not None:
+        return [
+            Finding(
+                "database file",
+                False,
+                f"It is damaged ({found.damage}). Stop the service and restore a backup, or recover the readable part: "
+                "sqlite3 DATABASE .recover",
+            )
+        ]
+    if found.missing_commits:
+        return [
+            Finding(
+                "database file",
+                False,
+                f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash, or an older "
+                "backup was restored. To accept the loss, stop the service and run: ringback doctor --accept-restore",
+            )
+        ]
+    detail = "it is undamaged" if found.is_complete else "no damage in the part that was read in ten seconds"
+    return [Finding("database file", True, detail)]
+
+
+def _missing_database(path: Path) -> Finding:
+    folder = path.absolute().parent
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return Finding("database", True, f"{path} does not exist yet; `ringback serve` creates it")
+    return Finding(
+        "database", False, f"{path} cannot be created: create the folder {folder}, and give this user write access."
+    )
+
+
+def _check_key_file(settings: Settings, database: Path) -> Finding:
+    file = database.with_name(database.name + KEY_FILE_SUFFIX)
+    if settings.secret_keys is None and not file.exists():
+        return Finding(
+            "key ring",
+            False,
+            f"{file} is missing, so the secrets in the database cannot be decrypted. Restore the file. If it is lost: "
+            "ringback doctor --accept-lost-keys",
+        )
+    ring = _check_key_ring(settings)
+    if ring.ok and settings.secret_keys is None and file.stat().st_mode & 0o077:
+        return Finding("key ring", False, f"Other users can read {file}. Run: chmod 600 {file}")
+    return ring
+
+
+def _check_key_ring(settings: Settings) -> Finding:
+    try:
+        ring = load_key_ring(settings, random_bytes=os.urandom)
+    except SettingsError as problem:
+        return Finding("key ring", False, str(problem))
+    return Finding("key ring", True, f"'{ring.current_id}' is the current key of {len(ring.keys)}")
+
+
+async def _check_store(store: Store, settings: Settings) -> list[Finding]:
+    keys = [key for key in await store.read(lambda tx: tx.api_keys.list_all()) if key.revoked_at is None]
+    principals = {key.principal for key in keys}
+    sealed = await _check_sealed(store, settings)
+    if settings.auth == "off":
+        return [sealed, Finding("API keys", True, "authentication is off, on this machine only")]
+    if not keys and settings.oidc_issuer is None:
+        return [
+            sealed,
+            Finding("API keys", False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"),
+        ]
+    return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
+
+
+async def _check_sealed(store: Store, settings: Settings) -> Finding:
+    ring = load_key_ring(settings, random_bytes=os.urandom)
+    counts = await count_sealed_by_key(store)
+    accepted = {
+        key_id for key_id, lost_at in (await store.read(lambda tx: tx.sealing_keys.list_all())).items() if lost_at
+    }
+    if missing := sorted(counts.keys() - ring.keys.keys() - accepted):
+        lost = sum(counts[key_id] for key_id in missing)
+        return Finding(
+            "sealed data",
+            False,
+            f"{lost} secrets and callbacks were encrypted with keys that are not in the key ring: {', '.join(missing)}. "
+            "Restore these keys. If they are lost: ringback doctor --accept-lost-keys",
+        )
+    return Finding("sealed data", True, "the key ring decrypts it")

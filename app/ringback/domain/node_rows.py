@@ -1,0 +1,28 @@
+"""Ports of the store for what the nodes of one service decide together."""
+
+from datetime import datetime
+from typing import Protocol
+
+from ringback.domain.ids import WebhookId
+
+
+class LeaderRows(Protocol):
+    """Duties that one node has at a time."""
+
+    async def acquire(self, duty: str, *, owner: str, until: datetime, now: datetime) -> bool:
+        """Lease the duty, or extend the owner's own lease; False while another owner's lease has not run out."""
+        ...
+
+    async def release(self, duty: str, *, owner: str) -> None:
+        """End the owner's lease, if it has one."""
+        ...
+
+
+class WebhookRateRows(Protocol):
+    """The state of the webhooks' token buckets (`domain.rate_limiter`)."""
+
+    async def lock(self, webhook_id: WebhookId) -> float:
+        """When the webhook's bucket is full again, in seconds since 1970; locked until the end of the unit of work."""
+        ...
+
+    async def save(self, webhook_id: WebhookId, *, full_at: float) -> None: ...

@@ -1,0 +1,93 @@
+"""Numbered migrations, and whether this version of the code may run on a database.
+
+A table records each applied migration with its digest and with the oldest code that may run on it: the number of the last
+migration that this code must know. Two databases of one version would differ if a migration was edited after its release, so an
+edited one is refused. Older code runs on a newer database as long as every newer migration allows it:
+
+    code that knows 8, database at 9, migration 9 says "-- oldest code: 8"   runs: a node that is not yet upgraded
+    code that knows 8, database at 9, migration 9 says nothing               refuses, and says so
+
+A migration that only adds what older code neither reads nor has to write says `-- oldest code: N` in its first line. Nodes can
+then be upgraded one after the other.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+
+from ringback.domain import jsontext
+from ringback.domain.errors import StoreUnavailable
+
+_OLDEST_CODE: Final = re.compile(r"\A-- oldest code: (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return jsontext.sha256(self.text.encode())
+
+    @property
+    def oldest_code(self) -> int:
+        """The number of the last migration that code must know to run on a database with this one."""
+        said = _OLDEST_CODE.match(self.text)
+        return self.number if said is None else int(said[1])
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedMigration:
+    sha256: str
+    oldest_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """The migrations of a database beside those of this code."""
+
+    applied: int
+    """The highest number that the database has; 0 for an empty one."""
+    known: int
+    """The highest number that this code has."""
+    missing: Sequence[Migration]
+
+    @property
+    def oldest_code(self) -> int | None:
+        """What nodes must know to keep running while the missing migrations are applied; None if none is missing."""
+        return max((each.oldest_code for each in self.missing), default=None)
+
+
+def read_migrations(package: str) -> list[Migration]:
+    """The migrations of this version: `migrations/0001_….sql` of the package, and so on."""
+    folder = resources.files(package) / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [Migration(int(file.name.partition("_")[0]), file.read_text(encoding="utf-8")) for file in files]
+
+
+def compare_migrations(shipped: Sequence[Migration], applied: Mapping[int, AppliedMigration]) -> SchemaState:
+    """What the database lacks. Raises `StoreUnavailable` if this code may not run on the database."""
+    known = max((each.number for each in shipped), default=0)
+    digests = {each.number: each.sha256 for each in shipped}
+    for number, found in applied.items():
+        if number not in digests:
+            _require_allowed(number, found, known)
+        elif digests[number] != found.sha256:
+            raise StoreUnavailable(
+                f"Migration {number} is not the one that made this database. Run the version that made it, unchanged.",
+                needs_operator=True,
+            )
+    missing = [each for each in shipped if each.number not in applied]
+    return SchemaState(applied=max(applied, default=0), known=known, missing=missing)
+
+
+def _require_allowed(number: int, found: AppliedMigration, known: int) -> None:
+    if found.oldest_code > known:
+        raise StoreUnavailable(
+            f"The database was changed by a newer version (migration {number}). This version knows {known}. "
+            "Run that version, or a later one.",
+            needs_operator=True,
+        )

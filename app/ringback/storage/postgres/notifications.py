@@ -1,0 +1,179 @@
+"""Notifications between nodes: LISTEN and NOTIFY, on one connection of each node.
+
+    commit ──▶ waiters of this node
+          ╰──▶ topics gather ──▶ one NOTIFY at a time ──▶ PostgreSQL ──▶ other nodes ──▶ their waiters
+
+A NOTIFY in every unit of work would halve the commits per second, because PostgreSQL lets one transaction at a time commit with
+one. So units notify nobody themselves: the topics of all units that commit while one NOTIFY is under way are the next one.
+
+A notification is a hint. Every waiter also reads the store now and then, so a lost connection costs latency and never an event:
+topics that cannot be sent are dropped, and after a reconnect all waiters of this node read the store once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from ringback.backoff import Backoff
+from ringback.domain import jsontext
+from ringback.domain.clock import Clock
+from ringback.storage.postgres.driver import Connection, connect
+from ringback.storage.postgres.lanes import close_connection
+from ringback.storage.postgres.statements import load_sql
+from ringback.storage.signals import LocalSignals
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "ringback"
+CONNECTION_SETTINGS: Final = {
+    "application_name": "ringback notifications",
+    "synchronous_commit": "off",  # a NOTIFY writes nothing that must survive, so it waits for no disk
+}
+PAYLOAD_BYTES_MAX: Final = 7_900
+"""PostgreSQL takes less than 8,000 bytes."""
+TOPICS_GATHERED_MAX: Final = 10_000
+"""Topics of some seconds. If more gather, all waiters of all nodes are notified instead."""
+CHECK_SECONDS: Final = 5.0
+"""How often the connection is used at least: that shows whether it still works."""
+RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=5.0)
+FLUSH_SECONDS_MAX: Final = 1.0
+"""How long closing the store waits for the last NOTIFY."""
+EVERYTHING: Final = "*"
+"""In a payload: all topics."""
+
+_SQL: Final = load_sql("session")
+
+
+class NodeNotifications:
+    """Belongs to one store and one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        signals: LocalSignals,
+        on_check: Callable[[Connection], Awaitable[None]],
+    ) -> None:
+        """`on_check` runs on the connection once it listens, and every `CHECK_SECONDS`."""
+        self._url = url
+        self._clock = clock
+        self._signals = signals
+        self._on_check = on_check
+        self._gathered: dict[str, None] = {}
+        self._has_work = asyncio.Event()
+        """Set once topics have gathered, or the connection is lost."""
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    async def open(self) -> None:
+        """Listen from now on. Raises the errors of the driver."""
+        self._connection = await self._listen()
+        self._task = asyncio.create_task(self._run(), name="postgres-notifications")
+
+    async def close(self) -> None:
+        """Send what has gathered, if that is possible at once, and close the connection."""
+        if self._task is None:
+            return
+        self._is_closing = True
+        self._has_work.set()
+        await asyncio.wait([self._task], timeout=FLUSH_SECONDS_MAX)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._connection is not None:
+            await close_connection(self._connection)
+
+    def publish(self, topics: Iterable[str]) -> None:
+        """Notify the waiters of this node now, and those of the other nodes soon."""
+        topics = list(topics)
+        if topics:
+            self._signals.notify(topics)
+            self._gathered.update(dict.fromkeys(topics))
+            if len(self._gathered) > TOPICS_GATHERED_MAX:
+                self._gathered = {EVERYTHING: None}
+            self._has_work.set()
+
+    async def _run(self) -> None:
+        failures = 0
+        while not self._is_closing:
+            try:
+                if self._connection is None:
+                    self._connection = await self._listen()
+                    log.info("store.listening_again")
+                    self._signals.notify_all()  # what happened meanwhile
+                failures = 0
+                await self._send_until_lost(self._connection)
+            except Exception as error:  # noqa: BLE001 - boundary: whatever it is, the node listens again
+                failures += 1
+                if failures == 1:
+                    log.warning("store.not_listening", extra={"reason": str(error) or type(error).__name__})
+                if self._connection is not None:
+                    self._connection.terminate()
+                    self._connection = None
+                await self._clock.sleep(RECONNECT_BACKOFF.pause_seconds(failures))
+
+    async def _listen(self) -> Connection:
+        connection = await connect(self._url, server_settings=CONNECTION_SETTINGS)
+        pid = connection.get_server_pid()
+
+        def receive(_connection: Any, sender_pid: int, _channel: str, payload: str) -> None:
+            if sender_pid != pid:  # this node's own topics were notified at the commit
+                self._receive(payload)
+
+        try:
+            await self._on_check(connection)
+            await connection.add_listener(CHANNEL, receive)
+            connection.add_termination_listener(lambda _connection: self._has_work.set())
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    def _receive(self, payload: str) -> None:
+        topics: Sequence[str] = jsontext.loads(payload)
+        if EVERYTHING in topics:
+            self._signals.notify_all()
+        else:
+            self._signals.notify(topics)
+
+    async def _send_until_lost(self, connection: Connection) -> None:
+        """Raises when the connection is lost, and returns when the store closes and nothing is left to send."""
+        loop = asyncio.get_running_loop()
+        check_at = loop.time() + CHECK_SECONDS
+        while self._gathered or not self._is_closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(check_at):
+                    await self._has_work.wait()
+            self._has_work.clear()
+            if loop.time() >= check_at or connection.is_closed():
+                await self._on_check(connection)
+                check_at = loop.time() + CHECK_SECONDS
+            await self._send_gathered(connection)
+
+    async def _send_gathered(self, connection: Connection) -> None:
+        gathered, self._gathered = list(self._gathered), {}
+        for payload in build_payloads(gathered):
+            await connection.execute(_SQL["notify"].writing, CHANNEL, payload)
+
+
+def build_payloads(topics: Sequence[str]) -> Sequence[str]:
+    """The topics as JSON lists of at most `PAYLOAD_BYTES_MAX`. A topic that is too long for one notifies everybody."""
+    payloads: list[str] = []
+    members: list[bytes] = []
+    size = len("[]")
+    for member in map(jsontext.dumps, topics):
+        if len(member) > PAYLOAD_BYTES_MAX - len("[]"):
+            return [jsontext.dumps([EVERYTHING]).decode()]
+        if members and size + len(member) > PAYLOAD_BYTES_MAX:
+            payloads.append(_join(members))
+            members, size = [], len("[]")
+        members.append(member)
+        size += len(member) + len(",")
+    return [*payloads, _join(members)] if members else payloads
+
+
+def _join(members: Sequence[bytes]) -> str:
+    return f"[{b','.join(members).decode()}]"

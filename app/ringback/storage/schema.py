@@ -1,0 +1,55 @@
+"""The state of the schema behind a database URL, read without changing anything."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.migrations import SchemaState, compare_migrations
+from ringback.storage.sqlite import migrator
+from ringback.storage.sqlite.database import connect, to_store_unavailable
+from ringback.storage.urls import find_sqlite_path
+
+LOCK_WAIT_SECONDS: Final = 5.0
+"""As long as the opening of a store waits for another process that writes."""
+
+
+async def read_schema_state(url: str) -> SchemaState:
+    """Raises `StoreUnavailable` if the database cannot be read, or if this version may not run on it."""
+    path = find_sqlite_path(url)
+    if path is None:
+        return await _read_postgres(url)
+    return await asyncio.to_thread(_read_sqlite, path)
+
+
+async def _read_postgres(url: str) -> SchemaState:
+    try:  # imported when a URL asks for it: an installation on SQLite has no driver
+        from ringback.storage.postgres import migrator as postgres  # noqa: PLC0415
+        from ringback.storage.postgres.errors import to_store_unavailable as explain  # noqa: PLC0415
+    except ImportError as error:
+        raise driver_missing(error) from error
+    try:
+        return await postgres.read_schema_state(url)
+    except Exception as error:
+        raise explain(error) from error
+
+
+def _read_sqlite(path: Path) -> SchemaState:
+    migrations = migrator.load_migrations()
+    if not path.exists():
+        return compare_migrations(migrations, {})
+    try:
+        with closing(connect(path, lock_wait_seconds=LOCK_WAIT_SECONDS)) as connection:
+            return migrator.read_schema_state(connection, migrations)
+    except sqlite3.Error as error:
+        raise to_store_unavailable(error) from error
+
+
+def driver_missing(error: ImportError) -> StoreUnavailable:
+    """The error for an installation without the driver of PostgreSQL."""
+    return StoreUnavailable(
+        f"PostgreSQL needs a driver that is not installed ({error.name}): pip install 'ringback[postgres]'",
+        needs_operator=True,
+    )

@@ -1,0 +1,38 @@
+"""Two nodes over one database, an upstream whose tools the test ends, and a receiver."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.application import CallbackReceiver, serving_callbacks
+from tests.support.nodes import Cluster, running_cluster
+from tests.support.upstreams import ControlledUpstream, make_http_config, serving
+
+NEVER = 3600.0
+"""A poll interval that no test waits for."""
+
+
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes record their upstreams' child processes in the user's state folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@dataclass(slots=True)
+class Site:
+    cluster: Cluster
+    stage: ControlledUpstream
+    phone: CallbackReceiver
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncGenerator[Site]:
+    stage = ControlledUpstream()
+    async with (
+        serving(stage.app()) as server,
+        serving_callbacks() as phone,
+        running_cluster(tmp_path, make_http_config(server.url)) as cluster,
+    ):
+        yield Site(cluster, stage, phone)

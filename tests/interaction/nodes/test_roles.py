@@ -1,0 +1,73 @@
+"""Each node does what its roles say, and the nodes together do everything."""
+
+import pytest
+
+from ringback.settings import SettingsError
+from tests.interaction.nodes.conftest import Site
+from tests.support.application import running_application, start_upstream_call, wait_until_ended
+
+pytestmark = pytest.mark.requirement("R34")
+
+
+async def test_a_call_passes_through_four_nodes_with_one_role_each(site: Site) -> None:
+    api = await site.cluster.start_node(roles="api")
+    for role in ("runner", "dispatcher", "janitor"):
+        await site.cluster.start_node(roles=role)
+    alice = await api.client(await site.cluster.create_key("alice"))
+
+    call = await start_upstream_call(alice, "echo", site.phone)
+    callback = await site.phone.wait_for_callback("echo")
+
+    assert (await wait_until_ended(alice, call)).outcome == "result"
+    assert callback.call_id == call.id
+    assert len(site.stage.calls) == 1
+
+
+async def test_a_node_without_the_api_serves_health_readiness_and_metrics_only(site: Site) -> None:
+    worker = await site.cluster.start_node(roles="runner,dispatcher")
+    key = await site.cluster.create_key("alice")
+
+    assert (await worker.get("/healthz")).json() == {"status": "ok"}
+    assert (await worker.get("/readyz")).json()["roles"] == {"runner": True, "dispatcher": True}
+    assert "ringback_calls" in (await worker.get("/metrics", key=key)).text
+    for path in ("/v1/calls", "/mcp", "/openapi.json", "/llms.txt"):
+        refusal = await worker.get(path, key=key)
+        assert refusal.status_code == 404
+        assert "RINGBACK_ROLES" in refusal.json()["detail"]
+
+
+async def test_only_a_node_that_speaks_to_upstreams_connects_to_them(site: Site) -> None:
+    dispatcher = await site.cluster.start_node(roles="dispatcher,janitor")
+    api = await site.cluster.start_node(roles="api")
+    alice = await api.client(await site.cluster.create_key("alice"))
+
+    assert [tool.name for tool in await alice.tools("stage")][:2] == ["echo", "hold"]
+    assert dispatcher.ringback.app.services.insights._catalog.list_upstreams() == []  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_node_without_a_runner_leaves_its_calls_to_the_others(site: Site) -> None:
+    api = await site.cluster.start_node(roles="api,dispatcher,janitor")
+    alice = await api.client(await site.cluster.create_key("alice"))
+    call = await start_upstream_call(alice, "echo", site.phone)
+    assert (await alice.call(call.id)).status == "working"
+
+    await site.cluster.start_node(roles="runner")
+
+    assert (await wait_until_ended(alice, call)).outcome == "result"
+
+
+async def test_a_node_without_a_dispatcher_holds_no_delivery(site: Site) -> None:
+    node = await site.cluster.start_node(roles="api,runner")
+    alice = await node.client(await site.cluster.create_key("alice"))
+    await wait_until_ended(alice, await start_upstream_call(alice, "echo", site.phone))
+    assert [each.state async for each in alice.deliveries()] == ["pending"]
+
+    await site.cluster.start_node(roles="dispatcher")
+
+    assert (await site.phone.wait_for_callback("echo")).correlation_id == "echo"
+
+
+async def test_sqlite_refuses_roles_that_leave_work_undone(site: Site) -> None:
+    with pytest.raises(SettingsError, match=r"RINGBACK_ROLES: .*dispatcher, janitor is missing"):
+        async with running_application(site.cluster.folder, roles="api,runner"):
+            raise NotImplementedError

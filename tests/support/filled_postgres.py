@@ -1,0 +1,113 @@
+"""The databases of `filled_database`, in PostgreSQL, and the work of a statement there.
+
+A statement runs by the plan that the store's connections use: one for all parameters (`driver.SERVER_SETTINGS`).
+"""
+
+import json
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+
+import asyncpg
+
+from ringback.storage.postgres.driver import SERVER_SETTINGS
+from ringback.storage.postgres.statements import Statement
+from ringback.storage.queries import parse_statements
+from tests.support.filled_database import FUTURE, LARGE_TABLES, PAST
+from tests.support.statement_parameters import COMMON_PARAMETERS
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Plan = Mapping[str, Any]
+
+_SQL: Final = parse_statements(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+_NUMBER: Final = re.compile(r"(?<![:\w]):(rows|past|future)\b")
+_REMOVED: Final = ("Rows Removed by Filter", "Rows Removed by Join Filter", "Rows Removed by Index Recheck")
+
+
+async def connect_as_store(url: str) -> Connection:
+    return await asyncpg.connect(url, server_settings={**SERVER_SETTINGS, "statement_timeout": "0"})
+
+
+async def fill_database(connection: Connection, *, rows: int) -> None:
+    """This number of calls, events, deliveries and sessions, and a fifth of it of everything else."""
+    await connection.execute("SET session_replication_role = replica")  # the filled rows are consistent: no triggers
+    for name, statement in _SQL.items():
+        numbers = {"rows": rows if name in LARGE_TABLES else rows // 5, "past": PAST, "future": FUTURE}
+        await connection.execute(_NUMBER.sub(lambda found: f"{numbers[found[1]]}::bigint", statement))  # noqa: B023
+    await connection.execute("SET session_replication_role = origin")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    blocks: int
+    """Pages that the statement looked at, found in memory or not."""
+    rows: int
+    """Rows that its steps returned or filtered out."""
+    whole_tables: frozenset[str]
+    """Tables that it read from their beginning."""
+
+
+class PreparedStatement:
+    """A statement that one session has prepared, with its plan once it has been planned."""
+
+    def __init__(self, connection: Connection, statement: Statement, name: str, types: list[str]) -> None:
+        self._connection = connection
+        self._parameters = statement.parameters
+        self._name = name
+        self._types = types
+
+    async def plan(self) -> Plan:
+        """The plan, which the session keeps from then on."""
+        return await self._explain("FORMAT JSON", dict.fromkeys(self._parameters))
+
+    async def count_work(self, over: Mapping[str, Any]) -> Work:
+        """The work with the common parameters and these. Changes are rolled back."""
+        transaction = self._connection.transaction()
+        await transaction.start()
+        try:
+            plan = await self._explain("ANALYZE, BUFFERS, FORMAT JSON", {**COMMON_PARAMETERS, **over})
+        finally:
+            await transaction.rollback()
+        return Work(
+            blocks=plan["Shared Hit Blocks"] + plan["Shared Read Blocks"],
+            rows=sum(_visited_rows(node) for node in _nodes(plan)),
+            whole_tables=frozenset(node["Relation Name"] for node in _nodes(plan) if node["Node Type"] == "Seq Scan"),
+        )
+
+    async def _explain(self, options: str, values: Mapping[str, Any]) -> Plan:
+        literals = [_literal(values[name], kind) for name, kind in zip(self._parameters, self._types, strict=True)]
+        arguments = f"({', '.join(literals)})" if literals else ""
+        text = await self._connection.fetchval(f"EXPLAIN ({options}) EXECUTE {self._name}{arguments}")
+        return json.loads(text)[0]["Plan"]
+
+
+async def prepare_statement(connection: Connection, statement: Statement, *, name: str) -> PreparedStatement:
+    """Prepare the form of the statement that units use which write."""
+    types = [parameter.name for parameter in (await connection.prepare(statement.writing)).get_parameters()]
+    await connection.execute(f"PREPARE {name} AS {statement.writing.strip().rstrip(';')}")
+    return PreparedStatement(connection, statement, name, types)
+
+
+def _nodes(plan: Plan) -> Generator[Plan]:
+    yield plan
+    for inner in cast("list[Plan]", plan.get("Plans", [])):
+        yield from _nodes(inner)
+
+
+def _visited_rows(node: Plan) -> int:
+    return int((node["Actual Rows"] + sum(node.get(each, 0) for each in _REMOVED)) * node["Actual Loops"])
+
+
+def _literal(value: Any, kind: str) -> str:
+    """The value in SQL. Lists are JSON texts and booleans are numbers, as in the parameters for SQLite."""
+    if value is None:
+        return "NULL"
+    if kind.endswith("[]"):
+        return f"ARRAY[{', '.join(_literal(each, 'text') for each in json.loads(value))}]::text[]"
+    if kind == "bool":
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return f"'\\x{value.hex()}'"
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)

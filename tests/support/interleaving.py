@@ -1,0 +1,139 @@
+"""Units of work of two nodes, interleaved: one has run and is not committed while the other one runs.
+
+nodes = two nodes on one PostgreSQL database; on SQLite, where one process serves, both are the same
+await nodes.interleave(lambda node: …, lambda node: …)
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ringback.api.context import Services
+from ringback.bootstrap import Environment, open_application
+from ringback.domain.clock import Clock
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.settings import Settings
+from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
+from tests.support.databases import TEST_DATABASES, StoreKind, database_url, query_rows
+from tests.support.examples import ALICE, BOB
+from tests.support.limits import WAIT_SECONDS
+from tests.support.stores import StoreWrapper
+
+T = TypeVar("T")
+
+SECRET_KEYS: Final = generate_key_ring_entry(b"k" * KEY_BYTES)
+LOCK_WAITS: Final = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+)
+
+
+@dataclass(slots=True)
+class HeldUnit:
+    """A unit of work that has run all its statements and commits once it is released."""
+
+    has_run: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class HoldingStore(StoreWrapper):
+    """Holds a unit of work before its commit."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._next: HeldUnit | None = None
+
+    def hold_next_write(self) -> HeldUnit:
+        self._next = HeldUnit()
+        return self._next
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        held, self._next = self._next, None
+        if held is None:
+            return await super().write(work)
+
+        async def run_and_hold(tx: Transaction) -> T:
+            value = await work(tx)
+            held.has_run.set()
+            while not held.released.is_set():
+                await tx.pause()
+            return value
+
+        return await super().write(run_and_hold)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    store: HoldingStore
+    services: Services
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    folder: Path
+    first: Node
+    second: Node
+
+    async def interleave(
+        self, first: Callable[[Node], Awaitable[Any]], second: Callable[[Node], Awaitable[Any]]
+    ) -> tuple[Any, Any]:
+        """The results, or errors, of both: the second one runs while the first one's unit of work is not committed."""
+        held = self.first.store.hold_next_write()
+        one = asyncio.ensure_future(first(self.first))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await held.has_run.wait()
+            two = asyncio.ensure_future(second(self.second))
+            await self._wait_until_ended_or_blocked(two)
+            held.released.set()
+            results = await asyncio.gather(one, two, return_exceptions=True)
+        return results[0], results[1]
+
+    async def _wait_until_ended_or_blocked(self, task: "asyncio.Future[Any]") -> None:
+        if TEST_DATABASES.kind is StoreKind.SQLITE:
+            return  # its unit waits until the first one is committed
+        while not task.done() and query_rows(self.folder, LOCK_WAITS)[0][0] == 0:  # noqa: ASYNC110 - PostgreSQL sets no event
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def open_nodes(folder: Path, clock: Clock, **settings: Any) -> AsyncGenerator[Nodes]:
+    """Two nodes whose workers do not run."""
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(_open_node(folder, clock, **settings))
+        if TEST_DATABASES.kind is StoreKind.SQLITE:
+            yield Nodes(folder, first, first)
+        else:
+            yield Nodes(folder, first, await stack.enter_async_context(_open_node(folder, clock, **settings)))
+
+
+@asynccontextmanager
+async def _open_node(folder: Path, clock: Clock, **settings: Any) -> AsyncGenerator[Node]:
+    configured = Settings.model_validate(
+        {
+            "database_url": database_url(folder),
+            "secret_keys": SECRET_KEYS,
+            "callback_private_cidrs": (ip_network("127.0.0.0/8"),),
+            "callback_http": True,
+            **settings,
+        }
+    )
+    stores: list[HoldingStore] = []
+
+    def hold(store: Store) -> Store:
+        stores.append(HoldingStore(store))
+        return stores[-1]
+
+    async with open_application(configured, [], environment=Environment(clock=clock, wrap_store=hold)) as app:
+        yield Node(stores[-1], app.services)
+
+
+def make_caller(principal: Principal) -> Caller:
+    return Caller(principal=principal, scopes=frozenset({Scope.ADMIN}))
+
+
+CALLER: Final = make_caller(ALICE)
+OTHER_CALLER: Final = make_caller(BOB)

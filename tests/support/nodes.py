@@ -1,0 +1,99 @@
+"""Several nodes of one service in this process, over one PostgreSQL database.
+
+    async with running_cluster(tmp_path, make_http_config(server.url)) as cluster:
+        first, second = await cluster.start_node(), await cluster.start_node(roles="api")
+        alice = await first.create_agent_client("alice")
+
+Each node has its own store, connections, upstream sessions and workers: nothing in memory is shared.
+"""
+
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from ringback.bootstrap import Environment
+from ringback.client import RingbackClient
+from ringback.domain.principal import ALL_SCOPES
+from ringback.signing.sealing import KEY_BYTES
+from ringback.upstreams.registry import UpstreamConfig
+from tests.support.api_server import serving_api
+from tests.support.application import PUBLIC_URL, RunningApplication, running_application
+from tests.support.postgres_databases import empty_database
+
+SECRET_KEYS: Final = f"test:{b64encode(b'k' * KEY_BYTES).decode()}"
+
+
+@dataclass(slots=True)
+class Node:
+    """One node. `stop` stops it as SIGTERM does."""
+
+    ringback: RunningApplication
+    url: str
+    """Where its API is served on a real socket."""
+    _running: AsyncExitStack
+
+    async def client(self, key: str) -> RingbackClient:
+        return await self.ringback.client(api_key=key)
+
+    async def stop(self) -> None:
+        await self._running.aclose()
+
+    async def get(self, path: str, *, key: str | None = None) -> httpx.Response:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        transport = httpx.ASGITransport(app=self.ringback.app.api)
+        async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL, headers=headers) as http:
+            return await http.get(path)
+
+
+@dataclass(slots=True)
+class Cluster:
+    folder: Path
+    database_url: str
+    upstreams: tuple[UpstreamConfig, ...]
+    settings: dict[str, Any]
+    _stack: AsyncExitStack
+    nodes: list[Node] = field(default_factory=list[Node])
+
+    async def start_node(
+        self,
+        *,
+        environment: Environment | None = None,
+        database_url: str | None = None,
+        upstreams: Sequence[UpstreamConfig] | None = None,
+        **settings: Any,
+    ) -> Node:
+        running = AsyncExitStack()
+        await self._stack.enter_async_context(running)
+        configured = {"secret_keys": SECRET_KEYS, "allowed_hosts": ("127.0.0.1",), **self.settings, **settings}
+        ringback = await running.enter_async_context(
+            running_application(
+                self.folder,
+                *(self.upstreams if upstreams is None else upstreams),
+                environment=environment,
+                database_url=database_url or self.database_url,
+                **configured,
+            )
+        )
+        url = await running.enter_async_context(serving_api(ringback.app.api))
+        node = Node(ringback, url, running)
+        self.nodes.append(node)
+        return node
+
+    async def create_key(self, principal: str) -> str:
+        """An API key, which every node accepts."""
+        _, key = await self.nodes[0].ringback.app.services.api_keys.create_key(
+            principal, name="test", scopes=ALL_SCOPES, upstreams=None
+        )
+        return key
+
+
+@asynccontextmanager
+async def running_cluster(folder: Path, *upstreams: UpstreamConfig, **settings: Any) -> AsyncGenerator[Cluster]:
+    """An empty database, and the nodes that the test starts; all stopped at the end of the context."""
+    async with empty_database() as database_url, AsyncExitStack() as stack:
+        yield Cluster(folder, database_url, upstreams, settings, stack)

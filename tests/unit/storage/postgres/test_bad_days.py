@@ -1,0 +1,207 @@
+"""What a caller gets when PostgreSQL ends a connection, stops, is full, or is stuck; and that the store then works again."""
+
+import asyncio
+from contextlib import suppress
+
+import asyncpg
+import pytest
+
+from ringback.domain.errors import InvalidRequest, StoreUnavailable
+from ringback.domain.ports import Store, Transaction
+from ringback.storage.open import open_store
+from ringback.storage.postgres import driver
+from ringback.storage.postgres.errors import to_caller_error
+from ringback.storage.postgres.store import PostgresStore
+from tests.support.builders import make_api_key, make_call
+from tests.support.clock import FakeClock
+from tests.support.examples import ALICE
+from tests.support.limits import WAIT_SECONDS
+from tests.support.postgres import running_postgres
+from tests.support.stores import make_sealer
+
+END_SESSIONS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name = 'ringback' AND pid <> $1"
+)
+
+
+async def read_head(tx: Transaction) -> int:
+    return await tx.event_log.get_head(ALICE)
+
+
+async def wait_for_head(store: Store) -> int:
+    """The server needs a moment to notice closed connections."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            with suppress(StoreUnavailable):
+                return await store.read(read_head)
+
+
+async def append(tx: Transaction) -> int:
+    return await tx.events.reserve_seqs(ALICE, 1)
+
+
+async def test_a_unit_whose_connection_is_ended_is_undone_and_the_next_one_works(
+    store: PostgresStore, admin: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    call, ran, rolled_back = make_call(), asyncio.Event(), asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def work(tx: Transaction) -> None:
+        tx.on_rollback(rolled_back.set)
+        await tx.calls.insert(call)
+        ran.set()
+        while not go_on.is_set():
+            await tx.pause()
+        await tx.calls.get(call.id)
+
+    writing = asyncio.create_task(store.write(work))
+    await ran.wait()
+    await admin.fetch(END_SESSIONS, admin.get_server_pid())
+    go_on.set()
+
+    with pytest.raises(StoreUnavailable, match="cannot be used now"):
+        await writing
+    assert rolled_back.is_set()
+    assert await store.read(lambda tx: tx.calls.get(call.id)) is None
+    assert await store.write(append) == 1
+
+
+async def test_idle_connections_that_were_ended_are_replaced(
+    store: PostgresStore, admin: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await asyncio.gather(*(store.write(append) for _ in range(8)), *(store.read(read_head) for _ in range(8)))
+    await admin.fetch(END_SESSIONS, admin.get_server_pid())
+    await asyncio.sleep(0)
+
+    outcomes = await asyncio.gather(
+        *(store.write(append) for _ in range(8)), *(store.read(read_head) for _ in range(8)), return_exceptions=True
+    )
+
+    assert all(isinstance(outcome, int | StoreUnavailable) for outcome in outcomes)
+    assert await store.write(append) > 8
+
+
+async def test_a_stopped_server_refuses_units_until_it_runs_again(clock: FakeClock) -> None:
+    async with running_postgres() as server:
+        url = server.address.socket_url
+        async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
+            assert await store.write(append) == 1
+            await asyncio.to_thread(server.stop)
+
+            outcomes = await asyncio.gather(
+                *(store.write(append) for _ in range(20)),
+                *(store.read(read_head) for _ in range(20)),
+                *(store.scan(ALICE, read_head) for _ in range(20)),
+                return_exceptions=True,
+            )
+            assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+
+            await asyncio.to_thread(server.start)
+            assert await store.write(append) == 2
+
+
+async def test_units_share_the_connections_that_a_full_server_has_left(clock: FakeClock) -> None:
+    async with running_postgres(max_connections="8", superuser_reserved_connections="0") as server:
+        url = server.address.socket_url
+        async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
+            others = [await asyncpg.connect(url) for _ in range(6)]  # one is the store's for notifications
+
+            assert sorted(await asyncio.gather(*(store.write(append) for _ in range(30)))) == list(range(1, 31))
+            with pytest.raises(StoreUnavailable, match="too many clients"):
+                await store.read(read_head)
+
+            for other in others:
+                await other.close()
+            assert await wait_for_head(store) == 30
+
+
+async def test_a_wrong_password_needs_an_operator_and_is_not_shown(clock: FakeClock) -> None:
+    async with running_postgres() as server:
+        url = server.address.network_url.replace(":", ":wrong-", 2).replace("wrong-//", "//")
+
+        with pytest.raises(StoreUnavailable) as refusal:
+            async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True):
+                pass
+
+    assert refusal.value.needs_operator
+    assert "wrong-" not in refusal.value.detail
+
+
+async def test_a_unit_that_waits_too_long_for_a_row_gives_up(
+    url: str, store: PostgresStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(driver.SERVER_SETTINGS, "lock_timeout", "50ms")
+    impatient = PostgresStore(url, clock=clock, sealer=make_sealer())
+    await impatient.open()
+    locked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(tx: Transaction) -> None:
+        await append(tx)
+        locked.set()
+        while not go_on.is_set():
+            await tx.pause()
+
+    holding = asyncio.create_task(store.write(hold))
+    await locked.wait()
+    with pytest.raises(StoreUnavailable, match="lock timeout"):
+        await impatient.write(append)
+    go_on.set()
+    await holding
+    assert await impatient.write(append) == 2
+    await impatient.close()
+
+
+async def test_text_that_cannot_be_stored_is_an_invalid_request(store: PostgresStore) -> None:
+    for text in ("nul\x00", "half \ud800"):
+        with pytest.raises(InvalidRequest, match="cannot be stored"):
+            await store.write(lambda tx, text=text: tx.api_keys.insert(make_api_key(name=text)))
+        with pytest.raises(InvalidRequest, match="cannot be stored"):
+            await store.read(lambda tx, text=text: tx.api_keys.find_by_hash(text))
+
+
+async def test_a_unit_that_waits_for_anything_else_is_refused(store: PostgresStore) -> None:
+    async def sleep(tx: Transaction) -> None:
+        await read_head(tx)
+        await asyncio.sleep(0.001)
+
+    with pytest.raises(RuntimeError, match="not its transaction"):
+        await store.write(sleep)
+    with pytest.raises(RuntimeError, match="not its transaction"):
+        await store.read(sleep)
+    assert await store.write(append) == 1
+
+
+async def test_an_idle_node_that_opens_again_after_closing_says_so(store: PostgresStore) -> None:
+    await store.close()
+
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.write(append)
+
+
+@pytest.mark.parametrize(
+    ("error", "needs_operator"),
+    [
+        (asyncpg.DiskFullError("could not extend file"), False),
+        (asyncpg.TooManyConnectionsError("sorry"), False),
+        (asyncpg.AdminShutdownError("terminating"), False),
+        (asyncpg.QueryCanceledError("statement timeout"), False),
+        (asyncpg.ReadOnlySQLTransactionError("cannot execute UPDATE"), False),
+        (asyncpg.InvalidPasswordError("no"), True),
+        (asyncpg.InvalidCatalogNameError("no database"), True),
+        (asyncpg.DataCorruptedError("invalid page"), True),
+        (ConnectionRefusedError("refused"), False),
+        (TimeoutError(), False),
+    ],
+)
+def test_errors_of_the_server_and_of_the_way_to_it_are_unavailable(error: Exception, *, needs_operator: bool) -> None:
+    told = to_caller_error(error)
+
+    assert isinstance(told, StoreUnavailable)
+    assert told.needs_operator is needs_operator
+
+
+def test_a_wrong_statement_stays_the_error_that_it_is() -> None:
+    error = asyncpg.UndefinedColumnError("column does not exist")
+
+    assert to_caller_error(error) is error

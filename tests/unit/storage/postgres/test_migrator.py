@@ -1,0 +1,136 @@
+"""Migrations of PostgreSQL: each is applied once, also if nodes start together; and an older node runs on a newer schema."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import asyncpg
+import pytest
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.migrations import Migration
+from ringback.storage.postgres.migrator import load_migrations, migrate_database, read_schema_state
+from ringback.storage.postgres.store import PostgresStore
+from tests.support.builders import make_call
+from tests.support.clock import FakeClock
+from tests.support.filled_postgres import Connection
+from tests.support.postgres_databases import empty_database
+from tests.support.stores import make_sealer
+
+NODES = 8
+ONE = Migration(1, "CREATE TABLE one (text text DEFAULT 'a;b'); INSERT INTO one DEFAULT VALUES;")
+TWO = Migration(2, "ALTER TABLE one ADD COLUMN more text;")
+BROKEN = Migration(2, "CREATE TABLE two (id bigint); CREATE TABLE one (id bigint);")
+
+
+@pytest.fixture
+async def url() -> AsyncGenerator[str]:
+    async with empty_database() as url:
+        yield url
+
+
+@pytest.fixture
+async def connection(url: str) -> AsyncGenerator[Connection]:
+    connection = await asyncpg.connect(url)
+    yield connection
+    await connection.close()
+
+
+async def columns(connection: Connection, table: str) -> list[str]:
+    rows = await connection.fetch("SELECT column_name FROM information_schema.columns WHERE table_name = $1", table)
+    return [row["column_name"] for row in rows]
+
+
+async def test_each_migration_is_applied_once_and_in_order(url: str, connection: Connection) -> None:
+    for migrations in ([ONE], [ONE, TWO], [ONE, TWO]):
+        await migrate_database(url, migrations)
+
+    assert await columns(connection, "one") == ["text", "more"]
+    recorded = await connection.fetch("SELECT number, sha256, oldest_code FROM schema_migrations ORDER BY number")
+    assert [tuple(row) for row in recorded] == [(each.number, each.sha256, each.number) for each in (ONE, TWO)]
+
+
+async def test_nodes_that_start_together_on_an_empty_database_apply_each_migration_once(
+    url: str, connection: Connection
+) -> None:
+    await asyncio.gather(*(migrate_database(url, [ONE, TWO]) for _ in range(NODES)))
+
+    assert await connection.fetchval("SELECT count(*) FROM one") == 1
+    assert (await migrate_database(url, [ONE, TWO])).missing == []
+
+
+async def test_stores_that_open_together_on_an_empty_database_all_work(url: str) -> None:
+    stores = [PostgresStore(url, clock=FakeClock(), sealer=make_sealer()) for _ in range(2)]
+    await asyncio.gather(*(store.open() for store in stores))
+    call = make_call()
+
+    await stores[0].write(lambda tx: tx.calls.insert(call))
+
+    assert await stores[1].read(lambda tx: tx.calls.get(call.id)) == call
+    for store in stores:
+        await store.close()
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(url: str, connection: Connection) -> None:
+    with pytest.raises(asyncpg.DuplicateTableError):
+        await migrate_database(url, [ONE, BROKEN])
+
+    assert await columns(connection, "two") == []
+    await migrate_database(url, [ONE, TWO])
+    assert await columns(connection, "one") == ["text", "more"]
+
+
+async def test_a_migration_that_was_edited_after_it_was_applied_is_refused(url: str) -> None:
+    await migrate_database(url, [ONE])
+
+    with pytest.raises(StoreUnavailable, match="Migration 1 is not the one that made this database"):
+        await migrate_database(url, [Migration(1, f"{ONE.text} "), TWO])
+
+
+async def test_a_database_of_a_newer_version_is_refused(url: str) -> None:
+    await migrate_database(url, [ONE, TWO])
+
+    with pytest.raises(StoreUnavailable, match=r"newer version \(migration 2\). This version knows 1"):
+        await migrate_database(url, [ONE])
+
+
+async def test_a_node_that_is_not_upgraded_yet_serves_on_the_schema_of_the_next_version(url: str) -> None:
+    """One step of a rolling upgrade: the first node of the next version has migrated, and this one starts once more."""
+    shipped = load_migrations()
+    number = len(shipped) + 1
+    await migrate_database(
+        url,
+        [
+            *shipped,
+            Migration(
+                number,
+                f"-- oldest code: {number - 1}\nALTER TABLE calls ADD COLUMN priority bigint NOT NULL DEFAULT 0;"
+                "CREATE INDEX calls_by_priority ON calls (priority);",
+            ),
+        ],
+    )
+    store, call = PostgresStore(url, clock=FakeClock(), sealer=make_sealer()), make_call()
+
+    await store.open()
+
+    await store.write(lambda tx: tx.calls.insert(call))
+    assert await store.read(lambda tx: tx.calls.get(call.id)) == call
+    await store.close()
+
+
+async def test_an_installation_older_than_the_last_step_is_refused_on_the_schema_of_the_next_version(url: str) -> None:
+    shipped = load_migrations()
+    await migrate_database(url, [*shipped, Migration(len(shipped) + 1, "ALTER TABLE calls DROP COLUMN runs CASCADE;")])
+
+    with pytest.raises(StoreUnavailable, match="Run that version, or a later one"):
+        await PostgresStore(url, clock=FakeClock(), sealer=make_sealer()).open()
+
+
+async def test_reading_the_state_of_a_schema_changes_nothing(url: str, connection: Connection) -> None:
+    state = await read_schema_state(url)
+
+    assert (state.applied, state.known) == (0, len(load_migrations()))
+    assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0
+
+
+def test_shipped_migrations_are_numbered_without_gaps() -> None:
+    assert [each.number for each in load_migrations()] == list(range(1, len(load_migrations()) + 1))

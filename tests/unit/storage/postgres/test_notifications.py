@@ -1,0 +1,115 @@
+"""Notifications between nodes: a commit on one node wakes waiters of another, and a lost connection comes back."""
+
+import json
+
+import asyncpg
+import pytest
+
+from ringback.domain.ports import Transaction
+from ringback.storage.postgres.notifications import PAYLOAD_BYTES_MAX, TOPICS_GATHERED_MAX, build_payloads
+from ringback.storage.postgres.store import PostgresStore
+from tests.support.limits import WAIT_SECONDS
+
+
+async def notify(store: PostgresStore, *topics: str) -> None:
+    async def work(tx: Transaction) -> None:
+        tx.notify(*topics)
+
+    await store.write(work)
+
+
+async def cut_listeners(admin: "asyncpg.Connection[asyncpg.Record]") -> int:
+    rows = await admin.fetch(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'ringback notifications'"
+    )
+    return len(rows)
+
+
+async def test_a_commit_on_one_node_wakes_a_waiter_of_another(store: PostgresStore, other: PostgresStore) -> None:
+    with other.signals.listen("call:1") as waiter:
+        await notify(store, "call:1")
+
+        assert await waiter.wait(WAIT_SECONDS)
+
+
+async def test_a_rolled_back_unit_wakes_nobody_anywhere(store: PostgresStore, other: PostgresStore) -> None:
+    async def failing(tx: Transaction) -> None:
+        tx.notify("failed")
+        raise LookupError
+
+    with other.signals.listen("failed") as failed, other.signals.listen("fine") as fine:
+        with pytest.raises(LookupError):
+            await store.write(failing)
+        await notify(store, "fine")
+
+        assert await fine.wait(WAIT_SECONDS)
+        assert not await failed.wait(0)
+
+
+async def test_a_node_gets_its_own_notification_once(store: PostgresStore, other: PostgresStore) -> None:
+    with store.signals.listen("own") as own, store.signals.listen("answer") as answer:
+        await notify(store, "own")
+        assert await own.wait(0)
+        with other.signals.listen("own") as received:
+            await notify(store, "own")
+            assert await received.wait(WAIT_SECONDS)
+        assert await own.wait(0)
+        await notify(other, "answer")
+        assert await answer.wait(WAIT_SECONDS)  # by now an echo of the first would have arrived
+
+        assert not await own.wait(0)
+
+
+async def test_a_node_whose_connection_was_cut_listens_again_and_wakes_its_waiters(
+    store: PostgresStore, other: PostgresStore, admin: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    with store.signals.listen("any") as waiting, other.signals.listen("any") as other_waiting:
+        assert await cut_listeners(admin) == 2
+        # A notification may have been lost meanwhile, so both look again.
+        assert await waiting.wait(WAIT_SECONDS)
+        assert await other_waiting.wait(WAIT_SECONDS)
+
+    with other.signals.listen("later") as waiter:
+        await notify(store, "later")
+        assert await waiter.wait(WAIT_SECONDS)
+
+
+async def test_units_go_on_while_nobody_listens(
+    store: PostgresStore, admin: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await cut_listeners(admin)
+
+    with store.signals.listen("local") as waiter:
+        await notify(store, "local")
+        assert await waiter.wait(0)
+
+
+async def test_so_many_topics_that_they_do_not_fit_wake_every_waiter(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    with other.signals.listen("another") as waiter:
+        await notify(store, *(f"call:{number}" for number in range(TOPICS_GATHERED_MAX + 1)))
+
+        assert await waiter.wait(WAIT_SECONDS)
+
+
+async def test_a_closing_store_sends_its_last_notifications(
+    url: str, store: PostgresStore, other: PostgresStore
+) -> None:
+    with other.signals.listen("last") as waiter:
+        await notify(store, "last")
+        await store.close()
+
+        assert await waiter.wait(WAIT_SECONDS)
+
+
+def test_payloads_hold_every_topic_once_and_fit() -> None:
+    topics = [f"call:{number:040}ü" for number in range(1_000)]
+
+    payloads = build_payloads(topics)
+
+    assert [topic for payload in payloads for topic in json.loads(payload)] == topics
+    assert max(len(payload.encode()) for payload in payloads) <= PAYLOAD_BYTES_MAX
+    assert build_payloads([]) == []
+    assert [json.loads(payload) for payload in build_payloads(["x" * PAYLOAD_BYTES_MAX])] == [["*"]]

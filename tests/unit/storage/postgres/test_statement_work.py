@@ -1,0 +1,107 @@
+"""The work of a statement in PostgreSQL does not grow with the rows that it does not find (compare ../test_statement_work.py).
+
+The tests count the pages that a statement looks at and the rows that its steps visit, in a database with few rows and in one
+with many, after ANALYZE. A third session has planned its statements while its database was empty, as after an installation, and
+runs them by these plans when the database is full: until autovacuum comes by, there are no others.
+"""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from ringback.storage.postgres.statements import load_sql
+from tests.support.databases import database_pool
+from tests.support.filled_postgres import (
+    Connection,
+    PreparedStatement,
+    connect_as_store,
+    fill_database,
+    prepare_statement,
+)
+from tests.support.statement_parameters import FEW_ROWS, FULL_SCAN_STATEMENTS, MANY_ROWS, PARAMETERS
+
+MANY_ROWS_BY_DEFAULT: Final = 10_000
+"""Ten times as many as few are enough to see growth; a deep run has a hundred times as many."""
+ADDITIONAL_BLOCKS_MAX: Final = 200
+"""Pages: deeper indexes, for the at most one hundred entries of `scan` that a statement steps along."""
+ADDITIONAL_ROWS_MAX: Final = 60
+"""Rows: what a log that is halved a few times more often costs."""
+ONLY_IN_SQLITE: Final = {"commit_count"}
+STATEMENTS: Final = [
+    f"{noun}.{name}"
+    for noun, statements in PARAMETERS.items()
+    if noun not in ONLY_IN_SQLITE
+    for name in statements
+    if name in load_sql(noun)
+]
+
+
+class Sessions(NamedTuple):
+    few: dict[str, PreparedStatement]
+    many: dict[str, PreparedStatement]
+    planned_empty: dict[str, PreparedStatement]
+
+
+@pytest.fixture(scope="module")
+def loop() -> Generator[asyncio.AbstractEventLoop]:
+    """One for the sessions, which all tests of this module use."""
+    with asyncio.Runner() as runner:
+        yield runner.get_loop()
+
+
+@pytest.fixture(scope="module")
+def sessions(loop: asyncio.AbstractEventLoop, request: pytest.FixtureRequest) -> Generator[Sessions]:
+    rows = MANY_ROWS if request.getfixturevalue("deep") else MANY_ROWS_BY_DEFAULT
+    names = [database_pool().take() for _ in range(3)]
+    connections = [loop.run_until_complete(connect_as_store(database_pool().address.url(name))) for name in names]
+    few, many, planned_empty = connections
+    prepared = loop.run_until_complete(prepare_all(planned_empty))
+    for statement in prepared.values():
+        loop.run_until_complete(statement.plan())
+    for connection, count in ((few, FEW_ROWS), (many, rows), (planned_empty, rows)):
+        loop.run_until_complete(fill_database(connection, rows=count))
+    for connection in (few, many):
+        loop.run_until_complete(connection.execute("ANALYZE"))
+    yield Sessions(
+        few=loop.run_until_complete(prepare_all(few)),
+        many=loop.run_until_complete(prepare_all(many)),
+        planned_empty=prepared,
+    )
+    for connection in connections:
+        loop.run_until_complete(connection.close())
+    for name in names:
+        database_pool().give_back(name)
+
+
+async def prepare_all(connection: Connection) -> dict[str, PreparedStatement]:
+    prepared: dict[str, PreparedStatement] = {}
+    for number, place in enumerate(STATEMENTS):
+        noun, _, name = place.partition(".")
+        prepared[place] = await prepare_statement(connection, load_sql(noun)[name], name=f"statement_{number}")
+    return prepared
+
+
+def parameters(statement: str) -> list[dict[str, Any]]:
+    noun, _, name = statement.partition(".")
+    return PARAMETERS[noun][name]
+
+
+@pytest.mark.parametrize("statement", [each for each in STATEMENTS if each not in FULL_SCAN_STATEMENTS])
+def test_a_statement_visits_as_many_rows_beside_many_others_as_beside_few(
+    loop: asyncio.AbstractEventLoop, sessions: Sessions, statement: str
+) -> None:
+    for over in parameters(statement):
+        few = loop.run_until_complete(sessions.few[statement].count_work(over))
+        for session in (sessions.many, sessions.planned_empty):
+            many = loop.run_until_complete(session[statement].count_work(over))
+            assert many.blocks <= 2 * few.blocks + ADDITIONAL_BLOCKS_MAX, over
+            assert many.rows <= 2 * few.rows + ADDITIONAL_ROWS_MAX, over
+            assert not many.whole_tables, over
+
+
+def test_every_statement_has_parameters_here() -> None:
+    nouns = set(PARAMETERS) - ONLY_IN_SQLITE
+
+    assert set(STATEMENTS) == {f"{noun}.{name}" for noun in nouns for name in load_sql(noun)}
