@@ -1,6 +1,6 @@
 """Draws a plan from a seed. Pure: the same seed, size and number of nodes give the same plan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, TypeVar
 
@@ -47,6 +47,8 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
     draw = _Draw(Random(f"plan {seed}"))  # noqa: S311 - a seed replays its plan
     receivers = tuple(draw.receiver(number) for number in range(draw.count(1, 2)))
     calls = tuple(draw.call(number, receivers, nodes) for number in range(draw.count(1, size.calls)))
+    if draw.happens(0.25):
+        calls = draw.burst(calls)
     return Plan(
         seed=seed,
         nodes=nodes,
@@ -114,6 +116,20 @@ class _Draw:
             progress_steps=self.one_of(0, 0, 0, 2),
         )
 
+    def burst(self, calls: tuple[PlannedCall, ...]) -> tuple[PlannedCall, ...]:
+        """The calls of one session at almost one moment, so that their events and deliveries meet."""
+        moment = self.moment()
+        return tuple(
+            replace(
+                call,
+                principal=PRINCIPALS[0],
+                session="session-1",
+                at_seconds=round(moment + self.chance.uniform(0.0, 0.3), 3),
+                work_seconds=round(min(call.work_seconds, self.chance.uniform(0.0, 3.0)), 3),
+            )
+            for call in calls
+        )
+
     def receiver(self, number: int) -> PlannedReceiver:
         troubles = tuple(self.trouble() for _ in range(self.one_of(0, 0, 1, 2)))
         return PlannedReceiver(
@@ -136,7 +152,7 @@ class _Draw:
             principal=self.principal(),
             receiver=self.one_of(*receivers).name,
             at_seconds=at_seconds,
-            ordered=self.happens(0.3),
+            ordered=self.happens(0.4),
             is_verified=self.happens(0.25),
             upstream=self.one_of(*UpstreamKind) if self.happens(0.15) else None,
             outcomes=tuple(self.chance.sample(OUTCOMES, 3)) if self.happens(0.15) else None,

@@ -57,13 +57,12 @@ class Mutant:
 
 
 def _unfence_completions() -> Sequence[Patch]:
-    async def read_any(tx: Transaction, leased: LeasedCompletion) -> CompletionRequest | None:
-        call = await tx.calls.get(leased.call_id)
+    def build_any(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
         if call is None or call.phase is not CallPhase.RUNNING:
             return None
         return CompletionRequest(call=call, completion=leased.completion, lease_token=None)
 
-    return [(recorder, "_read_completion_request", read_any)]
+    return [(recorder, "_build_completion_request", build_any)]
 
 
 def _unfence_dispatch() -> Sequence[Patch]:
@@ -165,19 +164,19 @@ def _hand_off_before_commit() -> Sequence[Patch]:
 
 
 def _record_ends_twice() -> Sequence[Patch]:
-    original = Recorder._update_finished_call  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    original = Recorder._update_finished_calls  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
-    async def read_as_running(tx: Transaction, leased: LeasedCompletion) -> CompletionRequest | None:
-        call = await tx.calls.get(leased.call_id)
+    def build_running(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
         if call is None:
             return None
         running = replace(call, status=CallStatus.WORKING, phase=CallPhase.RUNNING)
         return CompletionRequest(call=running, completion=leased.completion, lease_token=leased.lease_token)
 
-    async def update(self: Any, tx: Transaction, request: CompletionRequest) -> Call | None:
-        return await original(self, tx, request) or request.call
+    async def update(self: Any, tx: Transaction, requests: Sequence[CompletionRequest]) -> Sequence[Call]:
+        updated = await original(self, tx, requests)
+        return [call or request.call for call, request in zip(updated, requests, strict=True)]
 
-    return [(recorder, "_read_completion_request", read_as_running), (Recorder, "_update_finished_call", update)]
+    return [(recorder, "_build_completion_request", build_running), (Recorder, "_update_finished_calls", update)]
 
 
 def _lose_items_of_repeated_units() -> Sequence[Patch]:

@@ -29,7 +29,7 @@ from scripts.simulate_runs.rules import Rule
 from scripts.simulate_runs.run import run_plan
 from scripts.simulate_runs.shrink import shrink_plan
 
-SEEDS: Final = 24
+SEEDS: Final = 16
 DEEP_SEEDS: Final = 10_000
 MUTANT_SEEDS_MAX: Final = 2_000
 BATCH_SIZE: Final = 100
