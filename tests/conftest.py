@@ -7,6 +7,8 @@ import gc
 import importlib
 import os
 from collections.abc import Generator
+from itertools import chain, islice
+from math import ceil
 from typing import Final
 
 import pytest
@@ -14,12 +16,15 @@ from hypothesis import HealthCheck, settings
 
 from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
+from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import make_copying_migrate, make_sharing_describe_app
 
+trust_one_authority()
+
 settings.register_profile(
-    "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -42,8 +47,33 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-BOTH_STORES: Final = ("tests/conformance",)
-"""Folders whose tests run on SQLite and on PostgreSQL by default. All others that open a store do so with --deep."""
+SLOW_FILES: Final = frozenset(
+    {"test_soak.py", "test_installs.py", "test_chaos.py", "test_kill_behind_bridge.py", "test_benchmarks.py"}
+)
+"""Files with tests that take longer than ten seconds. Started last, such a test leaves the other cores idle."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each of several workers begins with its share of the slow files: pytest-xdist gives each an equal part of the list."""
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers == 1:
+        return
+    slow = [item for item in items if item.path.name in SLOW_FILES]
+    others = (item for item in items if item.path.name not in SLOW_FILES)
+    parts = [slow[worker::workers] for worker in range(workers)]
+    for part in parts:
+        part.extend(islice(others, max(0, ceil(len(items) / workers) - len(part))))
+    items[:] = [*chain.from_iterable(parts), *others]
+
+
+BOTH_STORES: Final = (
+    "tests/conformance",
+    *(f"tests/interaction/{folder}" for folder in ("engine", "rest", "loop", "gateway_sessions", "gateway_tasks")),
+    "tests/crash/test_kill_at_random.py",
+)
+"""What runs on SQLite and on PostgreSQL by default: what leases, records, waits and restarts. All else that opens a store does
+so with --deep or --store."""
 STORE_FOLDERS: Final = (
     "tests/conformance",
     "tests/interaction",
@@ -69,6 +99,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def choose_stores(test: pytest.Item, option: str | None) -> list[StoreKind]:
     folder = test.path.relative_to(test.config.rootpath).as_posix()
+    if test.get_closest_marker("postgres_only"):
+        return [StoreKind.POSTGRES]
     if not folder.startswith(STORE_FOLDERS) or test.get_closest_marker("sqlite_only"):
         return [StoreKind.SQLITE]
     if option in tuple(StoreKind):

@@ -38,6 +38,7 @@ Three rules carry everything:
     services/     the use cases: calls, webhooks, events, deliveries, replays
     notifier/     records events, fans them out and delivers them
     telemetry     logging
+    leadership    gives a duty to one node at a time
     post_commit   hands new rows to the workers of this process once their transaction is committed
     admission     lets requests that start calls go before background work
     waits         waiting for the first of several events
@@ -50,8 +51,8 @@ Imports point down only; modules joined by | do not import each other (pyproject
 
     __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
       >  http_server  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
-      >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry  >  admission | post_commit | waits
-      >  domain  >  protocol  >  backoff | signing
+      >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership  >  admission | post_commit
+      | waits  >  domain  >  protocol  >  backoff | signing
 """
 
 __version__ = "0.1.0"

@@ -176,20 +176,20 @@ class Settings(BaseSettings):
         default=1024**3, ge=1, description="Bytes of stored results at which a principal can start no more calls."
     )
     quota_webhooks: int = Field(default=1_000, ge=1, description="Registered webhooks of one principal.")
-    quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal.")
+    quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal, at each node.")
     quota_starts_per_minute: int = Field(
         default=60_000,
         ge=1,
-        description="Requests a minute of one principal that start work: calls, tests, replays.",
+        description="Requests a minute of one principal that start work: calls, tests, replays. At each node.",
     )
     connections_max: int | None = Field(
         default=None,
         ge=16,
-        description="Open connections of all clients together. Default: the limit on open files (ulimit -Hn) minus half of "
-        "it, or minus 4096 if it is above 8192.",
+        description="Open connections of all clients of this node together. Default: the limit on open files (ulimit -Hn) "
+        "minus half of it, or minus 4096 if it is above 8192.",
     )
     peer_connections_max: int = Field(
-        default=256, ge=1, description="Open connections of one client address (IPv6: one /64)."
+        default=256, ge=1, description="Open connections of one client address (IPv6: one /64) at this node."
     )
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),

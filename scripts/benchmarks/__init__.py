@@ -3,6 +3,8 @@
     scripts/bench ─▶ __main__ ─┬─▶ delivery ─┬─▶ throughput   bare loop | engine, sustained | engine, drain | procrastinate
                                │             ├─▶ latency      commit ─▶ receiver, tool's end ─▶ receiver, fsync apart
                                │             └─▶ isolation    hung receivers, a dead origin, hung names beside good ones
+                               ├─▶ scale ────▶ crowds         each operation beside few and many other rows
+                               ├─▶ nodes ────▶ node_process   one, two and four processes on one PostgreSQL
                                ├─▶ clients                    ours | aiohttp | httpx | httpx2
                                ├─▶ calls ────┬─▶ overhead     a call through REST | the SDK's client, directly
                                │             └─▶ waiting      ten thousand calls at a silent upstream: memory, idle CPU, polls
@@ -10,9 +12,10 @@
                                ├─▶ full_loop                  POST /v1/calls → tool → callback | the same by naive_service
                                └─▶ cli                        CPU to start a command | the imports of any such command
 
-    engine           the production components (SQLite store, Recorder, Dispatcher, Http1Sender), built as bootstrap does
+    engine           the production components (store, Recorder, Dispatcher, Http1Sender), built as bootstrap does
+    databases        empty databases: SQLite files, or on a PostgreSQL that starts and stops with the run
     signed_post      the bytes that all variants send, and the bare loop
-    task_queue       procrastinate on its own PostgreSQL
+    task_queue       procrastinate on PostgreSQL
     upstream         an MCP server whose tool returns the time of its end
     service          Ringback as an operator starts it, in its own process; silent_upstream and lean_upstream are others
     naive_service    a service that a developer writes in an afternoon, for `full_loop`

@@ -14,10 +14,13 @@ from ringback.telemetry import configure_logging
 from scripts.benchmarks.calls import calls
 from scripts.benchmarks.cli import cli
 from scripts.benchmarks.clients import clients
+from scripts.benchmarks.databases import StoreKind
 from scripts.benchmarks.delivery import delivery
 from scripts.benchmarks.full_loop import loop
 from scripts.benchmarks.gateway import gateway
 from scripts.benchmarks.measurement import Json
+from scripts.benchmarks.nodes import nodes
+from scripts.benchmarks.scale import scale
 
 
 def main() -> None:
@@ -25,9 +28,13 @@ def main() -> None:
     rounds, seconds = (1, 0.2) if options.quick else (options.rounds, options.seconds)
     with _logging_as_in_production():
         if options.what == "delivery":
-            told = uvloop.run(delivery(rounds=rounds, seconds=seconds, quick=options.quick))
+            told = uvloop.run(delivery(options.store, rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "calls":
             told = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
+        elif options.what == "scale":
+            told = uvloop.run(scale(options.store, rounds=rounds, quick=options.quick, deep=options.deep))
+        elif options.what == "nodes":
+            told = uvloop.run(nodes(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "gateway":
             told = uvloop.run(gateway(rounds=rounds, seconds=seconds))
         elif options.what == "cli":
@@ -41,9 +48,11 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("what", choices=["delivery", "clients", "calls", "gateway", "loop", "cli"])
+    parser.add_argument("what", choices=["delivery", "scale", "nodes", "clients", "calls", "gateway", "loop", "cli"])
     parser.add_argument("--rounds", type=int, default=7, help="number of rounds; each runs every variant (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="approximate time of each variant in each round (2)")
+    parser.add_argument("--store", type=StoreKind, default=StoreKind.SQLITE, help="sqlite or postgres: delivery, scale")
+    parser.add_argument("--deep", action="store_true", help="a million rows, for scale")
     parser.add_argument("--quick", action="store_true", help="one short round with small numbers, as a smoke test")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     return parser.parse_args()

@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from ringback.domain.call import Call
@@ -29,6 +27,7 @@ from ringback.notifier.http.target import Target, TargetPolicy
 from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
+from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.measurement import Measured, measuring
 from scripts.benchmarks.signed_post import (
     HANDOFF_LEASE,
@@ -145,49 +144,57 @@ class BenchmarkEngine:
 
 @asynccontextmanager
 async def engine(
-    urls: Sequence[str], *, resolver: Resolver | None = None, names: Mapping[str, str] | None = None
+    urls: Sequence[str],
+    databases: Databases,
+    *,
+    resolver: Resolver | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[BenchmarkEngine]:
-    """An engine over an empty store in its own folder, with a webhook for each URL."""
+    """An engine over an empty database, with a webhook for each URL."""
+    async with databases.empty_database() as url, open_engine(url, resolver=resolver, names=names) as made:
+        await made.insert_webhooks(urls)
+        yield made
+
+
+@asynccontextmanager
+async def open_engine(
+    database_url: str, *, resolver: Resolver | None = None, names: Mapping[str, str] | None = None
+) -> AsyncGenerator[BenchmarkEngine]:
+    """An engine over this database. Several engines may share one on PostgreSQL, if they have the same keys."""
     clock = SystemClock()
     ids = IdGenerator(clock)
     guard = TargetGuard(LOOPBACK, resolver=resolver)
     sender = CountingSender(Http1Sender(guard, clock=clock), names or {})
-    sealer = AesGcmSealer(
-        {"benchmark": ids.random_bytes(KEY_BYTES)}, current="benchmark", random_bytes=ids.random_bytes
-    )
-    with TemporaryDirectory(prefix="ringback-bench-") as folder:
-        url = f"sqlite:///{Path(folder) / 'ringback.db'}"
-        async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
-            recorder = Recorder(ids=ids, payloads=make_payload_builder(), result_retention_seconds=RETENTION_SECONDS)
-            made = BenchmarkEngine(
+    sealer = AesGcmSealer({"benchmark": b"k" * KEY_BYTES}, current="benchmark", random_bytes=ids.random_bytes)
+    async with open_store(database_url, clock=clock, sealer=sealer, exclusive=True) as store:
+        recorder = Recorder(ids=ids, payloads=make_payload_builder(), result_retention_seconds=RETENTION_SECONDS)
+        yield BenchmarkEngine(
+            store=store,
+            ids=ids,
+            clock=clock,
+            completion_batcher=CompletionBatcher(store=store, recorder=recorder),
+            dispatcher=Dispatcher(
                 store=store,
-                ids=ids,
                 clock=clock,
-                completion_batcher=CompletionBatcher(store=store, recorder=recorder),
-                dispatcher=Dispatcher(
-                    store=store,
-                    clock=clock,
-                    ids=ids,
-                    sender=sender,
-                    recorder=recorder,
-                    policy=LOOPBACK,
-                    random_fraction=random.SystemRandom().random,
-                    config=DispatcherConfig(owner=ids.new_lease_token()),
-                ),
+                ids=ids,
                 sender=sender,
-            )
-            await made.insert_webhooks(urls)
-            yield made
-            await sender.aclose()
-            await guard.aclose()
+                recorder=recorder,
+                policy=LOOPBACK,
+                random_fraction=random.SystemRandom().random,
+                config=DispatcherConfig(owner=ids.new_lease_token()),
+            ),
+            sender=sender,
+        )
+        await sender.aclose()
+        await guard.aclose()
 
 
-async def sustained(urls: Sequence[str], deliveries: int) -> Measured:
+async def sustained(urls: Sequence[str], databases: Databases, deliveries: int) -> Measured:
     """End calls, record them and deliver their callbacks concurrently; measured until the last attempt is recorded."""
-    async with engine(urls) as made:
+    async with engine(urls, databases) as made:
         left = iter(await made.running_calls(urls, deliveries))
         room = asyncio.Semaphore(OPEN_MAX)
-        all_answered = _count_until(made.sender, deliveries, room.release)
+        all_answered = count_until(made.sender, deliveries, room.release)
 
         async def end_calls() -> None:
             for call in left:
@@ -202,11 +209,11 @@ async def sustained(urls: Sequence[str], deliveries: int) -> Measured:
     return measured
 
 
-async def drain(urls: Sequence[str], deliveries: int) -> Measured:
+async def drain(urls: Sequence[str], databases: Databases, deliveries: int) -> Measured:
     """Deliver a stored backlog; measured from the dispatcher's start until the last attempt is recorded."""
-    async with engine(urls) as made:
+    async with engine(urls, databases) as made:
         await made.finish_calls(await made.running_calls(urls, deliveries))
-        all_answered = _count_until(made.sender, deliveries)
+        all_answered = count_until(made.sender, deliveries)
         with measuring(deliveries) as measured:
             async with made.running_dispatcher() as stop:
                 await all_answered.wait()
@@ -219,7 +226,7 @@ async def _insert(tx: Transaction, calls: Sequence[Call]) -> None:
         await tx.calls.insert(call)
 
 
-def _count_until(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
+def count_until(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
     """Set after `count` responses."""
     done = asyncio.Event()
     left = count

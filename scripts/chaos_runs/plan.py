@@ -182,7 +182,10 @@ def make_cluster_plan(seed: int, *, nodes: int, calls: int = CALLS) -> Plan:
 
 def _node(chance: random.Random) -> PlannedNode:
     return PlannedNode(
-        service_runs=tuple(make_service_run(chance, CLUSTER_UNITS) for _ in range(chance.randint(0, 2))),
+        service_runs=tuple(
+            make_service_run(chance, CLUSTER_UNITS, step_seconds=CLUSTER_RUN_SECONDS)
+            for _ in range(chance.randint(0, 2))
+        ),
         clock_ahead_seconds=chance.choice(CLOCKS_AHEAD_SECONDS),
     )
 
@@ -201,7 +204,7 @@ def _call(chance: random.Random, number: int, run_seconds: float) -> PlannedCall
     )
 
 
-def make_service_run(chance: random.Random, units: Sequence[str]) -> ServiceRun:
+def make_service_run(chance: random.Random, units: Sequence[str], *, step_seconds: float = STEP_SECONDS) -> ServiceRun:
     step = KillPoint(
         unit=chance.choice(units),
         after=chance.random() < 0.5,  # noqa: PLR2004 - as often before as after
@@ -210,7 +213,7 @@ def make_service_run(chance: random.Random, units: Sequence[str]) -> ServiceRun:
     )
     if chance.random() < 0.25:  # noqa: PLR2004 - a quarter of the service runs end at no step
         return ServiceRun(step=None, lifetime_seconds=chance.uniform(0.4, 1.6))
-    return ServiceRun(step=step, lifetime_seconds=STEP_SECONDS)
+    return ServiceRun(step=step, lifetime_seconds=step_seconds)
 
 
 def make_fault(chance: random.Random) -> FaultInjection:

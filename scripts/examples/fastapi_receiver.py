@@ -7,7 +7,7 @@ import os
 
 from fastapi import FastAPI
 
-from ringback.receiver import Callback, CallFailed, ReceiverApp, ResultNotIncluded, SQLiteInbox
+from ringback.receiver import Callback, OutcomeError, ReceiverApp, ResultNotIncluded, SQLiteInbox
 
 app = FastAPI()
 
@@ -21,7 +21,7 @@ async def handle(callback: Callback) -> None:
         print(callback.correlation_id, "returned", callback.value_or_raise(), flush=True)
     except ResultNotIncluded:
         print(callback.correlation_id, "has a result: POST", callback.resume_url, flush=True)
-    except CallFailed as failure:  # or one of its kinds, such as OutcomeUnknown
+    except OutcomeError as failure:  # or one of its kinds, such as OutcomeUnknown
         print(callback.correlation_id, "failed:", failure, flush=True)
 
 

@@ -1,6 +1,7 @@
 """Runs real MCP clients and servers with Ringback: `scripts/interop`.
 
     __main__ ─┬─ catalog         the clients and servers, what each can set and how
+              ├─ features        what each client can use of Ringback, from its source
               ├─ adapters        the adapters of ringback.agents
               ├─ pins            their versions (pypi.json, npm.json), and the newest ones
               ├─ environments    a virtual environment or a node_modules for each, kept in a cache folder

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.interop_runs import features
 from scripts.interop_runs.adapters import ADAPTERS, Adapter
 from scripts.interop_runs.catalog import CLIENTS, Client
 from scripts.interop_runs.judge import Row, Verdict
@@ -68,13 +69,31 @@ def store_results(rows: Sequence[Row], date: str) -> None:
 
 
 def render_table(results: Mapping[str, Stored]) -> str:
-    """Markdown: the clients, the servers, the adapters, and one line for each failure."""
+    """Markdown: what each client can use, the runs of clients, servers and adapters, and one line for each failure."""
     entries = (*CLIENTS, *SERVERS, *ADAPTERS)
     notes = [note for entry in entries for note in _render_notes(entry, results.get(entry.name))]
     clients = _render_rows("client", [*COLUMNS, WAYS], CLIENTS, results)
     servers = _render_rows("server", SERVER_COLUMNS, SERVERS, results)
     adapters = _render_rows("adapter", ADAPTER_COLUMNS, ADAPTERS, results)
-    return "\n".join([*clients, "", *servers, "", *adapters, *(["", *notes] if notes else [])])
+    usable = _render_features(results)
+    return "\n".join([*usable, "", *clients, "", *servers, "", *adapters, *(["", *notes] if notes else [])])
+
+
+def _render_features(results: Mapping[str, Stored]) -> list[str]:
+    lines = [["client", *features.COLUMNS, "run"], ["---"] * (len(features.COLUMNS) + 2)]
+    lines += [_render_client_features(client, results) for client in CLIENTS]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _render_client_features(client: Client, results: Mapping[str, Stored]) -> list[str]:
+    known, stored = features.get_features(client.name), results.get(client.name)
+    tools = _render_cell({} if stored is None else stored["scenarios"], "slow")
+    adapter = "-"
+    if known.adapter is not None:
+        run = results.get(known.adapter)
+        adapter = _render_cell({} if run is None else run["scenarios"], "wake")
+    date = "" if stored is None else stored["date"]
+    return [client.title, known.tasks, features.Support.NONE, known.pending_resource, tools, adapter, date]
 
 
 def _render_rows(

@@ -3,6 +3,8 @@
 import configparser
 import json
 import re
+import shlex
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,24 @@ import pytest
 import yaml
 
 from ringback.cli.output import EXIT_NOT_DONE, TRY_AGAIN
+from ringback.domain.roles import Role
 from ringback.server import EXIT_SECONDS
 from ringback.settings import Settings
 
-DEPLOY = Path(__file__).parents[2] / "scripts" / "deploy"
-FILES = ["Dockerfile", "compose.yaml", "ringback.service"]
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "scripts" / "deploy"
+FILES = [
+    "Dockerfile",
+    "compose.yaml",
+    "compose.postgres.yaml",
+    "nginx.conf",
+    "ringback.service",
+    "chart/values.yaml",
+    "chart/templates/deployments.yaml",
+]
+CHECK_SECONDS = 600.0
+"""Ends a hang. The first run installs Helm and the schemas."""
+PRE_STOP_SECONDS = 5
 
 
 @pytest.fixture
@@ -34,9 +49,23 @@ def last_stage(dockerfile: list[tuple[str, str]]) -> dict[str, str]:
     return dict(dockerfile[start:])
 
 
+def services(file: str) -> Mapping[str, Any]:
+    return yaml.safe_load((DEPLOY / file).read_text(encoding="utf-8"))["services"]
+
+
 @pytest.fixture
 def compose() -> Mapping[str, Any]:
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]["ringback"]
+    return services("compose.yaml")["ringback"]
+
+
+@pytest.fixture
+def cluster() -> Mapping[str, Any]:
+    return services("compose.postgres.yaml")
+
+
+@pytest.fixture
+def values() -> Mapping[str, Any]:
+    return yaml.safe_load((DEPLOY / "chart" / "values.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -85,6 +114,17 @@ def test_the_database_lies_on_the_volume(last_stage: dict[str, str]) -> None:
     assert "RINGBACK_DATABASE_URL=sqlite:////data/" in last_stage["ENV"]
 
 
+def test_the_documented_docker_run_has_every_setting_that_the_service_requires(last_stage: dict[str, str]) -> None:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    (documented,) = re.findall(r"^#\s+docker run (.*)$", text, flags=re.MULTILINE)
+    words = shlex.split(documented)
+    given = [words[index + 1] for index, word in enumerate(words) if word == "-e"]
+    variables = dict(pair.split("=", 1) for pair in [*given, *last_stage["ENV"].split()])
+    host = json.loads(last_stage["CMD"])[-1]
+
+    Settings(host=host, **{name.removeprefix("RINGBACK_").lower(): value for name, value in variables.items()})  # pyright: ignore[reportArgumentType] - as text, like from the environment
+
+
 def test_only_copied_files_are_sent_to_the_build(dockerfile: list[tuple[str, str]]) -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     copied = {
@@ -109,6 +149,52 @@ def test_compose_builds_from_the_top_of_the_repository(compose: Mapping[str, Any
     assert (context / compose["build"]["dockerfile"]).samefile(DEPLOY / "Dockerfile")
 
 
+def test_the_nodes_of_the_cluster_have_no_right_that_the_single_service_does_not_have(
+    compose: Mapping[str, Any], cluster: Mapping[str, Any]
+) -> None:
+    limits = ("read_only", "cap_drop", "security_opt", "mem_limit", "pids_limit", "stop_grace_period", "init", "build")
+    expected = {name: compose[name] for name in limits}
+    nodes = [service for name, service in cluster.items() if name.startswith("ringback-")]
+
+    assert [{name: node[name] for name in limits} for node in nodes] == [expected, expected]
+    assert all("ports" not in node for node in nodes)
+    assert [port for service in cluster.values() for port in service.get("ports", ())] == ["127.0.0.1:8090:8080"]
+
+
+def test_nginx_passes_requests_to_every_node_of_the_cluster(cluster: Mapping[str, Any]) -> None:
+    servers = re.findall(r"^\s+server (\S+):8090 ", (DEPLOY / "nginx.conf").read_text(encoding="utf-8"), re.MULTILINE)
+    assert servers == [name for name in cluster if name.startswith("ringback-")]
+
+
+def test_nginx_waits_longer_and_takes_more_than_the_service() -> None:
+    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    read_timeout, body_megabytes = (
+        int(re.findall(pattern, text)[0]) for pattern in (r"proxy_read_timeout (\d+)s;", r"max_body_size (\d+)m;")
+    )
+    longest_wait = next(
+        bound.le for bound in Settings.model_fields["wait_seconds_max"].metadata if hasattr(bound, "le")
+    )
+    assert read_timeout > longest_wait
+    assert body_megabytes * 1024 * 1024 == Settings.model_fields["request_bytes_max"].default
+
+
+def test_the_chart_knows_the_roles_of_the_service(values: Mapping[str, Any]) -> None:
+    schema = json.loads((DEPLOY / "chart" / "values.schema.json").read_text(encoding="utf-8"))
+    pool = schema["properties"]["pools"]["items"]["properties"]
+    required = re.findall(r"range list (.*) }}", (DEPLOY / "chart/templates/config.yaml").read_text(encoding="utf-8"))
+    roles = [str(role) for role in Role]
+
+    assert pool["roles"]["items"]["enum"] == roles
+    assert values["pools"][0]["roles"] == roles
+    assert [shlex.split(names) for names in required] == [roles]
+
+
+def test_the_chart_installs_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((DEPLOY / "chart" / "Chart.yaml").read_text(encoding="utf-8"))
+    (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert chart["appVersion"] == version
+
+
 def test_systemd_runs_it_without_root_and_without_the_machine(unit: configparser.SectionProxy) -> None:
     wanted = {
         "DynamicUser": "yes",
@@ -124,11 +210,14 @@ def test_systemd_runs_it_without_root_and_without_the_machine(unit: configparser
     assert {name: unit.get(name) for name in wanted} == wanted
 
 
-def test_systemd_and_compose_leave_time_to_drain(unit: configparser.SectionProxy, compose: Mapping[str, Any]) -> None:
+def test_every_deployment_leaves_time_to_drain(
+    unit: configparser.SectionProxy, compose: Mapping[str, Any], values: Mapping[str, Any]
+) -> None:
     assert unit["KillMode"] == "mixed"
     end_seconds = Settings.model_fields["drain_seconds"].default + EXIT_SECONDS
     assert int(unit["TimeoutStopSec"]) > end_seconds
     assert int(compose["stop_grace_period"].removesuffix("s")) > end_seconds
+    assert values["terminationGracePeriodSeconds"] > end_seconds + PRE_STOP_SECONDS
 
 
 def test_systemd_restarts_the_service_unless_an_operator_must_act(unit: configparser.SectionProxy) -> None:
@@ -141,4 +230,14 @@ def test_systemd_restarts_the_service_unless_an_operator_must_act(unit: configpa
 def test_deploy_files_name_only_settings_that_exist(name: str) -> None:
     known = {f"RINGBACK_{field.upper()}" for field in Settings.model_fields}
     named = set(re.findall(r"RINGBACK_[A-Z_]+", (DEPLOY / name).read_text(encoding="utf-8")))
-    assert named - known - {"RINGBACK_MCP_JSON"} == set()
+    assert named - known - {"RINGBACK_MCP_JSON", "RINGBACK_ENV_FILE"} == set()
+
+
+def test_helm_kubernetes_compose_systemd_and_nginx_accept_the_files(*, deep: bool) -> None:
+    """In a deep run only: Helm and the schemas are 350 MB."""
+    if not deep:
+        return
+    run = subprocess.run(
+        [ROOT / "scripts" / "check_deploy"], capture_output=True, text=True, check=False, timeout=CHECK_SECONDS
+    )
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -58,11 +58,11 @@ async def receiver() -> AsyncGenerator[Receiver]:
         yield receiver
 
 
-@pytest.fixture
-async def service_url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A whole service as in `serve --dev`, with its demo upstream."""
+@pytest.fixture(scope="module")
+async def service_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    """A whole service as in `serve --dev`, with its demo upstream, for all snippets: the demo takes seconds of CPU to start."""
     settings = load_settings(
-        database_url=f"sqlite:///{tmp_path / 'ringback.db'}",
+        database_url=f"sqlite:///{tmp_path_factory.mktemp('readme') / 'ringback.db'}",
         auth="off",
         callback_private_cidrs=("127.0.0.0/8",),
         callback_http=True,

@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from ringback.client import RingbackClient
 from tests.support.crash_checks import wait_until_final
 from tests.support.engine import wait_until

@@ -44,7 +44,7 @@ from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import ALICE
-from tests.support.limits import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS, growing_pauses
 from tests.support.resolvers import PUBLIC_POLICY
 
 RETENTION: Final = Retention()
@@ -67,8 +67,10 @@ def bind_drivers(sessions: Sessions) -> CallSessionProvider:
 async def wait_until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Poll until the condition holds, for changes without a notification."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not await reached():  # noqa: ASYNC110 - rows of the store set no event
-            await asyncio.sleep(0.002)  # leaves the core to the awaited tasks
+        for pause in growing_pauses():
+            if await reached():
+                return
+            await asyncio.sleep(pause)
 
 
 # -- upstreams --------------------------------------------------------------------------------------------------------------

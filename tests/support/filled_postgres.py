@@ -105,7 +105,7 @@ def _literal(value: Any, kind: str) -> str:
     if value is None:
         return "NULL"
     if kind.endswith("[]"):
-        return f"ARRAY[{', '.join(_literal(each, 'text') for each in json.loads(value))}]::text[]"
+        return f"ARRAY[{', '.join(_literal(each, kind[:-2]) for each in json.loads(value))}]::{kind}"
     if kind == "bool":
         return "true" if value else "false"
     if isinstance(value, bytes):

@@ -73,9 +73,9 @@ class LegacyTask:
         self.changed.set()
 
     def to_json(self) -> dict[str, Any]:
-        told = {"taskId": self.id, "status": self.status, "createdAt": CREATED, "lastUpdatedAt": CREATED}
+        task = {"taskId": self.id, "status": self.status, "createdAt": CREATED, "lastUpdatedAt": CREATED}
         message = {} if self.message is None else {"statusMessage": self.message}
-        return {**told, "ttl": self.ttl, "pollInterval": 100, **message}
+        return {**task, "ttl": self.ttl, "pollInterval": 100, **message}
 
 
 class _Server(Server[Any]):

@@ -69,7 +69,12 @@ class Cluster:
     ) -> Node:
         running = AsyncExitStack()
         await self._stack.enter_async_context(running)
-        configured = {"secret_keys": SECRET_KEYS, "allowed_hosts": ("127.0.0.1",), **self.settings, **settings}
+        configured: dict[str, Any] = {
+            "secret_keys": SECRET_KEYS,
+            "allowed_hosts": ("127.0.0.1",),
+            **self.settings,
+            **settings,
+        }
         ringback = await running.enter_async_context(
             running_application(
                 self.folder,

@@ -32,6 +32,7 @@ FORK_SERVER.set_forkserver_preload(
         "tests.crash.receiving_process",
         *("ringback.cli.serve", "ringback.cli.listen", "ringback.cli.call", "ringback.cli.keys"),
         *("ringback.cli.mcp", "ringback.cli.stdio_bridge.bridge"),
+        "tests.support.forked_setup",  # the last
     ]
 )
 

@@ -12,8 +12,8 @@ from ringback.notifier.dispatcher import DispatcherConfig
 from ringback.runner.leasing import RunnerConfig
 from ringback.storage.postgres import driver, notifications
 
-SHORTENED_BY: Final = 6.0
-"""Leases of five seconds. Beside many busy processes, a node that lives misses shorter ones."""
+SHORTENED_BY: Final = 5.0
+"""Leases of six seconds. Beside twenty busy processes, a node that lives loses shorter ones again and again."""
 TAKEOVER_SECONDS: Final = 60.0 / SHORTENED_BY
 """After this the work of a dead node has been taken over: its lease, the janitor's grace, and two of its rounds."""
 

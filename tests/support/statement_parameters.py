@@ -5,8 +5,9 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from tests.support.filled_database import FUTURE, NOW, PAST
 
-FEW_ROWS, MANY_ROWS = 1_000, 100_000
-"""The numbers of rows of the two compared stores."""
+FEW_ROWS, MANY_ROWS, MANY_ROWS_DEEP = 1_000, 20_000, 100_000
+"""The numbers of rows of the two compared stores. A statement that visits every row takes thousands of steps more with many,
+and some hundreds are allowed. A hundred thousand rows take 10 s of CPU to fill, so they belong to `scripts/test --deep`."""
 
 COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "principal": "alice",
@@ -220,6 +221,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "head": [{}],
         "locked_head": [{}],
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
+        "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
     "events": {

@@ -35,7 +35,7 @@ from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, predic
 from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
-from tests.support.limits import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS, growing_pauses
 from tests.support.recording_call_context import OnProgress, RecordingCallContext, ignore_progress
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
@@ -340,8 +340,10 @@ async def open_upstreams(
 async def wait_until_true(condition: Callable[[], bool]) -> None:
     """Look again and again, for what nobody tells: the health of an upstream, the death of another process."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+        for pause in growing_pauses():
+            if condition():
+                return
+            await asyncio.sleep(pause)
 
 
 async def wait_until_listening(port: int) -> None:
@@ -360,9 +362,7 @@ async def wait_until_listening(port: int) -> None:
 
 async def wait_for_state(upstreams: UpstreamRegistry, state: str) -> None:
     """Wait until all are in this state: a short patience then judges an upstream that is known, not how fast it was reached."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while {info.state for info in upstreams.tool_catalog.list_upstreams()} != {state}:  # noqa: ASYNC110 - states ring no bell
-            await asyncio.sleep(0.002)
+    await wait_until_true(lambda: {info.state for info in upstreams.tool_catalog.list_upstreams()} == {state})
 
 
 def open_bound_driver(upstreams: UpstreamRegistry, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:

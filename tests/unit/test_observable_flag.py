@@ -4,40 +4,40 @@ from ringback.waits import ObservableFlag
 
 
 def test_callbacks_run_once_when_the_flag_is_set() -> None:
-    flag, told = ObservableFlag(), list[str]()
-    flag.add_callback(lambda: told.append("first"))
-    flag.add_callback(lambda: told.append("second"))
+    flag, notified = ObservableFlag(), list[str]()
+    flag.add_callback(lambda: notified.append("first"))
+    flag.add_callback(lambda: notified.append("second"))
 
     flag.set()
     flag.set()
 
     assert flag.is_set()
-    assert sorted(told) == ["first", "second"]
+    assert sorted(notified) == ["first", "second"]
 
 
 def test_callbacks_run_again_when_a_cleared_flag_is_set() -> None:
-    flag, told = ObservableFlag(is_set=True), list[int]()
-    flag.add_callback(lambda: told.append(1))
+    flag, notified = ObservableFlag(is_set=True), list[int]()
+    flag.add_callback(lambda: notified.append(1))
 
     flag.set()
-    assert told == []
+    assert notified == []
     flag.clear()
     assert not flag.is_set()
     flag.set()
 
-    assert told == [1]
+    assert notified == [1]
 
 
 def test_a_removed_callback_does_not_run() -> None:
-    flag, told = ObservableFlag(), list[int]()
+    flag, notified = ObservableFlag(), list[int]()
 
     def tell() -> None:
         flag.remove_callback(tell)
-        told.append(1)
+        notified.append(1)
 
     flag.add_callback(tell)
     flag.set()
     flag.clear()
     flag.set()
 
-    assert told == [1]
+    assert notified == [1]

@@ -44,12 +44,12 @@ from ringback.agents.wake_up import (
     AskPerson,
     CallbackForm,
     NotParkedYet,
-    SessionLocks,
     WakeUp,
     ask_person,
     parse_wake_up,
     refuse_if_early,
 )
+from ringback.key_locks import KeyLocks
 
 __all__ = [
     "AgentCalls",
@@ -57,9 +57,9 @@ __all__ = [
     "CallState",
     "CallStateKind",
     "CallbackForm",
+    "KeyLocks",
     "NotParkedYet",
     "ParkOptions",
-    "SessionLocks",
     "WakeUp",
     "ask_person",
     "derive_idempotency_key",

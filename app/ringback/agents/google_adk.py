@@ -44,7 +44,6 @@ from ringback.agents.wake_up import (
     AskPerson,
     CallbackForm,
     NotParkedYet,
-    SessionLocks,
     ask_person,
     current_time,
     is_recent,
@@ -52,6 +51,7 @@ from ringback.agents.wake_up import (
     refuse_if_early,
 )
 from ringback.client import RingbackClient, Tool
+from ringback.key_locks import KeyLocks
 
 __all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "wake"]
 
@@ -61,7 +61,7 @@ LONG_RUNNING_NOTE: Final = (
 CALL_ID: Final = "ringback_call_id"
 """The key of a parked call's id in the response that the session stores."""
 
-_locks: Final = SessionLocks()
+_locks: Final = KeyLocks()
 """Held by `wake`: two callbacks of one session that arrive at once would both continue it."""
 
 

@@ -20,6 +20,7 @@ a person, with the answers by their keys: `Command(resume={interrupt.id: {key: {
 """
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Unpack, cast
@@ -31,13 +32,26 @@ from langgraph.types import interrupt
 
 from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.langgraph_thread import CALL_ID, INPUT_REQUESTS, NOTHING, Graph, find_next_input, is_abandoned
-from ringback.agents.wake_up import CallbackForm, SessionLocks, current_time, parse_wake_up
+from ringback.agents.langgraph_thread import (
+    CALL_ID,
+    DROPPED,
+    INPUT_REQUESTS,
+    NOTHING,
+    Graph,
+    find_next_input,
+    is_abandoned,
+)
+from ringback.agents.wake_up import CallbackForm, current_time, parse_wake_up
 from ringback.client import Conflict, InvalidRequest, RingbackClient, Tool
+from ringback.key_locks import KeyLocks
 
-__all__ = ["Graph", "call_tool", "load_tools", "wake"]
+__all__ = ["Graph", "OnDropped", "call_tool", "load_tools", "wake"]
 
-_locks: Final = SessionLocks()
+OnDropped = Callable[[CallState], Awaitable[Any]]
+"""What `wake` does with the end of a call for which nothing in its thread waits any more."""
+
+_locks: Final = KeyLocks()
+log = logging.getLogger(__name__)
 
 
 async def load_tools(
@@ -77,6 +91,7 @@ async def wake(
     client: RingbackClient,
     *,
     config: RunnableConfig | None = None,
+    on_dropped: OnDropped | None = None,
     clock: Callable[[], datetime] = current_time,
     **invoke_options: Any,
 ) -> Any:
@@ -84,6 +99,11 @@ async def wake(
 
     While other calls of the thread are parked, or a tool asks a person, the returned state has `__interrupt__`. `config` is
     added to the thread's; `invoke_options` go to `ainvoke`.
+
+    A message that came to the thread while the call was parked has made LangGraph drop the interrupt: nothing in the thread
+    waits for the result, and the history has none. Then `wake` returns what `on_dropped` returns, which gets the call with its
+    result, and may run the thread with a message that has it. Without `on_dropped` it logs a warning. Another callback of the
+    call that reaches `wake` is dropped in the same way.
 
     Raises `NotParkedYet` if the thread has no checkpoint with the call yet: refuse the callback, and it comes again. Raises
     `MalformedBody` for what is not a callback, and the client's errors.
@@ -100,10 +120,26 @@ async def wake(
         next_input = await find_next_input(graph, thread, state, clock())
         if next_input is NOTHING:
             return None
+        if next_input is DROPPED:
+            return await _handle_dropped(client, state, on_dropped)
         values: Any = await graph.ainvoke(next_input, thread, **invoke_options)
         if is_abandoned(await graph.aget_state(thread)):
             values = await graph.ainvoke(None, thread, **invoke_options)
         return values
+
+
+async def _handle_dropped(client: RingbackClient, state: CallState, on_dropped: OnDropped | None) -> Any:
+    if on_dropped is not None:
+        return await on_dropped(await read_call_state(client, state.call_id))
+    log.warning(
+        "The thread %s got a message while the call %s of the tool '%s' was parked, so LangGraph dropped the call, and its "
+        "history has no result. Read it with GET /v1/calls/%s/result, or give wake() an `on_dropped`",
+        state.client_session_id,
+        state.call_id,
+        state.tool,
+        state.call_id,
+    )
+    return None
 
 
 def _build_config(thread_id: str, config: RunnableConfig | None) -> RunnableConfig:

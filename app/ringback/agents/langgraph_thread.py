@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
 
@@ -19,6 +19,8 @@ HISTORY_MAX: Final = 100
 """Checkpoints that are searched for a call that is no longer pending: more than a run between two callbacks makes."""
 NOTHING: Final = object()
 """There is nothing to run. None is the input with which LangGraph goes on with a step."""
+DROPPED: Final = object()
+"""Nothing in the thread waits for the call: a new message came while it was parked, and LangGraph dropped its interrupt."""
 
 
 class Graph(Protocol):
@@ -40,7 +42,7 @@ class Graph(Protocol):
 
 
 async def find_next_input(graph: Graph, thread: RunnableConfig, state: CallState, now: datetime) -> Any:
-    """The input with which the thread runs on. Raises `NotParkedYet`."""
+    """The input with which the thread runs on, or `NOTHING`, or `DROPPED`. Raises `NotParkedYet`."""
     snapshot = await graph.aget_state(thread)
     if is_abandoned(snapshot):
         return None
@@ -51,7 +53,10 @@ async def find_next_input(graph: Graph, thread: RunnableConfig, state: CallState
             )
         return None  # its process died
     pending = _find_pending(snapshot)
-    waiting = [each for each in pending if _find_call_id(each.value) == state.call_id] or pending
+    showing = [each for each in pending if _find_call_id(each.value) == state.call_id]
+    if not showing and state.is_final and await _was_dropped(graph, thread, snapshot, state):
+        return DROPPED
+    waiting = showing or pending
     resumed = {each.id: {CALL_ID: state.call_id} for each in waiting if _needs_resume(each.value, state)}
     if resumed:
         return Command(resume=resumed)
@@ -111,18 +116,50 @@ def _needs_resume(value: Any, state: CallState) -> bool:
     return state.is_final or set(value.get(INPUT_REQUESTS, ())) != set(state.input_requests)
 
 
+async def _was_dropped(graph: Graph, thread: RunnableConfig, snapshot: StateSnapshot, state: CallState) -> bool:
+    """Whether the input of a new run followed the last checkpoint that waited for the call, or its request in the messages.
+
+    A ToolNode that runs several calls in one task shows the interrupt of one of them only, so the messages count too.
+    """
+    if snapshot.created_at is None:
+        return False
+    later: StateSnapshot | None = None
+    async for earlier in graph.aget_state_history(thread, limit=HISTORY_MAX):
+        if any(_find_call_id(each.value) == state.call_id for each in earlier.interrupts):
+            return later is not None and (later.metadata or {}).get("source") == "input"
+        later = earlier
+    return _has_unanswered_request(_read_messages(snapshot), state.tool_call_id)
+
+
+def _has_unanswered_request(messages: Sequence[Any], tool_call_id: str | None) -> bool:
+    """Whether a message of a person follows the model's request of this tool call, and no result does."""
+    is_requested = is_followed = False
+    for message in messages:
+        if isinstance(message, AIMessage) and any(each["id"] == tool_call_id for each in message.tool_calls):
+            is_requested, is_followed = True, False
+        elif isinstance(message, ToolMessage) and message.tool_call_id == tool_call_id:
+            is_requested = False
+        elif isinstance(message, HumanMessage):
+            is_followed = True
+    return is_requested and is_followed
+
+
 async def _was_parked(graph: Graph, thread: RunnableConfig, snapshot: StateSnapshot, state: CallState) -> bool:
     """Whether the thread has had the call: its result is in the messages, or an earlier checkpoint waited for it."""
     if snapshot.created_at is None:
         return False
-    values: Any = snapshot.values  # pyright: ignore[reportUnknownMemberType] - LangGraph's types are incomplete
-    messages = cast("Sequence[Any]", values.get("messages") or ()) if hasattr(values, "get") else ()
+    messages = _read_messages(snapshot)
     if any(isinstance(each, ToolMessage) and each.tool_call_id == state.tool_call_id for each in messages):
         return True
     async for earlier in graph.aget_state_history(thread, limit=HISTORY_MAX):
         if any(_find_call_id(each.value) == state.call_id for each in earlier.interrupts):
             return True
     return False
+
+
+def _read_messages(snapshot: StateSnapshot) -> Sequence[Any]:
+    values: Any = snapshot.values  # pyright: ignore[reportUnknownMemberType] - LangGraph's types are incomplete
+    return cast("Sequence[Any]", values.get("messages") or ()) if hasattr(values, "get") else ()
 
 
 def _find_call_id(value: Any) -> str | None:

@@ -43,8 +43,9 @@ from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_
 from ringback.agents.call_state import CallState, CallStateKind
 from ringback.agents.openai_agents_tools import build_tool, build_tool_name, parse_arguments, returning_results
 from ringback.agents.parked_runs import ParkedRun, ParkedRuns, ParkedRunsUnavailable, SQLiteParkedRuns, ToolRequest
-from ringback.agents.wake_up import AskPerson, CallbackForm, NotParkedYet, SessionLocks, ask_person, parse_wake_up
+from ringback.agents.wake_up import AskPerson, CallbackForm, NotParkedYet, ask_person, parse_wake_up
 from ringback.client import RingbackClient, Tool
+from ringback.key_locks import KeyLocks
 
 __all__ = ["AskPerson", "DurableRunner", "ParkedRunsUnavailable", "SQLiteParkedRuns"]
 
@@ -80,7 +81,7 @@ class DurableRunner:
         self._open_session = open_session
         self._options = options
         self._tools: dict[str, tuple[str, str]] = {}
-        self._locks = SessionLocks()
+        self._locks = KeyLocks()
 
     async def load_tools(
         self, upstream: str, names: Sequence[str] | None = None, *, prefix: str = ""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-FILE_MODE: Final = 0o600
-"""States contain conversations."""
+from ringback.private_sqlite import FileFormat, FileUnusable, open_private_file
+
 BUSY_SECONDS: Final = 30.0
 """How long a transaction waits for those of other processes, which take milliseconds."""
 FINISHED_SECONDS: Final = 30 * 86400
@@ -26,9 +26,7 @@ FINISHED_SECONDS: Final = 30 * 86400
 
 APPLICATION_ID: Final = 0x52424B52
 """`RBKR` in ASCII: marks the file as one of parked runs, for SQLite's `application_id`."""
-SCHEMA_VERSION: Final = 1
-SCHEMA: Final = f"""
-BEGIN IMMEDIATE;
+_SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, client_session_id TEXT NOT NULL, state TEXT, finished_at REAL,
     lease_token TEXT NOT NULL, lease_until REAL NOT NULL);
@@ -38,10 +36,8 @@ CREATE TABLE IF NOT EXISTS requests (
     PRIMARY KEY (client_session_id, tool_call_id));
 CREATE INDEX IF NOT EXISTS requests_of_runs ON requests (run_id);
 CREATE INDEX IF NOT EXISTS finished_runs ON runs (finished_at) WHERE finished_at IS NOT NULL;
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
 """
+_FORMAT: Final = FileFormat(name="a file of parked runs", application_id=APPLICATION_ID, schema=_SCHEMA)
 NOW: Final = "((julianday('now') - 2440587.5) * 86400.0)"
 """Unix time by the database's clock, which all processes on the file share."""
 
@@ -150,40 +146,18 @@ class SQLiteParkedRuns:
         return await asyncio.to_thread(self._transact_in_thread, work)
 
     def _transact_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, FILE_MODE))
-        # A connection for each transaction: the next one may come days later, from another process.
-        with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
-            _prepare(database, self._path)
-            with _transaction(database):
-                return work(database)
+        with closing(_open_file(self._path)) as database, _transaction(database):
+            return work(database)
 
 
-def _prepare(database: sqlite3.Connection, path: Path) -> None:
-    is_new = _is_new(database, path)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    database.execute("PRAGMA foreign_keys = ON")
-    if is_new:
-        database.executescript(SCHEMA)
-
-
-def _is_new(database: sqlite3.Connection, path: Path) -> bool:
-    """Whether the database is empty. Refuses those of other programs, before anything of them is changed."""
+def _open_file(path: Path) -> sqlite3.Connection:
+    """A connection for each transaction: the next one may come days later, from another process."""
     try:
-        count, application_id, version = database.execute(
-            "SELECT count(*), (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version) FROM sqlite_schema"
-        ).fetchone()
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
-            raise
-        raise ParkedRunsUnavailable(f"{path} is no database of parked runs: {error}. Choose another file.") from error
-    if count and application_id != APPLICATION_ID:
-        raise ParkedRunsUnavailable(f"{path} is another program's database. Choose another file.")
-    if version > SCHEMA_VERSION and count:
-        raise ParkedRunsUnavailable(
-            f"A later version of ringback made {path}. Update ringback, or choose another file."
-        )
-    return count == 0
+        database = open_private_file(path, _FORMAT, busy_seconds=BUSY_SECONDS)
+    except FileUnusable as error:
+        raise ParkedRunsUnavailable(f"{error} Choose another file for parked runs.") from error
+    database.execute("PRAGMA foreign_keys = ON")
+    return database
 
 
 @contextmanager

@@ -35,7 +35,6 @@ from ringback.agents.call_state import CallState, CallStateKind
 from ringback.agents.wake_up import (
     AskPerson,
     CallbackForm,
-    SessionLocks,
     WakeUp,
     ask_person,
     current_time,
@@ -43,6 +42,7 @@ from ringback.agents.wake_up import (
     refuse_if_early,
 )
 from ringback.client import InvalidRequest, RingbackClient, Tool
+from ringback.key_locks import KeyLocks
 
 __all__ = ["AskPerson", "Conversations", "RingbackToolset", "collect_results", "wake"]
 
@@ -53,7 +53,7 @@ CALL_ID: Final = "ringback_call_id"
 _ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """Ringback validates them with the tool's inputSchema before the call starts."""
 
-_locks: Final = SessionLocks()
+_locks: Final = KeyLocks()
 
 
 class Conversations(Protocol):

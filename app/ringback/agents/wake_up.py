@@ -1,14 +1,11 @@
 """What wakes an agent: a callback in any of the forms in which a process gets it."""
 
-import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 from ringback.agents.call_state import CallState, CallStateKind
 from ringback.receiver import Callback, NotReady, parse
@@ -90,16 +87,3 @@ def is_recent(instant: datetime | None, now: datetime) -> bool:
 
 def current_time() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - the adapters' default clock; `clock` replaces it
-
-
-class SessionLocks:
-    """One wake at a time for each conversation of this process: two at once would each continue from the same history."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def hold(self, client_session_id: str) -> AsyncGenerator[None]:
-        lock = self._locks.setdefault(client_session_id, asyncio.Lock())
-        async with lock:
-            yield

@@ -29,6 +29,14 @@ router = APIRouter(
 CONTROL_ENVELOPES: Final = frozenset({"verification", "gap"})
 
 
+SubscriptionId = Annotated[
+    str,
+    Field(
+        description="The id of the webhook that receives this callback: that of `x-mcp-subscription-id`, under the signature."
+    ),
+]
+
+
 class CallbackPart(BaseModel):
     """A part of a callback."""
 
@@ -43,6 +51,7 @@ class CallbackData(CallbackPart):
     tool: str
     correlation_id: str | None = Field(description="The call's correlation id.")
     client_session_id: str | None
+    subscription_id: SubscriptionId
     webhook_correlation_id: OmittedIfNone[str] = Field(default=None, description="The webhook's, if it has one.")
     created_at: str
     resume_token: OmittedIfNone[str] = Field(
@@ -125,6 +134,7 @@ class ProgressCallback(CallbackBase):
 class TestData(CallbackPart):
     webhook_id: str
     client_session_id: str | None = Field(description="The webhook's.")
+    subscription_id: SubscriptionId
     webhook_correlation_id: OmittedIfNone[str] = Field(default=None, description="The webhook's, if it has one.")
 
 
@@ -139,6 +149,7 @@ class WebhookData(CallbackPart):
     webhook_id: str
     last_error: str | None = Field(description="How its last attempt failed.")
     failing_since: str | None
+    subscription_id: SubscriptionId
     webhook_correlation_id: OmittedIfNone[str] = Field(
         default=None, description="Of the webhook that receives this callback, if it has one."
     )
@@ -168,6 +179,7 @@ class UpstreamChangedData(CallbackPart):
     uri: OmittedIfNone[str] = Field(
         default=None, description="The resource that changed, as in the webhook's `resource_uri`."
     )
+    subscription_id: SubscriptionId
     webhook_correlation_id: OmittedIfNone[str] = Field(default=None, description="The webhook's, if it has one.")
 
 

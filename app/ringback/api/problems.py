@@ -19,6 +19,7 @@ from ringback.api.context import get_config
 from ringback.domain import errors, jsontext
 from ringback.domain.protected_resource import resource_for_path
 from ringback.domain.roles import Role
+from ringback.schemas.validation_errors import describe_reason
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
@@ -237,7 +238,7 @@ async def _handle_validation_error(_request: Request, error: Exception) -> Respo
 def _format_validation_error(error: dict[str, Any]) -> dict[str, str]:
     """The place and the reason, never the value, because it can be a secret."""
     location, *path = (str(part) for part in error["loc"])
-    detail = error["msg"].removeprefix("Value error, ")
+    detail = describe_reason(error["msg"])
     if location != "body":
         return {"parameter": ".".join(path)[: jsontext.POINTER_LENGTH_MAX], "detail": detail}
     return {"pointer": jsontext.format_pointer(path), "detail": detail}

@@ -14,6 +14,7 @@ from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.roles import Role
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.keyring import load_signing_keys
+from ringback.leadership import Leadership
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
@@ -23,7 +24,7 @@ from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.settings import Settings
 from ringback.supervisor import Worker
-from ringback.upstreams.subscriptions.upstream_changes import UpstreamChangeRecorder
+from ringback.upstreams.subscriptions.upstream_changes import WATCH_DUTY, UpstreamChangeRecorder
 
 
 def build_workers(components: Components, settings: Settings, retention: Retention) -> Mapping[Role, Sequence[Worker]]:
@@ -78,6 +79,9 @@ def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
         recorder=components.recorder,
         proxy=components.upstreams.proxy,
         changes=components.change_stream,
+        leadership=Leadership(
+            store=components.store, clock=components.environment.clock, owner=components.owner, duty=WATCH_DUTY
+        ),
     )
 
 

@@ -37,6 +37,10 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         needs_server=True,
     ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
+    "upstreams": _CommandEntry(
+        "ringback.cli.upstreams", "upstreams", "List the MCP servers behind the service, and how each is doing."
+    ),
+    "tools": _CommandEntry("ringback.cli.upstreams", "tools", "List the tools of an upstream."),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
     "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier."),
     "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),

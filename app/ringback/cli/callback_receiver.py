@@ -111,7 +111,7 @@ async def _print_notice(notice: Gap | Terminated) -> None:
     match notice:
         case Gap():
             print_message(
-                "Some callbacks were given up while this receiver was down. Read their events: GET /v1/events"
+                "Some callbacks were given up while this receiver was down. Read their events: ringback events"
             )
         case Terminated():
             print_message(f"The subscription has ended: {notice.message}")

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,9 @@ from ringback.storage.urls import describe_database, is_postgres_url, require_sq
 
 if TYPE_CHECKING:
     from ringback.storage.copying.copier import CopyResult, TableProgress
+
+ROWS_A_LINE: Final = 100_000
+"""Some ten seconds of copying."""
 
 
 @exit_on_errors(*SERVICE_ERRORS)
@@ -41,7 +44,7 @@ def copy(
         from ringback.storage.copying.copier import copy_database  # noqa: PLC0415
     except ImportError as error:
         raise driver_missing(error) from error
-    result = asyncio.run(copy_database(path, target, report=_print_progress))
+    result = asyncio.run(copy_database(path, target, report=_ProgressPrinter()))
     if as_json:
         print_json(_to_json(result))
     _print_result(result, path, target)
@@ -49,12 +52,20 @@ def copy(
         raise typer.Exit(TRY_AGAIN)
 
 
-def _print_progress(progress: "TableProgress") -> None:
-    if progress.is_done:
-        removed = f", {progress.removed} removed" if progress.removed else ""
-        print_message(f"{progress.table}: {progress.compared} rows compared, {progress.written} written{removed}")
-    elif progress.compared % 100_000 == 0:
-        print_message(f"{progress.table}: {progress.compared} of {progress.total} rows …")
+class _ProgressPrinter:
+    """Prints each table when it is done, and a large one now and then."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+
+    def __call__(self, progress: "TableProgress") -> None:
+        if progress.is_done:
+            removed = f", {progress.removed} removed" if progress.removed else ""
+            print_message(f"{progress.table}: {progress.compared} rows compared, {progress.written} written{removed}")
+            self._printed = 0
+        elif progress.compared >= self._printed + ROWS_A_LINE:
+            print_message(f"{progress.table}: {progress.compared} of {progress.total} rows")
+            self._printed = progress.compared
 
 
 def _print_result(result: "CopyResult", path: Path, target: str) -> None:

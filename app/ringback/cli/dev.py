@@ -1,10 +1,13 @@
 """`ringback dev`: wraps one MCP server for a first try, and prints its URLs."""
 
+import logging
 import re
 import shlex
+import signal
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final
 
@@ -12,17 +15,20 @@ import typer
 
 from ringback import server
 from ringback.cli.client_options import URL_DEFAULT
-from ringback.cli.output import exit_on_errors, print_message, print_output
+from ringback.cli.output import exit_on_errors, exit_with_error, print_output
 from ringback.cli.serve import exit_code_of_start, load_development_settings
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.client import ClientError, RingbackClient
 from ringback.upstreams.config import parse_upstream_option
+from ringback.upstreams.transports import child_process
 
 NAME_LENGTH_MAX: Final = 24
 """The longest name of an upstream."""
 NAME_DEFAULT: Final = "server"
 KEPT_DATABASE_URL: Final = "sqlite:///ringback-dev.db"
 TOOLS_SHOWN_MAX: Final = 20
+ERROR_LINES_SHOWN: Final = 20
+"""Lines of stderr: the end of a traceback, or of an installer's complaint."""
 
 _LAUNCHERS: Final = frozenset(
     {"bun", "bunx", "deno", "env", "node", "npx", "pipx", "pnpm", "py", "run", "uv", "uvx", "x"}
@@ -55,7 +61,8 @@ def dev(
 ) -> None:
     """Wrap one MCP server, print its URLs, and serve until interrupted. For this machine only.
 
-    As `ringback serve --dev`: no API keys, and callbacks to loopback over http. Calls are kept in a temporary file.
+    As `ringback serve --dev`: no API keys, and callbacks to loopback over http. Calls are kept in a temporary file. If the
+    server's tools cannot be listed, the command ends, with the reason and the last lines that the server wrote to stderr.
     """
     text = command[0] if len(command) == 1 else shlex.join(command)
     upstream_name = name or derive_upstream_name(text.split())
@@ -69,11 +76,11 @@ def dev(
             {"database_url": database_url, "host": "127.0.0.1", "port": port, "log_level": log_level}
         )
 
-        async def announce(url: str) -> None:
-            print_output(describe_endpoints(url, upstream_name))
-            await _print_tools(url, upstream_name)
-
-        server.serve(settings, [upstream], on_listening=announce)
+        first_look = _FirstLook(upstream_name)
+        with _kept_error_lines(shows_them=log_level == "debug") as error_lines:
+            server.serve(settings, [upstream], on_listening=first_look.announce)
+        if first_look.problem is not None:
+            exit_with_error("\n".join([first_look.problem, *(f"  | {line}" for line in error_lines)]))
 
 
 def derive_upstream_name(command: Sequence[str]) -> str:
@@ -109,16 +116,46 @@ def describe_endpoints(url: str, name: str) -> str:
     )
 
 
-async def _print_tools(url: str, name: str) -> None:
-    """Print the server's tools, or why it does not run: the service itself starts without it."""
-    async with RingbackClient(url) as client:
-        try:
-            tools = [tool.name for tool in await client.tools(name)]
-        except ClientError as error:
-            print_message(f"The server's tools cannot be listed: {error}")
-            return
-    shown = ", ".join(tools[:TOOLS_SHOWN_MAX])
-    print_output(f"Tools      {shown}{', …' if len(tools) > TOOLS_SHOWN_MAX else ''}")
+class _FirstLook:
+    """Prints the URLs and the server's tools once the service listens. The service itself would run on without the server."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.problem: str | None = None
+        """Why the tools cannot be listed. The service then stops."""
+
+    async def announce(self, url: str) -> None:
+        print_output(describe_endpoints(url, self._name))
+        async with RingbackClient(url) as client:
+            try:
+                tools = [tool.name for tool in await client.tools(self._name)]
+            except ClientError as error:
+                self.problem = f"The server's tools cannot be listed: {error}"
+                signal.raise_signal(signal.SIGTERM)
+                return
+        shown = ", ".join(tools[:TOOLS_SHOWN_MAX])
+        print_output(f"Tools      {shown}{', …' if len(tools) > TOOLS_SHOWN_MAX else ''}")
+
+
+@contextmanager
+def _kept_error_lines(*, shows_them: bool) -> Generator[Sequence[str]]:
+    """The last lines that the server writes to stderr, which the service logs at debug level."""
+    lines: deque[str] = deque(maxlen=ERROR_LINES_SHOWN)
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.msg != child_process.STDERR_EVENT:
+            return True
+        lines.extend(str(record.__dict__["text"]).splitlines())
+        return shows_them
+
+    logger, level = child_process.log, child_process.log.level
+    logger.addFilter(keep)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        logger.removeFilter(keep)
+        logger.setLevel(level)
 
 
 def _is_launcher(part: str) -> bool:

@@ -109,7 +109,7 @@ def _check_roles(settings: Settings) -> list[Finding]:
 
 def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
-        print_json([{"about": finding.about, "ok": finding.ok, "told": finding.detail} for finding in findings])
+        print_json([{"about": finding.about, "ok": finding.ok, "detail": finding.detail} for finding in findings])
         return
     width = max(len(finding.about) for finding in findings)
     for finding in findings:

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from ringback.cli.doctor_database import Finding
+from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl, Unavailable
@@ -26,8 +26,6 @@ from ringback.settings import Settings
 from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry
 
 CHECK_TIMEOUT_SECONDS: Final = 5.0
-CLOCK_SKEW_SECONDS_MAX: Final = 60.0
-"""A fifth of the 300 s by which a signature's timestamp may differ; network and retries use the rest."""
 CERTIFICATE_DAYS_MIN: Final = 7
 """Automatic renewal usually happens 30 days before the end."""
 _DAY: Final = 86_400

@@ -3,7 +3,9 @@
 import asyncio
 import os
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from ringback.bootstrap import open_shared_store
 from ringback.domain.clock import SystemClock
@@ -12,8 +14,16 @@ from ringback.domain.ports import Store
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.resealing import count_sealed_by_key
 from ringback.settings import Settings, SettingsError
-from ringback.storage.open import check_integrity
+from ringback.storage.open import check_integrity, inspect_server
 from ringback.storage.urls import describe_database, find_sqlite_path
+
+if TYPE_CHECKING:
+    from ringback.storage.postgres.inspection import ServerReport
+
+CLOCK_SKEW_SECONDS_MAX: Final = 60.0
+"""A fifth of the 300 s by which a signature's timestamp may differ; network and retries use the rest."""
+NODE_CONNECTIONS_MAX: Final = 16
+"""Of one node: the store's `ConnectionLimits`, and one for notifications. A test compares them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +68,62 @@ async def _check_server(settings: Settings) -> list[Finding]:
         return [key]
     shown = describe_database(settings.database_url)
     try:
+        server = await inspect_server(settings.database_url)
         async with open_shared_store(settings) as store:
             await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
                 Finding("database", True, f"{shown} is reachable and writable"),
+                *describe_server(server, now=SystemClock().wall_time()),
                 key,
                 *await _check_store(store, settings),
             ]
     except StoreUnavailable as problem:
         return [key, Finding("database", False, problem.detail)]
+
+
+def describe_server(server: "ServerReport", *, now: datetime) -> list[Finding]:
+    """`now` is this machine's wall time."""
+    schema = f"version {server.schema_applied} of {server.schema_known}"
+    if server.schema_applied < server.schema_known:
+        schema += "; the next start of a node, or `ringback migrate`, applies the rest"
+    return [
+        _check_server_kind(server),
+        Finding("database schema", True, schema),
+        _check_connections(server),
+        _check_server_clock(server, now),
+    ]
+
+
+def _check_server_kind(server: "ServerReport") -> Finding:
+    about = "database server"
+    if server.is_standby:
+        return Finding(about, False, "It is a standby, which only reads. Name the primary in RINGBACK_DATABASE_URL.")
+    if not server.is_durable:
+        return Finding(about, False, "fsync is off: a crash of the server loses acknowledged calls. Set fsync = on.")
+    return Finding(about, True, f"PostgreSQL {server.version}")
+
+
+def _check_connections(server: "ServerReport") -> Finding:
+    free, used = (
+        server.connections_max - server.connections,
+        f"{server.connections} of {server.connections_max} are used",
+    )
+    if free < NODE_CONNECTIONS_MAX:
+        detail = f"{used}, and a node needs up to {NODE_CONNECTIONS_MAX}. Raise max_connections, or run fewer nodes."
+        return Finding("database connections", False, detail)
+    return Finding("database connections", True, used)
+
+
+def _check_server_clock(server: "ServerReport", now: datetime) -> Finding:
+    """Nodes follow the server's clock, so that only the server's own error matters to receivers."""
+    offset = (now - server.now).total_seconds()
+    if abs(offset) > CLOCK_SKEW_SECONDS_MAX:
+        return Finding(
+            "database clock",
+            False,
+            f"It is {-offset:+.0f} s from this machine's. Nodes follow it, and signatures contain it. Synchronise both by NTP.",
+        )
+    return Finding("database clock", True, "it agrees with this machine's")
 
 
 async def _check_files(settings: Settings) -> list[Finding]:

@@ -75,7 +75,7 @@ def _warn_of_unknown_upstreams(names: Iterable[str], settings: Settings) -> None
         if not known:
             print_message(
                 f"Warning: no upstream is known here, so the name '{name}' was not checked. Set RINGBACK_CONFIG as for the "
-                "service, or compare it with the names in GET /v1/upstreams."
+                "service, or compare it with the names in `ringback upstreams`."
             )
             continue
         close = difflib.get_close_matches(name, known, n=1)

@@ -2,12 +2,7 @@
 
 import asyncio
 import os
-import signal
 import sqlite3
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,48 +12,19 @@ import typer
 from ringback.cli.callback_receiver import receive_callbacks
 from ringback.cli.client_options import URL_DEFAULT, ApiKey, create_client
 from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
-from ringback.cli.durable_listener.commands import CommandHandler
-from ringback.cli.durable_listener.forwarding import ForwardHandler, create_http_client
-from ringback.cli.durable_listener.handlers import CallbackHandler, PrintHandler
-from ringback.cli.durable_listener.inbox import Inbox
-from ringback.cli.durable_listener.listener import (
-    DurableListener,
-    choose_secret,
-    open_listener_state,
-    read_subscription_id,
-)
-from ringback.cli.durable_listener.running_commands import RunningCommands, open_running_commands
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
     StateFileUnusable,
     default_path,
-    find_files_of_other_keys,
 )
-from ringback.cli.output import exit_on_errors, exit_with_error, print_message, print_output
+from ringback.cli.listening import ListenOptions, handle_stop_signals, run_listener
+from ringback.cli.output import exit_on_errors, exit_with_error
 from ringback.signing import secrets
 
 NAMES_DEFAULT: Final = ("call.finished", "call.input_required")
 """The events of a webhook by default."""
 EXEC_TIMEOUT_SECONDS_DEFAULT: Final = 3600.0
 """An agent that is woken works for minutes; after an hour its command hangs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenOptions:
-    """The options of the durable listener."""
-
-    selection: EventSelection
-    api_key: str | None
-    state: Path
-    from_start: bool
-    retry_given_up: bool
-    forward_to: str | None
-    secret: str | None
-    command: str | None
-    command_timeout_seconds: float
-    attempts: int
-    parallel: int
-    as_json: bool
 
 
 @exit_on_errors(StateFileUnusable)
@@ -177,87 +143,9 @@ def listen(
         as_json=as_json,
     )
     try:
-        asyncio.run(_listen(options))
+        asyncio.run(run_listener(options))
     except sqlite3.Error as error:
         exit_with_error(f"{options.state}: {error}. Nothing is lost; start again when this is repaired.")
-
-
-async def _listen(options: ListenOptions) -> None:
-    stop, abort = _handle_stop_signals()
-    async with create_client(options.selection.url, options.api_key) as client:
-        opening = open_listener_state(options.state, client, options.selection, from_start=options.from_start)
-        async with opening as state, _open_handler(options, state.inbox, stop) as handler:
-            if options.retry_given_up:
-                print_message(f"Callbacks that are handled again: {await state.inbox.retry_given_up()}")
-            _print_beginning(options, is_new=state.is_new)
-            listener = DurableListener(
-                client,
-                state.inbox,
-                options.selection,
-                handler,
-                report=print_message,
-                attempts_max=options.attempts,
-                parallel=options.parallel,
-                shows_handled=bool(options.forward_to or options.command),
-            )
-            if not stop.is_set():  # it may be set while commands of an earlier listener are waited for
-                await listener.run(stop, abort)
-
-
-@asynccontextmanager
-async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Event) -> AsyncGenerator[CallbackHandler]:
-    if options.command is not None:
-        async with open_running_commands(options.state, stop=stop, report=print_message) as running:
-            yield create_command_handler(options, options.command, running)
-    elif options.forward_to is not None:
-        secret, is_generated = await choose_secret(inbox, options.secret)
-        if is_generated:
-            print_message(
-                f"Forwarded callbacks are signed with {secret}. It is shown once and stays in the state file."
-            )
-        async with create_http_client() as http:
-            yield ForwardHandler(
-                options.forward_to,
-                secret=secret,
-                subscription_id=await read_subscription_id(inbox),
-                http=http,
-                current_time=lambda: datetime.now(UTC),  # noqa: TID251 - receivers compare it with their clocks
-            )
-    else:
-        yield PrintHandler(print_output, as_json=options.as_json)
-
-
-def create_command_handler(
-    options: ListenOptions, command: str, running: RunningCommands | None = None
-) -> CommandHandler:
-    """The handler of --exec. Its command may use `ringback join` and the like at the listener's service without options."""
-    key = {} if options.api_key is None else {"RINGBACK_API_KEY": options.api_key}
-    environment = {**os.environ, "RINGBACK_URL": options.selection.url, **key}
-    return CommandHandler(
-        command, timeout_seconds=options.command_timeout_seconds, environment=environment, running=running
-    )
-
-
-def _handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Events that the first and the second signal set."""
-    stop, abort = asyncio.Event(), asyncio.Event()
-
-    def handle_signal() -> None:
-        (abort if stop.is_set() else stop).set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, handle_signal)
-    return stop, abort
-
-
-def _print_beginning(options: ListenOptions, *, is_new: bool) -> None:
-    print_message(f"Listening for events of {options.selection.url}. State: {options.state}")
-    if not is_new:
-        return
-    if not options.from_start:
-        print_message("Only events from now on are handled; with --from-start, also those that the service keeps.")
-    for other in find_files_of_other_keys(options.state):
-        print_message(f"Another API key has listened for the same events. To continue after it: --state {other}")
 
 
 def _receive(
@@ -270,7 +158,7 @@ def _receive(
         raise typer.BadParameter("give --secret of your webhook, or --url of a service to register a webhook with")
 
     async def run() -> None:
-        stop, _ = _handle_stop_signals()
+        stop, _ = handle_stop_signals()
         await receive_callbacks(port, secret, client=client, stop=stop, as_json=as_json)
 
     asyncio.run(run())

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ringback.cli.hints import name_commands
 from ringback.client import ClientError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -96,7 +97,7 @@ def _format_cell(value: Any) -> str:
 
 
 def exit_with_error(message: str, *, exit_code: int = EXIT_NOT_DONE) -> NoReturn:
-    print_message(f"Error: {message}")
+    print_message(f"Error: {name_commands(message)}")
     raise typer.Exit(exit_code)
 
 

@@ -247,8 +247,8 @@ def apply_completion(call: Call, completion: CallCompletion, *, now: datetime, r
 
 
 def overdue_completion(call: Call) -> CallCompletion:
-    """The completion of a call whose deadline has passed."""
-    if call.dispatched_at is not None:
+    """The completion of a call whose deadline has passed. One that ran before it was queued again may have done its work."""
+    if call.dispatched_at is not None or call.runs > 0:
         return failed_completion(CallOutcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
     return failed_completion(
         CallOutcome.REJECTED,

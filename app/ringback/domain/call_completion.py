@@ -31,6 +31,21 @@ def recover_call(call: Call, *, now: datetime) -> Call | CallCompletion:
     )
 
 
+def completion_after_runs(call: Call, completion: CallCompletion) -> CallCompletion:
+    """The completion of a call that may have had an earlier run: `rejected` says that the tool did not run.
+
+    A call whose runner died during its run is queued again if it may run again. If it then cannot be sent, its outcome is
+    `unknown`.
+    """
+    has_earlier_run = call.runs > (call.dispatched_at is not None)
+    if completion.outcome is not CallOutcome.REJECTED or not has_earlier_run:
+        return completion
+    reason = (completion.error or {}).get("message", "The call could not be sent again.")
+    return failed_completion(
+        CallOutcome.UNKNOWN, f"{reason} An earlier run of this call was lost: its tool may have done its work."
+    )
+
+
 # Reported calls: a server runs its own tools and reports their state. A reported call is parked from its first report to its
 # last, so no runner leases it. If the last report does not arrive before the deadline, the outcome is `unknown`.
 

@@ -1,6 +1,6 @@
 """Ports of the store for the event log. Each principal has one log."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -52,6 +52,10 @@ class EventLogRows(Protocol):
 
     async def get_retention_floor(self, principal: Principal) -> int:
         """The highest position that retention has removed. A cursor before it has missed events."""
+        ...
+
+    async def get_event_ids(self, principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:
+        """The ids of the events at these positions; positions whose events are removed or not written yet are left out."""
         ...
 
     async def get_event_id(self, principal: Principal, seq: int) -> EventId | None:

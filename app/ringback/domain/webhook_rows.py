@@ -83,6 +83,10 @@ class WebhookRows(Protocol):
         """Write these parts and leave the others unchanged. False if the row is gone."""
         ...
 
+    async def update_many(self, changes: Sequence[tuple[Webhook, Collection[WebhookPart]]]) -> None:
+        """The same for several webhooks. Rows that are gone stay so."""
+        ...
+
     async def delete(self, webhook_id: WebhookId) -> bool:
         """Remove the webhook and cancel its open deliveries."""
         ...

@@ -1,6 +1,7 @@
 """A Ringback inside the server's own process: store, dispatcher and, if mounted, its REST API."""
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -25,14 +26,17 @@ from ringback.storage.urls import require_sqlite_path
 
 REPORT_KEY_PREFIX: Final = "extension:"
 """The prefix of report keys, by which a restarted server finds its own calls."""
-DEV_PUBLIC_URL: Final = "http://127.0.0.1:8000/ringback"
-"""FastMCP and the SDK serve HTTP at port 8000 by default."""
+DEV_PORT: Final = 8000
+"""FastMCP, the SDK and uvicorn serve HTTP at this port by default."""
 DEV_SETTINGS: Final[Mapping[str, Any]] = {
     "host": "127.0.0.1",
     "auth": "off",
     "callback_http": True,
     "callback_private_cidrs": (ip_network("127.0.0.0/8"), ip_network("::1/128")),
 }
+
+
+log = logging.getLogger(__name__)
 
 
 class EmbeddedBackend:
@@ -47,8 +51,11 @@ class EmbeddedBackend:
         database_url: str | None,
         public_url: str | None,
         dev: bool,
+        port: int | None = None,
         settings: Mapping[str, Any],
     ) -> None:
+        if port is not None and not dev:
+            raise ValueError("`port` is for dev=True. Otherwise give public_url, which has the port.")
         if database_url is not None:
             # Only one process uses an SQLite file, so calls without an end belong to an earlier process.
             require_sqlite_path(database_url)
@@ -56,7 +63,7 @@ class EmbeddedBackend:
         owner = ANONYMOUS_PRINCIPAL if dev else Principal(principal)
         self._caller = Caller(principal=owner, scopes=ALL_SCOPES)
         self._database_url = database_url
-        self._public_url = public_url or (DEV_PUBLIC_URL if dev else None)
+        self._public_url = public_url or (f"http://127.0.0.1:{port or DEV_PORT}/ringback" if dev else None)
         self._settings = {**(DEV_SETTINGS if dev else {"auth": "keys"}), **settings}
         self._is_dev = dev
         self._is_announced = False
@@ -87,7 +94,7 @@ class EmbeddedBackend:
                 await app.services.reports.give_up_calls(self._caller, key_prefix=REPORT_KEY_PREFIX)
                 stop = asyncio.Event()
                 worker = asyncio.create_task(app.run(stop))
-                self.api = LoopbackOnly(app.api) if self._is_dev else app.api
+                self.api = LoopbackOnly(app.api, public_url=self._public_url or "") if self._is_dev else app.api
                 try:
                     yield self._create_sender(app.services.reports)
                 finally:
@@ -119,17 +126,33 @@ class EmbeddedBackend:
 
 
 class LoopbackOnly:
-    """An API without keys answers this machine only, whatever address the user's server listens on."""
+    """An API without keys answers this machine only, whatever address the user's server listens on.
 
-    def __init__(self, app: ASGIApp) -> None:
+    It warns once if the server listens on another port than the one that callbacks name.
+    """
+
+    def __init__(self, app: ASGIApp, *, public_url: str) -> None:
         self._app = app
+        self._public_url = public_url
+        self._named_port = urlsplit(public_url).port
+        self._has_compared_ports = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _is_loopback(scope.get("client")):
             refusal = PlainTextResponse("With dev=True this API answers its own machine only.", status_code=403)
             await refusal(scope, receive, send)
             return
+        if not self._has_compared_ports and scope["type"] == "http" and scope.get("server"):
+            self._has_compared_ports = True
+            self._compare_ports(scope["server"][1])
         await self._app(scope, receive, send)
+
+    def _compare_ports(self, port: int | None) -> None:
+        if port not in {None, self._named_port} and urlsplit(self._public_url).hostname == "127.0.0.1":
+            log.warning(
+                "This server listens on port %s, and its callbacks name %s. Give Callbacks.embedded(dev=True, port=%s)",
+                *(port, self._public_url, port),
+            )
 
 
 def _is_loopback(client: tuple[str, int] | None) -> bool:

@@ -129,6 +129,7 @@ class ToolCallReporting:
         database_url: str | None = None,
         public_url: str | None = None,
         dev: bool = False,
+        port: int | None = None,
         settings: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Self:
@@ -145,14 +146,20 @@ class ToolCallReporting:
         `RINGBACK_*` variables.
 
         `dev=True` is for a first try on one machine: a temporary file, no keys, callbacks to loopback over http, and an API
-        that answers this machine only.
+        that answers this machine only. Its callbacks name http://127.0.0.1:8000/ringback; with another `port`, that one. Give
+        the port on which your server listens.
         """
         if database_url is None and not dev:
             raise ValueError(
                 "Give database_url, for example sqlite:///calls.db. For a first try, give dev=True instead."
             )
         backend = EmbeddedBackend(
-            principal=upstream, database_url=database_url, public_url=public_url, dev=dev, settings=settings or {}
+            principal=upstream,
+            database_url=database_url,
+            public_url=public_url,
+            dev=dev,
+            port=port,
+            settings=settings or {},
         )
         return cls(backend, upstream=upstream, **options)
 

@@ -10,7 +10,7 @@ Then
     tasks/cancel    cancels the task before it responds, whatever the upstream still does
 
 The session that created the task gets `notifications/tasks/status`, and progress under the token of the request, while the task
-runs.
+runs, if its own stream is open at the node that created the task. Clients must not rely on these notifications.
 
 Differences from the specification:
 

@@ -2,6 +2,7 @@
 
 A poll costs the model a turn and its user money, and does not make the call faster. So unchanged polls are counted for each
 principal and call; after a few of them the response says to stop and wait for the callback.
+Each node counts the polls that reach it.
 """
 
 from collections import OrderedDict

@@ -2,7 +2,8 @@
 
 Progress goes only to a client that sent a progress token, and only increases (a MUST of the protocol). It comes live from the
 upstream, or up to a second late from the store if another process runs the call. Log messages go to clients that set a level:
-in the modern request, or with logging/setLevel in a legacy session.
+in the modern request, or with logging/setLevel in a legacy session. They are not stored, so only a client that waits at the
+node that runs the call gets them: the node that started it, unless the call was queued.
 """
 
 from collections import OrderedDict

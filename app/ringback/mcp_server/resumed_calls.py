@@ -5,8 +5,9 @@ found in any process, and a request whose call was never stored starts nothing w
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Final
 
 from mcp.shared.exceptions import MCPError
 
@@ -16,6 +17,10 @@ from ringback.domain.ids import CallId
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.jsonrpc_errors import UNAVAILABLE_CODE
 from ringback.mcp_server.request_context import RequestContext
+
+OTHER_NODE_PAUSES: Final = (0.5, 1.0, 2.0)
+"""Seconds between looks for a call that another node may be starting. A start commits within milliseconds of a database that
+works; a lost stream is resumed after three seconds."""
 
 
 class ResumedCalls:
@@ -43,11 +48,17 @@ class ResumedCalls:
         if request is not None:
             if is_settled := self._starting.get(request.call_id):
                 await is_settled.wait()
-            with suppress(NotFound):
-                return await self._gateway.calls.get_for_waiting(context.caller, request.call_id)
+            for wait_seconds in (0.0, *self._pauses_for_other_nodes()):
+                await self._gateway.clock.sleep(wait_seconds)
+                with suppress(NotFound):
+                    return await self._gateway.calls.get_for_waiting(context.caller, request.call_id)
         # An idempotency key is no substitute: it may belong to an earlier call with another tool or other arguments.
         raise MCPError(
             UNAVAILABLE_CODE,
             "The connection was lost, and this request has started no call. Send the request again; with an idempotency key "
             "that was used before you get the call of that key.",
         )
+
+    def _pauses_for_other_nodes(self) -> Sequence[float]:
+        """Another node may be about to commit the start: this one cannot see that, so it looks again for a while."""
+        return OTHER_NODE_PAUSES if self._gateway.node_signals.has_other_nodes else ()

@@ -86,9 +86,9 @@ class AttemptRecorder:
         updated_ids = await tx.delivery_queue.apply_updates([update for _, update in decided])
         recorded = [(outcome, update) for outcome, update in decided if outcome.delivery.id in updated_ids]
         await tx.delivery_queue.insert_attempts([outcome.attempt for outcome, _ in recorded])
-        for webhook_id, group in _group_by_webhook(recorded):
-            if webhook_id in webhooks:
-                await self._update_webhook(tx, webhooks[webhook_id], group)
+        await self._update_webhooks(
+            tx, [(webhooks[each], group) for each, group in _group_by_webhook(recorded) if each in webhooks]
+        )
         await self._update_origin_breakers(tx, [outcome for outcome, _ in recorded])
         return recorded
 
@@ -108,10 +108,20 @@ class AttemptRecorder:
             decision = RetryDecision(state=DeliveryState.CANCELLED)
         return build_delivery_update(delivery, decision, category=result.category, now=now)
 
-    async def _update_webhook(
-        self, tx: Transaction, webhook: Webhook, group: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
+    async def _update_webhooks(
+        self, tx: Transaction, groups: Sequence[tuple[Webhook, Sequence[tuple[FinishedAttempt, DeliveryUpdate]]]]
     ) -> None:
-        """Update the webhook's health, and insert the gap and the webhook event that follow from it."""
+        """Update the webhooks' health, and insert the gaps and the webhook events that follow from it."""
+        pairs = [(webhook, await self._update_health(tx, webhook, group)) for webhook, group in groups]
+        changes = [(after, changed) for webhook, after in pairs if (changed := changed_parts(webhook, after))]
+        await tx.webhooks.update_many(changes)
+        for webhook, after in pairs:
+            await self._record_state_change(tx, webhook, after)
+
+    async def _update_health(
+        self, tx: Transaction, webhook: Webhook, group: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
+    ) -> Webhook:
+        """The webhook after these attempts. A gap that is due for it is inserted."""
         after, now = webhook, tx.now()
         for outcome, update in group:
             after = self._webhook_after_attempt(after, outcome.result, update, now=now)
@@ -122,9 +132,7 @@ class AttemptRecorder:
             gap = build_gap_delivery(after, position=position, delivery_id=self._ids.new_delivery_id(), now=now)
             await tx.deliveries.insert([gap])
             tx.notify(DELIVERY_DUE_TOPIC)
-        if changed := changed_parts(webhook, after):
-            await tx.webhooks.update(after, *changed)
-        await self._record_state_change(tx, webhook, after)
+        return after
 
     def _webhook_after_attempt(
         self, webhook: Webhook, result: AttemptResult, update: DeliveryUpdate, *, now: datetime

@@ -25,6 +25,13 @@ Result = TypeVar("Result")
 BATCH_SIZE_MAX: Final = 128
 """Larger transactions gain little (measured: 100 rows reach nine tenths of the maximal throughput)."""
 
+TRANSACTIONS_MAX: Final = 2
+"""Transactions of one batcher at once on an exclusive store: one commits while the other runs."""
+SHARED_TRANSACTIONS_MAX: Final = 1
+"""The same on a shared store, which would run each transaction at once, with the few items that wait then. They would also wait
+for each other's locks: the head of a log, the row of a webhook. Measured on PostgreSQL: 0.37 round trips for a delivery instead
+of 1.0, and a third less CPU."""
+
 
 class Batcher(Generic[Item, Result]):
     """`write_batch` writes items in one transaction. Each item is then passed to either `on_written` or `on_failed`, once.
@@ -41,6 +48,7 @@ class Batcher(Generic[Item, Result]):
         on_failed: Callable[[Sequence[Item], Exception], None],
     ) -> None:
         self._store = store
+        self._transactions_max = TRANSACTIONS_MAX if store.is_exclusive else SHARED_TRANSACTIONS_MAX
         self._write_batch = write_batch
         self._on_written = on_written
         self._on_failed = on_failed
@@ -48,6 +56,8 @@ class Batcher(Generic[Item, Result]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
         """Whether a transaction waits for its turn; it will take the items that are submitted until then."""
+        self._running = 0
+        """Transactions that have been requested and have not ended."""
 
     def submit(self, item: Item) -> None:
         self._queue.append(item)
@@ -59,13 +69,21 @@ class Batcher(Generic[Item, Result]):
             await asyncio.wait(self._tasks)
 
     def _schedule_write(self) -> None:
-        if self._queue and not self._is_scheduled:
+        if self._queue and not self._is_scheduled and self._running < self._transactions_max:
             self._is_scheduled = True
+            self._running += 1
             task = asyncio.create_task(self._run_write())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _run_write(self) -> None:
+        try:
+            await self._write()
+        finally:
+            self._running -= 1
+            self._schedule_write()
+
+    async def _write(self) -> None:
         batch: list[Item] = []
 
         @wraps(self._write_batch)  # the store names transactions after their function

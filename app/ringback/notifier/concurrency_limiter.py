@@ -8,7 +8,10 @@
         its rate limit           see `domain.rate_limiter`
         0                        while its circuit breaker, or that of its origin, is open
 
-All of this is in memory. The store keeps the circuit breakers; the dispatcher copies them from there.
+All of this is in memory. The store keeps the circuit breakers, and on several nodes also the rate limits; the dispatcher copies
+them from there. So a rate limit holds for all nodes together. The other limits hold for each node: N nodes may have N times as
+many attempts in flight, and N probes of a failing webhook. A breaker of an origin that one node opens is closed at another node
+until its next query for that origin, or the end of its first failed attempt there: at most `per_origin_max` attempts.
 """
 
 from collections import Counter
@@ -136,6 +139,16 @@ class ConcurrencyLimiter:
             return None
         limit = RateLimit(per_second=rate, burst=max(1, int(rate)))
         return self._rate_limiter.get_bucket(webhook.id, limit, now=now.timestamp())
+
+    def get_rate_full_at(self, webhook: Webhook, *, now: datetime) -> float:
+        """When the webhook's token bucket is full again, in seconds since 1970."""
+        bucket = self._get_rate_bucket(webhook, now=now)
+        return 0.0 if bucket is None else bucket.full_at
+
+    def set_rate_full_at(self, webhook: Webhook, full_at: float, *, now: datetime) -> None:
+        """Replace the state of the bucket by that of the store, which has what other nodes consumed."""
+        if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
+            bucket.full_at = full_at
 
     # -- circuit breakers --
 

@@ -16,7 +16,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.log_positions import read_log_position
+from ringback.notifier.log_positions import read_log_position, read_log_positions
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder, new_delivery
 from ringback.post_commit import DeliveryHandoff, DeliveryLease
 
@@ -98,6 +98,12 @@ class _NewDeliveries:
             lowest = await tx.deliveries.lowest_open_seqs(unknown)
             self._lowest_open_seqs.update({webhook_id: lowest.get(webhook_id, NO_OPEN_SEQ) for webhook_id in unknown})
 
+    async def load_positions(self, tx: Transaction, first: Event) -> None:
+        """Load the watermarks' positions with one statement, for the webhooks known here and events from `first` on."""
+        wanted = {min(seq, first.seq) - 1 for seq in self._lowest_open_seqs.values()} - self.positions.keys()
+        if wanted:
+            self.positions |= await read_log_positions(tx, first.principal, wanted)
+
     async def watermark(self, tx: Transaction, webhook: Webhook, event: Event) -> LogPosition:
         """The position up to which all of this webhook's deliveries have ended, once this event is open.
 
@@ -131,6 +137,7 @@ class FanOut:
         ]
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
         await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())
+        await new.load_positions(tx, events[0])
         for context, webhooks in zip(contexts, matching, strict=True):
             await self._deliver_event(tx, context, webhooks, new)
         await new.insert(tx)

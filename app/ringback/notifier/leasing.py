@@ -110,6 +110,9 @@ class DeliveryLeasing:
 
     async def _lease_for_webhook(self, tx: Transaction, webhook: Webhook, *, permits_max: int) -> LeasedBatch:
         now, origin = tx.now(), self._target_cache.get_origin(webhook.url)
+        shares_rate = webhook.rate_per_second is not None and not self._store.is_exclusive
+        if shares_rate:
+            self._limiter.set_rate_full_at(webhook, await tx.webhook_rates.lock(webhook.id), now=now)
         limit = min(permits_max, self._limiter.available_permits(webhook, origin, now=now))
         if limit <= 0:
             self._limiter.mark_waiting(webhook, origin, now=now)
@@ -138,13 +141,13 @@ class DeliveryLeasing:
         deliveries: Sequence[Delivery] = page
         if any(delivery.is_unreadable for delivery in page):
             deliveries = await self._drop_unreadable(tx, page)
-        return LeasedBatch(
-            [
-                LeasedDelivery(delivery=each, webhook=webhook, permit=self._acquire_permit(tx, webhook, origin))
-                for each in deliveries
-            ],
-            has_more=len(page) < limit and page.next_position is not None,
-        )
+        leased = [
+            LeasedDelivery(delivery=each, webhook=webhook, permit=self._acquire_permit(tx, webhook, origin))
+            for each in deliveries
+        ]
+        if shares_rate and leased:
+            await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
+        return LeasedBatch(leased, has_more=len(page) < limit and page.next_position is not None)
 
     def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None) -> None:
         self._order_key_cursors.pop(webhook_id, None)

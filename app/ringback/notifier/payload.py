@@ -82,7 +82,7 @@ class PayloadBuilder:
         `call` is None if the call has expired: there is nothing left to resume. Everything of this webhook at or before
         `watermark` was delivered or given up. `result` is inlined if it fits.
         """
-        data = dict(event.data)
+        data = {**event.data, "subscription_id": webhook.id}
         if webhook.correlation_id is not None:
             data["webhook_correlation_id"] = webhook.correlation_id
         if call is not None:
@@ -108,7 +108,11 @@ class PayloadBuilder:
 
 def build_test_body(webhook: Webhook, *, event_id: EventId, watermark: LogPosition, now: datetime) -> bytes:
     """The body of a test delivery: an event of the webhook, without a call to resume."""
-    data: dict[str, Any] = {"webhook_id": webhook.id, "client_session_id": webhook.client_session_id}
+    data: dict[str, Any] = {
+        "webhook_id": webhook.id,
+        "client_session_id": webhook.client_session_id,
+        "subscription_id": webhook.id,
+    }
     if webhook.correlation_id is not None:
         data["webhook_correlation_id"] = webhook.correlation_id
     return _encode_occurrence(event_id, TEST_EVENT_NAME, now, data, watermark)

@@ -39,11 +39,17 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         """Whether the upstream has sent a session id, also one that is too long to keep."""
         self.resumable_calls = 0
         """The number of calls that may be resumed in this session."""
+        self._streamed: asyncio.Event | None = None
         self.listening = asyncio.Event()
         """Set once the upstream has answered the GET for messages outside requests, or has refused it."""
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+    async def wait_until_streamed(self) -> None:
+        """Wait until the next response to a POST that is an event stream begins."""
+        self._streamed = asyncio.Event()
+        await self._streamed.wait()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE" and (self.resumable_calls or self._is_rejoined):
@@ -57,6 +63,8 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
                 self.listening.set()
         if response.is_success and not self._is_rejoined and SESSION_HEADER not in request.headers:
             self._learn_session_id(response.headers.get(SESSION_HEADER, ""))
+        if self._streamed is not None and request.method == "POST" and _is_event_stream(response):
+            self._streamed.set()
         return response
 
     def _learn_session_id(self, session_id: str) -> None:
@@ -74,7 +82,7 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
             return _event_response(
                 _response_lost_event(f"The upstream could not be asked how far it is ({type(error).__name__}).")
             )
-        if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
+        if _is_event_stream(response):
             stream = cast("httpx2.AsyncByteStream", response.stream)
             return httpx2.Response(
                 response.status_code, headers=response.headers, stream=_TerminatedEventStream(stream)
@@ -90,6 +98,10 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         return _event_response(
             _response_lost_event(f"The upstream answered with HTTP {response.status_code} when asked how far it is.")
         )
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    return response.is_success and response.headers.get("content-type", "").startswith("text/event-stream")
 
 
 class _TerminatedEventStream(httpx2.AsyncByteStream):

@@ -16,12 +16,14 @@ In any web framework, use `verify` and `parse`:
 
 `callback.value_or_raise()` is what the tool returned, or an exception that names how the call ended.
 
-Delivery is at least once. `ReceiverApp` recognises duplicates by subscription and `webhook-id`: in memory, or in the file of a
-`SQLiteInbox`, which also survives restarts. A process may be killed while a handler runs, and the handler then runs again: one
-whose effects must not happen twice stores the `event_id` in its own database.
+Delivery is at least once. `ReceiverApp` recognises duplicates by `webhook-id` and the subscription in the signed body, or, if
+the body names none, the secret that verified it: in memory, or in the file of a `SQLiteInbox`, which also survives restarts.
+A process may be killed while a handler runs, and the handler then runs again: one whose effects must not happen twice stores
+the `event_id` in its own database.
 
-The signature proves the sender. It does not make the content, such as a tool's result, trustworthy. It does not cover the
-subscription's id: a receiver of several subscriptions gives each its own secret.
+The signature proves the sender. It does not make the content, such as a tool's result, trustworthy. It covers
+`data.subscription_id`, and not the header `x-mcp-subscription-id`. If a sender names its subscriptions in the header alone, a
+receiver of several gives each its own secret.
 
     verification       verify, with this machine's clock
     published_keys     public keys in place of secrets
@@ -45,12 +47,12 @@ from ringback.receiver.handling import NotReady
 from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.missed_events import FetchSince, LogEvent
 from ringback.receiver.outcomes import (
-    CallCancelled,
-    CallFailed,
     CallNotFinished,
     CallRejected,
     CallTimedOut,
     NoValue,
+    OutcomeCancelled,
+    OutcomeError,
     OutcomeUnknown,
     ResultNotIncluded,
     ToolFailed,
@@ -62,8 +64,6 @@ from ringback.receiver.verification import public_keys_from_jwks, verify
 from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage
 
 __all__ = [
-    "CallCancelled",
-    "CallFailed",
     "CallNotFinished",
     "CallRejected",
     "CallTimedOut",
@@ -75,6 +75,8 @@ __all__ = [
     "MalformedBody",
     "NoValue",
     "NotReady",
+    "OutcomeCancelled",
+    "OutcomeError",
     "OutcomeUnknown",
     "PublishedKeys",
     "ReceiverApp",

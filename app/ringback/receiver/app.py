@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, assert_never
 from ringback.receiver import asgi, fastapi_routes
 from ringback.receiver.arrived_callbacks import ArrivedCallbacks, CallbackSelector
 from ringback.receiver.asgi import Receive, Response, Scope, Send
+from ringback.receiver.deduplicator import compute_scope
 from ringback.receiver.direct_handling import TURN_WAIT_SECONDS, DirectHandling
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
 from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
@@ -239,7 +240,7 @@ class ReceiverApp:
         if isinstance(envelope, Verification):
             return Response(status=200, content={"challenge": envelope.challenge})
         received = ReceivedMessage(
-            message_id=message.message_id, subscription_id=subscription_id, envelope=envelope, body=body
+            message_id=message.message_id, scope=compute_scope(message, envelope), envelope=envelope, body=body
         )
         return await self._accept_message(received)
 

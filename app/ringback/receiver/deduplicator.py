@@ -1,47 +1,57 @@
 """Handles each message once, even if copies arrive repeatedly or concurrently, in the memory of one process."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
-from weakref import WeakValueDictionary
+
+from ringback.key_locks import KeyLocks
+from ringback.receiver.envelopes import Callback
+from ringback.receiver.handling import Envelope
+from ringback.signing.standard_webhooks import VerifiedMessage
 
 FETCHED: Final = "*"
-"""In the place of a subscription: the event was read from the log. Such an event and a delivered copy are the same message,
-whatever the subscription is."""
+"""The scope of an event that was read from the log. Such an event and a delivered copy are the same message in every scope."""
+
+
+def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
+    """Within which copies of a message are recognised. It depends on signed facts alone.
+
+    A callback of Ringback names its subscription in `data.subscription_id`: one event is handled once for each subscription.
+    For other messages, subscriptions are told apart by their secrets. The header `x-mcp-subscription-id` does not count: it is
+    not signed, so a message that is sent again with another one is still a copy.
+    """
+    signed = envelope.data.get("subscription_id") if isinstance(envelope, Callback) else None
+    return signed or f"key {message.key_fingerprint}"
 
 
 class Deduplicator:
     """Remembers the `capacity` messages that were handled or repeated last.
 
-    A message is known by subscription and `webhook-id`: an event has the same `webhook-id` for all its subscriptions.
+    A message is known by its scope and `webhook-id`: an event has the same `webhook-id` for all its subscriptions.
     """
 
     def __init__(self, *, capacity: int) -> None:
         self._capacity = capacity
         self._size = 0
-        self._subscriptions: OrderedDict[str, set[str | None]] = OrderedDict()
-        """By `webhook-id`, the subscriptions for which the message was handled."""
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._scopes: OrderedDict[str, set[str]] = OrderedDict()
+        """By `webhook-id`, the scopes in which the message was handled."""
+        self._locks = KeyLocks()
 
-    async def run_unless_handled(
-        self, message_id: str, subscription_id: str | None, work: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def run_unless_handled(self, message_id: str, scope: str, work: Callable[[], Awaitable[None]]) -> None:
         """Await `work` unless it has succeeded for this message. If it raises, the next copy of the message tries again."""
-        lock = self._locks.setdefault(message_id, asyncio.Lock())  # lives while a task holds or awaits it
-        async with lock:
-            if not self._is_handled(message_id, subscription_id):
+        async with self._locks.hold(message_id):
+            if not self._is_handled(message_id, scope):
                 await work()
-            self._record_handled(message_id, subscription_id)
+            self._record_handled(message_id, scope)
 
-    def _is_handled(self, message_id: str, subscription_id: str | None) -> bool:
-        handled = self._subscriptions.get(message_id, set())
-        return subscription_id in handled or FETCHED in handled or (subscription_id == FETCHED and bool(handled))
+    def _is_handled(self, message_id: str, scope: str) -> bool:
+        handled = self._scopes.get(message_id, set())
+        return scope in handled or FETCHED in handled or (scope == FETCHED and bool(handled))
 
-    def _record_handled(self, message_id: str, subscription_id: str | None) -> None:
-        handled = self._subscriptions.setdefault(message_id, set())
-        self._size += subscription_id not in handled
-        handled.add(subscription_id)
-        self._subscriptions.move_to_end(message_id)
+    def _record_handled(self, message_id: str, scope: str) -> None:
+        handled = self._scopes.setdefault(message_id, set())
+        self._size += scope not in handled
+        handled.add(scope)
+        self._scopes.move_to_end(message_id)
         while self._size > self._capacity:
-            self._size -= len(self._subscriptions.popitem(last=False)[1])
+            self._size -= len(self._scopes.popitem(last=False)[1])

@@ -6,6 +6,7 @@ from typing import Final
 
 from ringback.receiver.deduplicator import Deduplicator
 from ringback.receiver.envelopes import Callback
+from ringback.receiver.handler_runs import outlast_handler
 from ringback.receiver.handling import Envelope, KeepForWaiters, NotReady, OrderKey, ReceivedMessage
 from ringback.receiver.turns import HandlerTurns
 
@@ -47,7 +48,7 @@ class DirectHandling:
         try:
             async with limit:
                 await self._deduplicator.run_unless_handled(
-                    message.message_id, message.subscription_id, lambda: self._run_handler(message, limit)
+                    message.message_id, message.scope, lambda: self._run_handler(message, limit)
                 )
         except TimeoutError:
             if not limit.expired():
@@ -66,7 +67,8 @@ class DirectHandling:
         envelope = message.envelope
         if not isinstance(envelope, Callback):  # without a turn: handling a gap hands over callbacks, which need turns
             limit.reschedule(None)
-            await self._dispatch(envelope)
+            async with outlast_handler():
+                await self._dispatch(envelope)
             return
         async with self._turns.acquire_turn(self._order_key(envelope)):
             limit.reschedule(None)

@@ -25,7 +25,8 @@ class Callback:
     """An event of a call: the whole `data` of the body, and its most used members as attributes."""
 
     subscription_id: str | None
-    """From the header `x-mcp-subscription-id`, which the signature does not cover."""
+    """The webhook that this callback was sent for: `data.subscription_id`. If the sender does not name it there, the header
+    `x-mcp-subscription-id`, which the signature does not cover."""
     event_id: str
     name: str
     timestamp: datetime
@@ -51,9 +52,9 @@ class Callback:
     def value_or_raise(self) -> Any:
         """What the tool returned: its structured content, else its text, else its content blocks.
 
-        Raises `CallFailed`, by outcome `ToolFailed`, `UpstreamFailed`, `CallRejected`, `CallTimedOut`, `OutcomeUnknown` or
-        `CallCancelled`; `CallNotFinished` if this callback does not report an end, and `ResultNotIncluded` if the result must
-        be fetched.
+        Raises `OutcomeError`, by outcome `ToolFailed`, `UpstreamFailed`, `CallRejected`, `CallTimedOut`, `OutcomeUnknown` or
+        `OutcomeCancelled`; `CallNotFinished` if this callback does not report an end, and `ResultNotIncluded` if the result
+        must be fetched.
         """
         if self.name != CALL_FINISHED:
             raise CallNotFinished(f"{self.call_id or self.event_id}: {self.name} does not report the end of a call.")
@@ -61,8 +62,8 @@ class Callback:
             raise build_failure(self.data)
         if self.result is None:
             raise ResultNotIncluded(
-                f"{self.call_id}: the callback does not contain the result. Fetch it with the resume token "
-                "(POST /v1/resume), or register the webhook with include_result."
+                f"{self.call_id}: the callback does not contain the result. {_how_to_fetch(self)}, or register the webhook "
+                "with include_result, for results that fit into a callback."
             )
         return read_value(self.result)
 
@@ -92,7 +93,10 @@ class Terminated:
 
 
 def parse(body: bytes, *, subscription_id: str | None = None) -> Callback | Verification | Gap | Terminated:
-    """Parse a body that `verify` has accepted. Raises `MalformedBody`."""
+    """Parse a body that `verify` has accepted. Raises `MalformedBody`.
+
+    `subscription_id` is that of the header, for a body that names none.
+    """
     envelope = _require_object(_parse_json(body), "The body")
     match envelope.get("type"):
         case None:
@@ -107,10 +111,16 @@ def parse(body: bytes, *, subscription_id: str | None = None) -> Callback | Veri
             raise MalformedBody("This receiver does not know this type of control envelope.")
 
 
+def _how_to_fetch(callback: Callback) -> str:
+    if callback.resume_token is not None:
+        return "Fetch it with the resume token (POST /v1/resume)"
+    return f"Fetch it with your API key (GET /v1/calls/{callback.call_id}/result)"
+
+
 def _parse_callback(envelope: Mapping[str, Any], subscription_id: str | None) -> Callback:
     data = _require_object(envelope.get("data"), "data")
     return Callback(
-        subscription_id=subscription_id,
+        subscription_id=_optional_text(data, "subscription_id") or subscription_id,
         event_id=_require_text(envelope, "eventId"),
         name=_require_text(envelope, "name"),
         timestamp=_parse_instant(_require_text(envelope, "timestamp")),

@@ -1,17 +1,30 @@
 """One run of an owner's handler: it returns, it raises, or it is ended after its time limit."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 HANDLER_TIMEOUT_SECONDS: Final = 3600.0
 """A handler that runs an agent works for minutes; after an hour it hangs. `ringback listen --exec` has the same limit."""
+CANCELLATION_SECONDS: Final = 10.0
+"""How long a cancelled handler may take to end: as long as running handlers may take when the receiver closes."""
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class HandlerEnded(Exception):
     """The handler neither returned nor raised an error of its own: it was cancelled, or it ran too long."""
+
+
+class HandlerStillRuns(HandlerEnded):
+    """The handler ran too long, was cancelled, and has not ended: it catches CancelledError, or blocks it with a shield."""
+
+    def __init__(self, text: str, task: asyncio.Task[None]) -> None:
+        super().__init__(text)
+        self.task = task
 
 
 async def run_handler(handler: Callable[[T], Awaitable[None]], envelope: T, *, timeout_seconds: float) -> None:
@@ -30,6 +43,12 @@ async def run_handler(handler: Callable[[T], Awaitable[None]], envelope: T, *, t
         is_too_long = not task.done()
     finally:
         await _end(task)
+    if not task.done():
+        raise HandlerStillRuns(
+            f"The handler ran for more than {timeout_seconds:g} s, was cancelled, and still runs. It must not catch "
+            "CancelledError without raising it again. Its session waits until it ends; other sessions go on.",
+            task,
+        )
     if is_too_long:
         raise HandlerEnded(f"The handler ran for more than {timeout_seconds:g} s and was cancelled.")
     if task.cancelled():
@@ -37,10 +56,27 @@ async def run_handler(handler: Callable[[T], Awaitable[None]], envelope: T, *, t
     task.result()
 
 
+@asynccontextmanager
+async def outlast_handler() -> AsyncGenerator[None]:
+    """Wait at the end for a handler that ignores its cancellation: the next run must not begin beside it."""
+    try:
+        yield
+    except HandlerStillRuns as error:
+        log.error("%s", error)  # noqa: TRY400 - the handler has raised nothing
+        await asyncio.wait([error.task])
+        _retrieve_exception(error.task)
+        raise
+
+
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel the task, if it still runs, and wait for its end: the next run must not begin beside it."""
+    """Cancel the task, if it still runs, and wait for its end, for a limited time."""
     if not task.done():
         task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not report it a second time
+        await asyncio.wait([task], timeout=CANCELLATION_SECONDS)
+        _retrieve_exception(task)
+
+
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    """So that asyncio does not report it a second time."""
+    if task.done() and not task.cancelled():
+        task.exception()

@@ -51,8 +51,8 @@ class ReceivedMessage:
     """A verified message, or an event that was read from the log."""
 
     message_id: str
-    subscription_id: str | None
-    """`FETCHED` for an event from the log."""
+    scope: str
+    """Messages with the same id are copies of each other within a scope. `FETCHED` for an event from the log."""
     envelope: Envelope
     body: bytes = field(repr=False)
 

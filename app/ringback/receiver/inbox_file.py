@@ -7,16 +7,15 @@
 A process that has opened the file holds SQLite's exclusive lock on it until it closes it or dies.
 """
 
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ringback.private_sqlite import FileFormat, FileInUse, FileUnusable, open_private_file
 from ringback.receiver.deduplicator import FETCHED
 
-SCHEMA_VERSION: Final = 1
 APPLICATION_ID: Final = 0x52424B49
 """`RBKI` in ASCII: marks the file as an inbox, for SQLite's `application_id`."""
 LOCK_WAIT_SECONDS: Final = 5.0
@@ -24,28 +23,40 @@ LOCK_WAIT_SECONDS: Final = 5.0
 PRUNE_EVERY_MESSAGES: Final = 1_000
 """Old rows are deleted after this many new ones, so the file exceeds its bounds by no more than that."""
 
-_PRIMARY_CODE_MASK: Final = 0xFF
-"""SQLite's extended error codes have the primary code in the lowest byte."""
-
-_SCHEMA: Final = f"""
+_MESSAGES: Final = """
 CREATE TABLE messages (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     message_id TEXT NOT NULL,
-    subscription_id TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    subscription_id TEXT,
     order_key TEXT NOT NULL,
     body BLOB,
     arrived_at REAL NOT NULL,
     ended_at REAL,
     given_up INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (message_id, subscription_id)
+    UNIQUE (message_id, scope)
 ) STRICT;
 CREATE INDEX messages_pending ON messages (number) WHERE ended_at IS NULL;
 CREATE INDEX messages_ended ON messages (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX messages_waitable ON messages (number) WHERE ended_at IS NOT NULL AND body IS NOT NULL;
-CREATE TABLE cursor (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value TEXT NOT NULL) STRICT;
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
 """
+_SCHEMA: Final = f"""
+{_MESSAGES}
+CREATE TABLE cursor (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value TEXT NOT NULL) STRICT;
+"""
+_UPGRADE_FROM_1: Final = f"""
+CREATE TABLE earlier AS SELECT * FROM messages;
+DROP TABLE messages;
+{_MESSAGES}
+INSERT INTO messages (number, message_id, scope, subscription_id, order_key, body, arrived_at, ended_at, given_up)
+    SELECT number, message_id, subscription_id, nullif(nullif(subscription_id, ''), '{FETCHED}'),
+           order_key, body, arrived_at, ended_at, given_up FROM earlier;
+DROP TABLE earlier;
+"""  # noqa: S608 - constants
+"""In version 1 a message was known by the subscription of its header. With the callbacks of Ringback, that id is the scope."""
+_FORMAT: Final = FileFormat(
+    name="an inbox", application_id=APPLICATION_ID, version=2, schema=_SCHEMA, upgrades={1: _UPGRADE_FROM_1}
+)
 
 
 class InboxUnavailable(Exception):
@@ -84,7 +95,7 @@ class StoredBody:
 class InboxFile:
     def __init__(self, path: Path, limits: InboxLimits) -> None:
         self._limits = limits
-        self._connection = _connect(path)
+        self._connection = _open_file(path)
         self._added_since_pruning = 0
         self._count_pending()
 
@@ -113,15 +124,16 @@ class InboxFile:
     def add(
         self,
         message_id: str,
-        subscription_id: str | None,
+        scope: str,
         *,
+        subscription_id: str | None,
         order_key: str,
         body: bytes,
         cursor: str | None,
         now: float,
     ) -> int | None:
-        """Store a message and return its number; None if it was stored before. `cursor` is saved if there is none yet."""
-        if self._is_known(message_id, subscription_id or ""):
+        """Store a message and return its number; None if its scope has it already. `cursor` is saved if there is none yet."""
+        if self._is_known(message_id, scope):
             return None
         if (
             self._pending >= self._limits.pending_max
@@ -129,8 +141,9 @@ class InboxFile:
         ):
             raise InboxFull
         number = self._connection.execute(
-            "INSERT INTO messages (message_id, subscription_id, order_key, body, arrived_at) VALUES (?, ?, ?, ?, ?)",
-            (message_id, subscription_id or "", order_key, body, now),
+            "INSERT INTO messages (message_id, scope, subscription_id, order_key, body, arrived_at)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (message_id, scope, subscription_id, order_key, body, now),
         ).lastrowid
         if cursor is not None:
             self._connection.execute("INSERT OR IGNORE INTO cursor VALUES (1, ?)", (cursor,))
@@ -175,8 +188,7 @@ class InboxFile:
 
     def read_body(self, number: int) -> StoredBody:
         row = self._connection.execute(
-            "SELECT nullif(nullif(subscription_id, ''), ?), message_id, body, arrived_at FROM messages WHERE number = ?",
-            (FETCHED, number),
+            "SELECT subscription_id, message_id, body, arrived_at FROM messages WHERE number = ?", (number,)
         ).fetchone()
         return StoredBody(subscription_id=row[0], message_id=row[1], body=row[2], arrived_at=row[3])
 
@@ -193,11 +205,10 @@ class InboxFile:
         row = self._connection.execute("SELECT value FROM cursor").fetchone()
         return None if row is None else row[0]
 
-    def _is_known(self, message_id: str, subscription_id: str) -> bool:
+    def _is_known(self, message_id: str, scope: str) -> bool:
         known = self._connection.execute(
-            "SELECT 1 FROM messages WHERE message_id = :id AND (subscription_id IN (:subscription, :fetched)"
-            " OR :subscription = :fetched) LIMIT 1",
-            {"id": message_id, "subscription": subscription_id, "fetched": FETCHED},
+            "SELECT 1 FROM messages WHERE message_id = :id AND (scope IN (:scope, :fetched) OR :scope = :fetched) LIMIT 1",
+            {"id": message_id, "scope": scope, "fetched": FETCHED},
         ).fetchone()
         return known is not None
 
@@ -217,53 +228,12 @@ class InboxFile:
         ).fetchone()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open or make the file, readable by its owner only: bodies hold resume tokens and results."""
+def _open_file(path: Path) -> sqlite3.Connection:
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        connection = sqlite3.connect(path, timeout=LOCK_WAIT_SECONDS, isolation_level=None)
-    except (OSError, sqlite3.Error) as error:
-        raise InboxUnavailable(f"The inbox {path} cannot be opened: {error}.") from error
-    try:
-        _prepare(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    try:
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        _require_inbox(connection, path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # acknowledged is on disk
-        connection.execute("BEGIN IMMEDIATE")  # takes the lock
-        connection.execute("COMMIT")
-        if _is_empty(connection):
-            connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & _PRIMARY_CODE_MASK != sqlite3.SQLITE_BUSY:
-            raise InboxUnavailable(f"The inbox {path} cannot be used: {error}.") from error
+        return open_private_file(path, _FORMAT, busy_seconds=LOCK_WAIT_SECONDS, is_exclusive=True)
+    except FileInUse:
         raise InboxUnavailable(
             f"Another process uses the inbox {path}. An inbox belongs to one process: run one worker, or give each its own."
         ) from None
-    except sqlite3.DatabaseError as error:
-        raise InboxUnavailable(f"{path} is not an inbox: {error}. Choose another file.") from error
-
-
-def _require_inbox(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse another program's database before anything of it is changed or locked for long."""
-    if _is_empty(connection):
-        return
-    if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
-        raise InboxUnavailable(f"{path} is not an inbox, but another program's database. Choose another file.")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise InboxUnavailable(
-            f"A later version of ringback made the inbox {path}. Update ringback, or choose another file."
-        )
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+    except FileUnusable as error:
+        raise InboxUnavailable(f"{error} Choose another file for the inbox.") from error

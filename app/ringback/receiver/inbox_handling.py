@@ -12,7 +12,7 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar, cast
 from ringback.backoff import Backoff
 from ringback.receiver.arrived_callbacks import is_waitable
 from ringback.receiver.envelopes import Callback, parse
+from ringback.receiver.handler_runs import outlast_handler
 from ringback.receiver.handling import (
     GIVE_UP_SECONDS,
     NOT_READY_SECONDS_MIN,
@@ -31,6 +32,7 @@ from ringback.receiver.handling import (
     ReceivedMessage,
 )
 from ringback.receiver.inbox_file import InboxFull, StoredBody
+from ringback.receiver.outcomes import ResultNotIncluded
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 from ringback.receiver.turns import HandlerTurns
 
@@ -155,7 +157,8 @@ class InboxHandling:
         try:
             number = await self._inbox.add(
                 message.message_id,
-                message.subscription_id,
+                message.scope,
+                subscription_id=envelope.subscription_id,
                 order_key=order_key,
                 body=message.body,
                 cursor=envelope.cursor if is_callback else None,
@@ -192,34 +195,37 @@ class InboxHandling:
             if next_try is None:
                 return
             if self._get_time() - stored.arrived_at >= GIVE_UP_SECONDS:
-                await self._give_up(number, stored)
+                await self._give_up(number, stored, reason="its handler has failed for four days")
                 return
             failures += next_try.is_failure
             if self._is_open:
                 await self._sleep(next_try.pause_seconds)
 
     async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> _NextTry | None:
-        """Run the handler once. Returns None if it has succeeded."""
+        """Run the handler once. Returns None if it need not run again."""
         envelope = _parse_stored(stored)
         # Handling a gap stores callbacks, which may wait for room in the inbox: it must not keep their handlers from running.
-        turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else nullcontext()
-        async with turn:
-            if not self._is_open:
-                return _NextTry(0.0, is_failure=False)
-            with self._counted_as_running():
-                try:
+        turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else outlast_handler()
+        with self._counted_as_running():
+            try:
+                async with turn:
+                    if not self._is_open:
+                        return _NextTry(0.0, is_failure=False)
                     await self._dispatch(envelope)
-                except NotReady as error:
-                    return _NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
-                except Exception:  # the boundary to the owner's code
-                    pause = _BACKOFF.pause_seconds(failures + 1)
-                    log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
-                    return _NextTry(pause, is_failure=True)
-                await self._record_handled(number, envelope, len(stored.body))
+            except NotReady as error:
+                return _NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
+            except ResultNotIncluded as error:  # the stored callback will not contain it later
+                await self._give_up(number, stored, reason=str(error))
+                return None
+            except Exception:  # the boundary to the owner's code
+                pause = _BACKOFF.pause_seconds(failures + 1)
+                log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
+                return _NextTry(pause, is_failure=True)
+            await self._record_handled(number, envelope, len(stored.body))
         return None
 
-    async def _give_up(self, number: int, stored: StoredBody) -> None:
-        log.error("Message %s is given up: its handler has failed for four days", stored.message_id)
+    async def _give_up(self, number: int, stored: StoredBody, *, reason: str) -> None:
+        log.error("Message %s is given up: %s", stored.message_id, reason)
         await self._record_end(number, given_up=True, keep_body=True)
 
     async def _record_handled(self, number: int, envelope: Envelope, size_bytes: int) -> None:

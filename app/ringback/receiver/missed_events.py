@@ -15,6 +15,7 @@ from ringback.backoff import Backoff
 from ringback.receiver.deduplicator import FETCHED
 from ringback.receiver.envelopes import CALL_FINISHED, CALL_INPUT_REQUIRED, Callback, parse
 from ringback.receiver.handling import GIVE_UP_SECONDS, MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.outcomes import ResultNotIncluded
 
 FETCHED_EVENT_NAMES: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED})
 """What a webhook delivers unless it asks for other events."""
@@ -132,6 +133,9 @@ class MissedEvents:
                 await self._sleep(error.retry_after_seconds)
             except NotReady as error:
                 return error
+            except ResultNotIncluded as error:  # events of the log never contain it
+                log.error("Missed event %s is given up: %s", message.message_id, error)  # noqa: TRY400 - the text says it all
+                return None
             except Exception as error:  # the boundary to the owner's code
                 log.exception("Missed event %s could not be handled; it is tried again later", message.message_id)
                 return error
@@ -204,4 +208,4 @@ def _to_message(event: LogEvent) -> ReceivedMessage:
         }
     ).encode()
     callback = cast("Callback", parse(body))  # without a `type`, it is no control envelope
-    return ReceivedMessage(message_id=event.event_id, subscription_id=FETCHED, envelope=callback, body=body)
+    return ReceivedMessage(message_id=event.event_id, scope=FETCHED, envelope=callback, body=body)

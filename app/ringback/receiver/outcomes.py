@@ -1,15 +1,17 @@
 """What a finished call has to say: its value, or an exception that names how it ended.
 
-    CallFailed              code, message, call_id
+    OutcomeError            code, message, call_id
     ├── ToolFailed          tool_error: the tool answered with isError
     ├── UpstreamFailed      upstream_error: the upstream answered with an error, or with something invalid
     ├── CallRejected        rejected: the call never reached the upstream
     ├── CallTimedOut        timed_out: the call's deadline passed
     ├── OutcomeUnknown      unknown: the tool may have run
-    └── CallCancelled       cancelled
+    └── OutcomeCancelled    cancelled
     NoValue                 this callback has no value, and the call did not fail
     ├── CallNotFinished     a progress, a question, a test
     └── ResultNotIncluded   the call has a result, and the callback is thin
+
+`ringback.client.durable` has exceptions of its own, `CallFailed` and `CallCancelled`: there a tool's error is a result.
 
 A call that failed and a tool that returned nothing must not look alike, so no outcome is None.
 """
@@ -21,7 +23,7 @@ TOOL_MESSAGE_LENGTH_MAX: Final = 1_000
 """A tool's error text in an exception, in characters. `ToolFailed.result` has all of it."""
 
 
-class CallFailed(Exception):
+class OutcomeError(Exception):
     """The call ended without a value."""
 
     outcome: ClassVar[str] = "failed"
@@ -38,7 +40,7 @@ class CallFailed(Exception):
         return f"{self.call_id}: {self.message} ({self.code})"
 
 
-class ToolFailed(CallFailed):
+class ToolFailed(OutcomeError):
     """The tool ran and reported an error. The text of `message` is the tool's, if the callback includes the result."""
 
     outcome = "tool_error"
@@ -47,27 +49,27 @@ class ToolFailed(CallFailed):
     """The CallToolResult, if the callback includes it."""
 
 
-class UpstreamFailed(CallFailed):
+class UpstreamFailed(OutcomeError):
     outcome = "upstream_error"
     default_message = "The upstream answered with an error, or with an invalid response."
 
 
-class CallRejected(CallFailed):
+class CallRejected(OutcomeError):
     outcome = "rejected"
     default_message = "The call never reached the upstream. It is safe to start it again."
 
 
-class CallTimedOut(CallFailed):
+class CallTimedOut(OutcomeError):
     outcome = "timed_out"
     default_message = "The call's deadline passed. The tool may still be running."
 
 
-class OutcomeUnknown(CallFailed):
+class OutcomeUnknown(OutcomeError):
     outcome = "unknown"
     default_message = "The outcome is unknown, and the tool may have run. Check before you repeat the call."
 
 
-class CallCancelled(CallFailed):
+class OutcomeCancelled(OutcomeError):
     outcome = "cancelled"
     default_message = "The call was cancelled."
 
@@ -86,13 +88,13 @@ class ResultNotIncluded(NoValue):
 
 FAILURES: Final = {
     kind.outcome: kind
-    for kind in (ToolFailed, UpstreamFailed, CallRejected, CallTimedOut, OutcomeUnknown, CallCancelled)
+    for kind in (ToolFailed, UpstreamFailed, CallRejected, CallTimedOut, OutcomeUnknown, OutcomeCancelled)
 }
 
 
-def build_failure(data: Mapping[str, Any]) -> CallFailed:
-    """The exception for the `data` of a `call.finished` callback; `CallFailed` itself for an outcome of a later version."""
-    kind = FAILURES.get(str(data.get("outcome")), CallFailed)
+def build_failure(data: Mapping[str, Any]) -> OutcomeError:
+    """The exception for the `data` of a `call.finished` callback; `OutcomeError` itself for an outcome of a later version."""
+    kind = FAILURES.get(str(data.get("outcome")), OutcomeError)
     code, message = _read_error(data.get("error"))
     failure = kind(data.get("call_id"), code or data.get("outcome"), message)
     result = data.get("result")

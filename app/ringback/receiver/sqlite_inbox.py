@@ -87,20 +87,27 @@ class SQLiteInbox:
     async def add(
         self,
         message_id: str,
-        subscription_id: str | None,
+        scope: str,
         *,
+        subscription_id: str | None = None,
         order_key: str,
         body: bytes,
         cursor: str | None,
         now: float,
     ) -> int | None:
-        """Store a message and return its number, in the order of arrival; None if it was stored before.
+        """Store a message and return its number, in the order of arrival; None if it was stored before in this scope.
 
         The message is on disk when this returns. Raises `InboxFull`.
         """
         return await self._write(
             lambda: self._opened.add(
-                message_id, subscription_id, order_key=order_key, body=body, cursor=cursor, now=now
+                message_id,
+                scope,
+                subscription_id=subscription_id,
+                order_key=order_key,
+                body=body,
+                cursor=cursor,
+                now=now,
             )
         )
 

@@ -6,7 +6,9 @@ Two callbacks of one session, handled at once, resume one agent twice: LangGraph
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from weakref import WeakValueDictionary
+
+from ringback.key_locks import KeyLocks
+from ringback.receiver.handler_runs import outlast_handler
 
 
 class HandlerTurns:
@@ -16,11 +18,13 @@ class HandlerTurns:
         if handlers_max < 1:
             raise ValueError("handlers_max must be at least 1: the number of handlers that run at the same time.")
         self._permits = asyncio.Semaphore(handlers_max)
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = KeyLocks()
 
     @asynccontextmanager
     async def acquire_turn(self, key: str) -> AsyncGenerator[None]:
-        """Wait for the key first: a waiting session then holds no permit that another session could use."""
-        lock = self._locks.setdefault(key, asyncio.Lock())  # lives while a task holds or awaits it
-        async with lock, self._permits:
+        """Wait for the key first: a waiting session then holds no permit that another session could use.
+
+        So does a session whose handler ignores its cancellation: it keeps the key until that handler ends.
+        """
+        async with self._locks.hold(key), outlast_handler(), self._permits:
             yield

@@ -26,6 +26,7 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from ringback.domain.call import MRTR_DRIVER, Call, overdue_completion
+from ringback.domain.call_completion import completion_after_runs
 from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
     CallCompletion,
@@ -151,7 +152,7 @@ class CallExecution:
             if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
         elif isinstance(outcome, CallCompletion):
-            await self._leased_call.finish_call(outcome)
+            await self._leased_call.finish_call(completion_after_runs(self.call, outcome))
         elif isinstance(outcome, ParkedCall):
             await self._leased_call.park_call(outcome)
         else:

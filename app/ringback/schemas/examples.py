@@ -5,6 +5,7 @@ from typing import Any, Final
 
 CALL_ID: Final = "call_01KAGZ8A00QW7T3M5N9R1S2V4X"
 WEBHOOK_ID: Final = "wh_01KAGZ7Z00B8C4D2E6F1G5H3J7"
+OTHER_WEBHOOK_ID: Final = "wh_01KAGZ7Z00C9D5E3F7G2H6J4K8"
 WEBHOOK_NAME: Final = "reports-agent"
 EVENT_ID: Final = "evt_01KAGZ8G00A1B2C3D4E5F6G7H8"
 DELIVERY_ID: Final = "dlv_01KAGZ8G00K9M8N7P6Q5R4S3T2"
@@ -193,6 +194,7 @@ EVENT: Final[dict[str, Any]] = {
 }
 
 _RECEIVER_DATA: Final[dict[str, Any]] = {
+    "subscription_id": WEBHOOK_ID,
     "webhook_correlation_id": "inbox-3",
     "resume_token": RESUME_TOKEN,
     "resume_url": "https://ringback.example/v1/resume",
@@ -261,9 +263,18 @@ ATTEMPT: Final[dict[str, Any]] = {
 TEST_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "webhook.test",
-    "data": {"webhook_id": WEBHOOK_ID, "client_session_id": "session-7", "webhook_correlation_id": "inbox-3"},
+    "data": {
+        "webhook_id": WEBHOOK_ID,
+        "client_session_id": "session-7",
+        "subscription_id": WEBHOOK_ID,
+        "webhook_correlation_id": "inbox-3",
+    },
 }
-_WEBHOOK_DATA: Final[dict[str, Any]] = {"webhook_id": WEBHOOK_ID, "webhook_correlation_id": "inbox-3"}
+_WEBHOOK_DATA: Final[dict[str, Any]] = {
+    "webhook_id": WEBHOOK_ID,
+    "subscription_id": OTHER_WEBHOOK_ID,
+    "webhook_correlation_id": "inbox-3",
+}
 SUSPENDED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "webhook.suspended",
@@ -286,6 +297,7 @@ UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
         "upstream": "git",
         "change": "resource",
         "uri": "file:///srv/report.md",
+        "subscription_id": WEBHOOK_ID,
         "webhook_correlation_id": "inbox-3",
     },
 }

@@ -31,6 +31,8 @@ SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
 """About 85 signatures; a rotation needs two. Common HTTP servers accept a header of this size."""
 
 _SIGNATURE_VERSION: Final = "v1"
+_FINGERPRINT_DIGITS: Final = 16
+"""64 bits: enough to tell the keys of one receiver apart. A secret has at least 192."""
 _SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 """Visible ASCII without the full stop, which separates the signed parts: with it, two messages could have one signature."""
@@ -49,6 +51,8 @@ class VerifiedMessage:
     """Equal in every attempt of one message; identifies duplicates."""
     timestamp: int
     """The time of this attempt, in seconds since the epoch."""
+    key_fingerprint: str
+    """Of the secret or public key that verified the message: 16 hexadecimal digits of its SHA-256."""
 
 
 def sign_message(
@@ -96,9 +100,12 @@ def verify(
     signatures = _parse_signatures(by_name)
     _check_age(now.timestamp() - int(timestamp), tolerance_seconds)
     content = _signed_content(message_id, timestamp, body)
-    if not any(_is_valid_signature(secret, signature, content) for secret in secrets for signature in signatures):
-        raise VerificationError(_explain_mismatch(secrets, signatures))
-    return VerifiedMessage(message_id=message_id, timestamp=int(timestamp))
+    for secret in secrets:
+        if any(_is_valid_signature(secret, signature, content) for signature in signatures):
+            return VerifiedMessage(
+                message_id=message_id, timestamp=int(timestamp), key_fingerprint=_compute_fingerprint(secret)
+            )
+    raise VerificationError(_explain_mismatch(secrets, signatures))
 
 
 def check_secret(text: str) -> None:
@@ -107,6 +114,10 @@ def check_secret(text: str) -> None:
         ed25519.parse_public_key(text)
     else:
         webhook_secrets.parse_secret(text)
+
+
+def _compute_fingerprint(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
 def _is_valid_signature(secret: str, signature: str, content: bytes) -> bool:

@@ -15,6 +15,7 @@ from ringback.storage.sqlite.store import SqliteStore
 from ringback.storage.urls import is_postgres_url, require_sqlite_path
 
 if TYPE_CHECKING:
+    from ringback.storage.postgres.inspection import ServerReport
     from ringback.storage.postgres.store import PostgresStore
 
 
@@ -58,3 +59,11 @@ def check_integrity(url: str, *, clock: Clock) -> IntegrityReport:
         return check_database_file(require_sqlite_path(url), clock=clock)
     except sqlite3.Error as error:
         raise to_store_unavailable(error) from error
+
+
+async def inspect_server(url: str) -> "ServerReport":
+    """What an operator wants to know about a PostgreSQL server. Raises `StoreUnavailable`."""
+    _load_postgres_store()
+    from ringback.storage.postgres import inspection  # noqa: PLC0415 - an installation on SQLite has no driver
+
+    return await inspection.inspect_server(url)

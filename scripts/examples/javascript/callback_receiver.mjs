@@ -38,7 +38,8 @@ export function createReceiver({ secrets, onCallback, onNotice = () => {}, store
     }
     if (envelope.type === "verification") return respond(200, { challenge: envelope.challenge });
     const messageId = headers["webhook-id"];
-    const key = `${headers["x-mcp-subscription-id"] ?? ""} ${messageId}`;
+    // The signed body names the subscription. The header x-mcp-subscription-id is not signed, so it must not tell copies apart.
+    const key = `${envelope.data?.subscription_id ?? ""} ${messageId}`;
     try {
       // A copy has the same session, so it waits for the first one.
       await handleInTurn(envelope.data?.client_session_id ?? envelope.data?.call_id ?? messageId, async () => {

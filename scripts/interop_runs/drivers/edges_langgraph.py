@@ -1,6 +1,8 @@
 """What else LangGraph can do with parked calls: interrupts of its own, breakpoints, questions, files in results."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 from pydantic import Field
 
+from ringback.agents.call_state import CallState
 from ringback.agents.langgraph import load_tools, wake
 
 CONFIG: Any = {"configurable": {"thread_id": "session-7"}}
@@ -75,6 +78,24 @@ def calls(*tools: str, **arguments: Any) -> AIMessage:
 
 
 DONE = AIMessage("done")
+
+
+@contextmanager
+def recorded_warnings() -> Generator[list[str]]:
+    """The warnings of the adapter."""
+    texts: list[str] = []
+
+    class Recorder(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            texts.append(record.getMessage())
+
+    recorder = Recorder(logging.WARNING)
+    logger = logging.getLogger("ringback.agents")
+    logger.addHandler(recorder)
+    try:
+        yield texts
+    finally:
+        logger.removeHandler(recorder)
 
 
 async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
@@ -240,6 +261,60 @@ async def results_are_content_blocks_and_an_artifact(desk: Desk) -> None:
         {"type": "text", "text": "file:///b"},
     ]
     assert desk.results[0].artifact == {"structured_content": {"primes": 3}}
+
+
+async def a_message_while_a_call_is_parked_drops_the_call_and_wake_says_so(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), AIMessage("hello"))
+    await desk.ask(graph)
+    await graph.ainvoke({"messages": [{"role": "user", "content": "are you there?"}]}, CONFIG)
+    with recorded_warnings() as warnings:
+        assert await desk.wake(graph, 0) is None
+
+    (warning,) = warnings
+    assert desk.ringback.started[0]["id"] in warning
+    assert "on_dropped" in warning
+    assert len(desk.model.requests) == len(desk.model.script)
+
+
+async def a_dropped_call_reaches_on_dropped_with_its_result(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), AIMessage("hello"), DONE)
+    await desk.ask(graph)
+    await graph.ainvoke({"messages": [{"role": "user", "content": "are you there?"}]}, CONFIG)
+    started = desk.ringback.started[0]
+    desk.ringback.end(started)
+
+    async def send_as_message(state: CallState) -> Any:
+        assert state.result is not None
+        text = state.result["content"][0]["text"]
+        return await graph.ainvoke({"messages": [{"role": "user", "content": f"{state.tool}: {text}"}]}, CONFIG)
+
+    state = await wake(graph, desk.ringback.callback(started), desk.client, on_dropped=send_as_message)
+
+    assert state["messages"][-1].text == "done"
+    assert desk.model.requests[-1][-1].text == "slow: the result"
+
+
+async def a_dropped_call_is_found_beside_one_that_was_parked_later(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), AIMessage("", tool_calls=calls("slow", "other").tool_calls[1:]), DONE)
+    await desk.ask(graph)
+    await desk.ask(graph)
+    with recorded_warnings() as warnings:
+        assert await desk.wake(graph, 0) is None
+        state = await desk.wake(graph, 1)
+
+    assert len(warnings) == 1
+    assert state["messages"][-1].text == "done"
+
+
+async def a_call_whose_result_was_used_is_not_dropped_by_a_later_message(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE, AIMessage("hello"))
+    await desk.ask(graph)
+    await desk.wake(graph, 0)
+    await desk.ask(graph)
+    with recorded_warnings() as warnings:
+        assert await desk.call_back(graph, 0) is None
+
+    assert warnings == []
 
 
 async def a_graph_without_a_thread_says_what_to_do(desk: Desk) -> None:

@@ -94,16 +94,16 @@ async def test_a_listener_gets_a_callback_and_its_token_resumes_the_call(url: st
             code, said, _ = await caller.end_process()
         rung = await listener.wait_for_output(listener.out, r"call\.finished demo/count_primes completed \(result\)")
         shown = [await listener.wait_for_output(listener.out, r"(\w+): (\S+)") for _ in range(4)]
-        told = {line[1]: line[2] for line in shown}
+        shown_ids = {line[1]: line[2] for line in shown}
         async with RingbackClient(url) as client:
-            resumed = await client.resume(told["resume_token"])
+            resumed = await client.resume(shown_ids["resume_token"])
             assert await listener.interrupt() == 0
             left = [webhook async for webhook in client.webhooks()]
 
     assert rung
     assert code == 0
-    assert f"call_id: {told['call_id']}\n" in said
-    assert (told["correlation_id"], told["client_session_id"]) == ("c1", "s1")
+    assert f"call_id: {shown_ids['call_id']}\n" in said
+    assert (shown_ids["correlation_id"], shown_ids["client_session_id"]) == ("c1", "s1")
     assert resumed.result is not None
     assert resumed.result["structuredContent"] == {"result": 168}
     assert left == []
@@ -168,12 +168,12 @@ async def test_an_interrupted_join_leaves_the_call_running_and_says_how_to_join_
             await joiner.wait_for_output(joiner.err, f"{started.call.id} is running")
             await joiner.wait_for_output(joiner.err, "1/2 inside")
             code = await joiner.interrupt()
-            told = await joiner.wait_for_output(joiner.err, "continues")
+            advice = await joiner.wait_for_output(joiner.err, "continues")
         call = await client.call(started.call.id)
         await client.cancel(started.call.id)
 
     assert code == 130
-    assert f"Join it: ringback join {started.call.id}" in told.string
+    assert f"Join it: ringback join {started.call.id}" in advice.string
     assert (call.status, call.cancel_requested) == ("working", False)
 
 
@@ -193,19 +193,20 @@ async def test_followed_events_end_with_ctrl_c_and_the_cursor_to_continue_from(u
 @pytest.mark.requirement("R33")
 async def test_a_dying_upstream_ends_the_command_with_1(url: str, tmp_path: Path) -> None:
     async with ringback("call", "odd", "die", "--wait", "--url", url, folder=tmp_path) as caller:
-        code, said, told = await caller.end_process()
+        code, said, problem = await caller.end_process()
 
     assert (code, said) == (1, "")
-    assert "failed (unknown)" in told
+    assert "failed (unknown)" in problem
 
 
 async def test_an_unreachable_url_prints_one_line_with_the_next_step(tmp_path: Path) -> None:
     async with ringback("call", "demo", "count_primes", "--url", "http://127.0.0.1:1", folder=tmp_path) as caller:
-        code, said, told = await caller.end_process()
+        code, said, problem = await caller.end_process()
 
     assert (code, said) == (2, "")
     assert (
-        told == "Error: No server responds at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
+        problem
+        == "Error: No server responds at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
     )
 
 
@@ -303,10 +304,24 @@ async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - nothing blocks
 
 
-async def test_a_wrapped_server_that_does_not_start_is_reported(tmp_path: Path) -> None:
+async def test_a_wrapped_server_that_does_not_start_ends_the_command_with_the_reason(tmp_path: Path) -> None:
     async with ringback("dev", "--port", "0", "--", "no-such-server-7", folder=tmp_path) as dev:
-        assert await dev.wait_for_output(dev.err, "tools cannot be listed: .*no-such-server-7")
-        assert await dev.interrupt() == 0
+        code, _, said = await dev.end_process()
+
+    assert code == 2
+    assert re.search("Error: The server's tools cannot be listed: .*no-such-server-7", said)
+
+
+async def test_a_wrapped_server_that_fails_ends_the_command_with_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "import sys\nprint('looking for the token', file=sys.stderr)\nraise KeyError('ACME_TOKEN')\n", encoding="utf-8"
+    )
+    async with ringback("dev", "--port", "0", "--", sys.executable, "broken.py", folder=tmp_path) as dev:
+        code, _, said = await dev.end_process()
+
+    assert code == 2
+    assert "  | looking for the token" in said
+    assert "  | KeyError: 'ACME_TOKEN'" in said
 
 
 async def test_a_key_made_beside_a_running_service_opens_it(tmp_path: Path) -> None:
@@ -330,7 +345,7 @@ async def test_a_taken_port_is_one_line_that_says_what_to_do(url: str, tmp_path:
         ends = [await service.end_process(), await listener.end_process()]
 
     assert [(code, said) for code, said, _ in ends] == [(75, ""), (2, "")]
-    assert all("--port" in told and len(told.splitlines()) == 1 for _, _, told in ends)
+    assert all("--port" in problem and len(problem.splitlines()) == 1 for _, _, problem in ends)
 
 
 @pytest.mark.requirement("R28")

@@ -3,106 +3,29 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from datetime import timedelta
 
-import httpx
 import pytest
 
 from ringback.client import (
-    CallbackOptions,
     CallOptions,
     Conflict,
     Forbidden,
     InvalidRequest,
     NotFound,
     RingbackClient,
-    Started,
     SyncRingbackClient,
     Unauthenticated,
     Unavailable,
 )
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, failed_completion
-from ringback.domain.delivery import DeliveryState
-from ringback.signing.secrets import generate_secret
 from tests.support.api_server import serving_api
+from tests.support.client_calls import ARGUMENTS, make_client, start_call
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALLBACK_URL, PUBLIC_URL, ServiceUnderTest, running_service
+from tests.support.service import CALLBACK_URL, ServiceUnderTest
 from tests.support.stores import FOREVER
-
-ARGUMENTS = {"repo_path": "/srv/repo"}
-
-
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncGenerator[ServiceUnderTest]:
-    async with running_service(tmp_path) as service:
-        yield service
-
-
-def make_client(service: ServiceUnderTest, api_key: str | None) -> RingbackClient:
-    return RingbackClient(PUBLIC_URL, api_key=api_key, transport=httpx.ASGITransport(service.app))
-
-
-@pytest.fixture
-async def alice(service: ServiceUnderTest) -> AsyncGenerator[RingbackClient]:
-    async with make_client(service, await service.create_api_key("alice")) as client:
-        yield client
-
-
-@pytest.fixture
-async def bob(service: ServiceUnderTest) -> AsyncGenerator[RingbackClient]:
-    async with make_client(service, await service.create_api_key("bob")) as client:
-        yield client
-
-
-async def start_call(client: RingbackClient, **options: Any) -> Started:
-    return await client.start_call("git", "git_log", ARGUMENTS, **options)
-
-
-@pytest.mark.requirement("R22")
-async def test_a_webhook_is_registered_read_changed_and_removed(alice: RingbackClient) -> None:
-    registered = await alice.register_webhook(CALLBACK_URL, upstream="git", retries="minutes", description="mine")
-    changed = await alice.change_webhook(registered.id, state="disabled", events=["call.progress"])
-    listed = [webhook async for webhook in alice.webhooks()]
-    await alice.delete_webhook(registered.id)
-
-    assert registered.secret is not None
-    assert "upstream 'git'" in registered.hears
-    assert (changed.state, changed.events, changed.retries) == ("disabled", ("call.progress",), "minutes")
-    assert listed == [changed]
-    with pytest.raises(NotFound, match="GET /v1/webhooks"):
-        await alice.webhook(registered.id)
-
-
-@pytest.mark.requirement("R22")
-async def test_every_option_of_a_registration_is_understood(alice: RingbackClient) -> None:
-    call = (await start_call(alice)).call
-    cursor = (await alice.poll_events()).cursor
-
-    webhook = await alice.register_webhook(
-        CALLBACK_URL,
-        secret=generate_secret(b"s" * 32),
-        events=["call.finished"],
-        upstream="git",
-        tool="git_log",
-        call_id=call.id,
-        client_session_id="s1",
-        correlation_id="c1",
-        match_correlation=True,
-        retries="days",
-        include_result=True,
-        description="all of them",
-        cursor=cursor,
-        expires_in_seconds=60.5,
-    )
-
-    assert webhook.secret is None
-    assert (webhook.call_id, webhook.client_session_id, webhook.correlation_id) == (call.id, "s1", "c1")
-    assert webhook.expires_at is not None
 
 
 async def test_a_call_is_started_waited_for_and_its_result_pulled(
@@ -116,17 +39,6 @@ async def test_a_call_is_started_waited_for_and_its_result_pulled(
     assert (call.status, call.outcome) == ("completed", "result")
     assert (call.client_session_id, call.correlation_id) == ("s1", "c1")
     assert await alice.result(call.id) == {"content": [{"type": "text", "text": "done"}], "isError": False}
-
-
-async def test_a_call_without_a_webhook_comes_with_a_hint(alice: RingbackClient) -> None:
-    unheard = await start_call(alice)
-    heard = await start_call(alice, callback=CallbackOptions(url=CALLBACK_URL, retries="minutes", include_result=True))
-
-    assert unheard.webhooks == ()
-    assert unheard.hint is not None
-    assert [webhook.url for webhook in heard.webhooks] == [CALLBACK_URL]
-    assert heard.callback_secret is not None
-    assert heard.hint is None
 
 
 @pytest.mark.requirement("R13")
@@ -177,14 +89,6 @@ async def test_a_refused_call_of_a_batch_is_named(alice: RingbackClient) -> None
         await alice.start_calls([{"upstream": "git", "tool": "git_status"}, {"upstream": "git", "tool": "git_lgo"}])
 
     assert (caught.value.slug, caught.value.extra["index"]) == ("unknown-tool", 1)
-
-
-async def test_a_webhook_that_is_registered_twice_is_one_webhook(alice: RingbackClient) -> None:
-    by_key = [await alice.register_webhook(CALLBACK_URL, idempotency_key="boot") for _ in range(2)]
-    by_name = [await alice.put_webhook("agent", CALLBACK_URL) for _ in range(2)]
-
-    assert by_key[0] == by_key[1]
-    assert (by_name[0].id, by_name[1].secret) == (by_name[1].id, None)
 
 
 async def test_progress_is_seen(alice: RingbackClient, service: ServiceUnderTest) -> None:
@@ -266,19 +170,6 @@ async def test_every_filter_of_a_list_is_understood(alice: RingbackClient) -> No
     assert (page.events, page.truncated, page.has_more) == ((), False, False)
 
 
-async def test_deliveries_show_what_will_be_sent(alice: RingbackClient, service: ServiceUnderTest) -> None:
-    webhook = await alice.register_webhook(CALLBACK_URL)
-    started = await start_call(alice)
-    await service.finish_call(started.call.id)
-
-    where = {"state": "pending", "webhook_id": webhook.id, "call_id": started.call.id}
-    (listed,) = [delivery async for delivery in alice.deliveries(**where)]
-    delivery = await alice.delivery(listed.id)
-
-    assert (delivery.webhook_id, delivery.call_id) == (webhook.id, started.call.id)
-    assert delivery.attempts == ()
-
-
 async def test_upstreams_and_tools_are_listed(alice: RingbackClient) -> None:
     upstreams = await alice.upstreams()
     tools = await alice.tools("git")
@@ -315,25 +206,6 @@ async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(
 
     assert caught.value.slug == "store-unavailable"
     assert caught.value.retry_after_seconds is not None
-
-
-@pytest.mark.requirement("R22")
-async def test_a_webhook_is_tested_rotated_and_replayed(alice: RingbackClient, service: ServiceUnderTest) -> None:
-    webhook = await alice.register_webhook(CALLBACK_URL)
-    test = await alice.test_webhook(webhook.id)
-    rotated = await alice.rotate_secret(webhook.id, overlap_seconds=60)
-    await service.finish_call((await start_call(alice)).call.id)
-    dead = [each for each in await service.read_deliveries("alice") if each.call_id]
-    await service.settle_deliveries(dead, DeliveryState.DEAD)
-
-    replay = await alice.replay_webhook(webhook.id, dead=True)
-    by_time = await alice.replay_webhook(webhook.id, since=datetime(2020, 1, 1, tzinfo=UTC))
-    again = await alice.redeliver(dead[0].id)
-
-    assert (test.call_id, test.state) == (None, "pending")
-    assert rotated.secret not in {None, webhook.secret}
-    assert (replay.replayed, by_time.replayed, by_time.still_open) == (1, 0, 1)
-    assert (again.generation, again.message_id) == (2, dead[0].message_id)
 
 
 @pytest.mark.requirement("R11")

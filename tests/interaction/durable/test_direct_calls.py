@@ -2,61 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ringback.client.durable import (
     CallCancelled,
     CallFailed,
-    CallHandle,
-    CallNotStarted,
     DurableCaller,
     InputRequired,
     NotRejoinable,
-    SQLiteRequestState,
     UnknownHandle,
 )
 from ringback.client.models import Progress
+from tests.support.durable_calls import calling, join_until_progress, request_call
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream, text_result
-from tests.support.upstreams import App, ControlledUpstream, HttpServer, free_port, make_legacy_app, serving
+from tests.support.upstreams import ControlledUpstream, make_legacy_app
 
 DONE = {"type": "text", "text": "done"}
-
-
-@asynccontextmanager
-async def calling(app: App, path: Path) -> AsyncGenerator[tuple[HttpServer, Callable[[], DurableCaller]]]:
-    """A server, and callers on it that share a state, as processes would."""
-    async with serving(app) as server, asyncio.timeout(WAIT_SECONDS):
-        callers: list[DurableCaller] = []
-
-        def make_caller() -> DurableCaller:
-            callers.append(DurableCaller(server.url, state=SQLiteRequestState(path / "calls.db")))
-            return callers[-1]
-
-        try:
-            yield server, make_caller
-        finally:
-            for caller in callers:
-                await caller.aclose()
-
-
-async def request_call(caller: DurableCaller, tool: str, arguments: Any = None, **options: Any) -> CallHandle:
-    merged: dict[str, Any] = {"start_timeout_seconds": WAIT_SECONDS, **options}
-    return await caller.request_call_tool(tool, arguments, **merged)
-
-
-async def join_until_progress(caller: DurableCaller, handle: CallHandle) -> Sequence[Progress]:
-    """Join with a timeout until there is progress. The call does not end meanwhile."""
-    seen: list[Progress] = []
-    while not seen:
-        assert await caller.join_call_tool(handle, timeout_seconds=0.5, on_progress=seen.append) is None
-    return seen
 
 
 @pytest.mark.requirement("R01")
@@ -313,72 +278,6 @@ async def test_a_tool_that_asks_a_caller_that_cannot_answer_fails_with_advice(tm
             await make_caller().join_call_tool(handle)
 
 
-async def test_a_task_that_the_server_no_longer_knows_ends_as_unknown(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        handle = await request_call(make_caller(), "work")
-        upstream.tasks.clear()
-        with pytest.raises(CallFailed, match="may have done its work") as failed:
-            await make_caller().join_call_tool(handle)
-
-    assert failed.value.outcome == "unknown"
-
-
-async def test_a_call_whose_connection_breaks_before_its_task_is_known_ends_as_unknown(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    upstream.tools_may_respond.clear()
-    async with calling(upstream.app(), tmp_path) as (server, make_caller):
-        requesting = asyncio.create_task(request_call(make_caller(), "work"))
-        await upstream.wait_until(lambda: bool(upstream.side_effects))
-        server.drop_connections()
-        handle = await requesting
-        with pytest.raises(CallFailed) as failed:
-            await make_caller().join_call_tool(handle)
-
-    assert failed.value.outcome == "unknown"
-    assert upstream.side_effects == ["work"]
-
-
-async def test_an_error_of_the_server_is_the_outcome_of_the_call(tmp_path: Path) -> None:
-    async with calling(ControlledUpstream().app(), tmp_path) as (_, make_caller):
-        caller = make_caller()
-        handle = await request_call(caller, "refuse")
-        with pytest.raises(CallFailed, match="not today") as failed:
-            await caller.join_call_tool(handle)
-
-    assert (failed.value.outcome, failed.value.error and failed.value.error["code"]) == ("upstream_error", -32042)
-
-
-async def test_an_error_of_the_tool_is_a_result(tmp_path: Path) -> None:
-    async with calling(ControlledUpstream().app(), tmp_path) as (_, make_caller):
-        caller = make_caller()
-        result = await caller.join_call_tool(await request_call(caller, "fail"))
-
-    assert result is not None
-    assert result["isError"] is True
-
-
-async def test_a_server_that_is_not_there_starts_nothing_and_leaves_no_state() -> None:
-    async with DurableCaller(f"http://127.0.0.1:{free_port()}/mcp") as caller:
-        with pytest.raises(CallNotStarted, match="The tool was not called"):
-            await request_call(caller, "work", start_timeout_seconds=WAIT_SECONDS)
-        assert await caller.list_calls() == []
-
-
-async def test_a_server_that_is_restarted_is_tried_again_until_it_answers(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    app = upstream.app()
-    async with calling(app, tmp_path) as (server, make_caller):
-        caller = make_caller()
-        handle = await request_call(caller, "work")
-        joining = asyncio.create_task(caller.join_call_tool(handle))
-        await upstream.wait_until(lambda: upstream.count_requests("tasks/get") > 0)
-        await server.kill_server()
-        upstream.tasks["task-1"].complete_task("done")
-        async with serving(upstream.app(), port=server.port):
-            assert await joining == text_result("done")
-
-
 @pytest.mark.requirement("R11")
 async def test_several_calls_are_joined_with_any_and_all(tmp_path: Path) -> None:
     upstream = TaskUpstream()
@@ -387,8 +286,8 @@ async def test_several_calls_are_joined_with_any_and_all(tmp_path: Path) -> None
         handles = [await request_call(caller, "work") for _ in range(3)]
         upstream.tasks["task-2"].complete_task("second")
         any_done = await caller.join_any(handles)
-        assert [joined.done for joined in any_done] == [False, True, False]
-        assert not all(joined.done for joined in await caller.join_all(handles, timeout_seconds=0.3))
+        assert [joined.is_settled for joined in any_done] == [False, True, False]
+        assert not all(joined.is_settled for joined in await caller.join_all(handles, timeout_seconds=0.3))
         upstream.tasks["task-1"].set_state(status="cancelled")
         upstream.tasks["task-3"].complete_task("third")
         all_done = await caller.join_all(handles)

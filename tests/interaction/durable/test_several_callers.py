@@ -196,8 +196,6 @@ async def test_a_callback_of_a_call_without_a_ringback_is_refused(server: HttpSe
             await caller.request_call_tool("work", callback={"url": "https://agent.example"})
         with pytest.raises(ValueError, match="behind a Ringback"):
             await caller.request_call_tool("work", upstream="git")
-        with pytest.raises(ValueError, match="A join has a timeout of its own"):
-            await caller.request_call_tool("work", timeout_seconds=60)
 
 
 async def test_joins_that_wait_end_when_their_caller_is_closed(server: HttpServer) -> None:

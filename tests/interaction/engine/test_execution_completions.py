@@ -68,6 +68,22 @@ async def test_a_call_whose_upstream_stays_unreachable_ends_as_never_dispatched(
 
 
 @pytest.mark.requirement("R33")
+async def test_a_call_that_ran_before_is_unknown_and_not_rejected_if_its_upstream_stays_unreachable(
+    engine: Engine,
+) -> None:
+    call = await lease_new_call(engine, runs=1, rerun_allowed=True)  # queued again after its first runner had died
+
+    await run_execution(engine.make_execution(call, FailingUpstreams(UpstreamUnreachable("cannot connect."))))
+
+    ended = await engine.read_call(call)
+    assert ended.outcome is CallOutcome.UNKNOWN
+    assert (ended.error or {})["message"] == (
+        "Upstream 'git' could not be reached: cannot connect. An earlier run of this call was lost: its tool may have done "
+        "its work."
+    )
+
+
+@pytest.mark.requirement("R33")
 async def test_a_bug_while_the_tool_runs_leaves_the_call_unknown(engine: Engine) -> None:
     call = await lease_new_call(engine)
 

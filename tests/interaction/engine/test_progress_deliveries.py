@@ -45,17 +45,17 @@ async def state(engine: Engine, delivery: Delivery) -> DeliveryState:
 async def test_progress_is_tried_twice_within_a_minute_and_leaves_no_gap(
     still: Engine, fake_clock: FakeClock, call: Call
 ) -> None:
-    told = await progress(still, call, 1)
+    delivery = await progress(still, call, 1)
     board = ReceiversByHost(500)
     dispatcher = still.make_dispatcher(board)
     for _ in range(10):
         await dispatcher.run_once()
         fake_clock.advance(6)
 
-    assert (told.kind, (told.give_up_at - told.created_at).total_seconds()) == (DeliveryKind.PROGRESS, 60)
-    given_up = await still.read_delivery(told)
+    assert (delivery.kind, (delivery.give_up_at - delivery.created_at).total_seconds()) == (DeliveryKind.PROGRESS, 60)
+    given_up = await still.read_delivery(delivery)
     assert (given_up.state, given_up.attempts) == (DeliveryState.DEAD, 2)
-    assert (await still.read_webhook(told.webhook_id)).missed_from is None
+    assert (await still.read_webhook(delivery.webhook_id)).missed_from is None
 
 
 async def test_newer_progress_replaces_unsent_progress(still: Engine, call: Call) -> None:
@@ -82,7 +82,7 @@ async def test_the_completion_replaces_unsent_progress(still: Engine, call: Call
 async def test_progress_that_failed_is_not_tried_again_once_something_newer_has_happened(
     still: Engine, call: Call
 ) -> None:
-    told = await progress(still, call, 1)
+    delivery = await progress(still, call, 1)
 
     async def fail_meanwhile(request: httpx.Request) -> httpx.Response:
         if b"call.progress" in request.content:
@@ -92,13 +92,13 @@ async def test_progress_that_failed_is_not_tried_again_once_something_newer_has_
 
     await still.make_dispatcher(fail_meanwhile).run_once()
 
-    ended = await still.read_delivery(told)
+    ended = await still.read_delivery(delivery)
     assert (ended.state, ended.attempts) == (DeliveryState.CANCELLED, 1)
 
 
 async def test_progress_of_one_call_does_not_affect_another_call(still: Engine, call: Call) -> None:
-    told = await progress(still, call, 1)
+    delivery = await progress(still, call, 1)
     await progress(still, await still.lease_call(make_call()), 1)
     await still.finish_call(make_call())
 
-    assert await state(still, told) is DeliveryState.PENDING
+    assert await state(still, delivery) is DeliveryState.PENDING

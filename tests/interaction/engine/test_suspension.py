@@ -112,10 +112,10 @@ async def test_the_owner_learns_of_suspension_and_recovery_from_the_log_and_othe
     fake_clock.advance(PROBE_INTERVAL)
     await run_rounds(still, board)
 
-    told = [event for event in await still.read_events() if event.call_id is None]
-    assert [event.name for event in told] == [EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED]
-    assert [event.data["webhook_id"] for event in told] == [webhook.id, webhook.id]
-    assert [event.data["state"] for event in told] == ["suspended", "active"]
+    events = [event for event in await still.read_events() if event.call_id is None]
+    assert [event.name for event in events] == [EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED]
+    assert [event.data["webhook_id"] for event in events] == [webhook.id, webhook.id]
+    assert [event.data["state"] for event in events] == ["suspended", "active"]
     assert [body["name"] for body in board.bodies(OTHER_WEBHOOK)] == ["webhook.suspended", "webhook.recovered"]
     assert {body["name"] for body in board.bodies(AGENT)} == {"call.finished"}, "nobody is rung about himself"
 
@@ -296,8 +296,8 @@ async def test_every_outage_has_a_gap_of_its_own(still: Engine, fake_clock: Fake
         fake_clock.advance(PROBE_INTERVAL)
         await run_rounds(still, board, 5)
 
-    told = [body for body in board.bodies() if body.get("type") == "gap"]
-    assert [decode_log_position(body["cursor"]).seq + 1 for body in told] == firsts
+    gaps = [body for body in board.bodies() if body.get("type") == "gap"]
+    assert [decode_log_position(body["cursor"]).seq + 1 for body in gaps] == firsts
 
 
 async def test_a_gap_that_fails_is_tried_again_under_its_id_and_is_not_counted_against_the_webhook(

@@ -280,6 +280,33 @@ async def test_a_first_try_needs_no_database_no_key_and_no_public_receiver(recei
     assert data["resume_url"] == "http://127.0.0.1:8000/ringback/v1/resume"
 
 
+async def test_a_first_try_names_the_port_that_is_given_and_warns_of_another_one(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    callbacks = Callbacks.embedded(upstream=UPSTREAM_NAME, dev=True, port=8765)
+    server = make_server(callbacks)
+    app = server.http_app()
+    callbacks.mount(app)
+    async with (
+        app.router.lifespan_context(app),
+        serving(app) as http,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{http.port}") as web,
+    ):
+        for _ in range(2):
+            assert (await web.get("/ringback/healthz")).status_code == 200
+        async with Client(http.url) as client:
+            await client.call_tool("build_report", {"about": "rain"}, meta=callback_meta(receiver))
+        data = verify_callback((await receiver.wait_for_requests(1))[0])
+
+    assert data["resume_url"] == "http://127.0.0.1:8765/ringback/v1/resume"
+    assert caplog.text.count(f"dev=True, port={http.port}") == 1
+
+
+def test_a_port_is_only_for_a_first_try(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="public_url, which has the port"):
+        Callbacks.embedded(upstream=UPSTREAM_NAME, database_url=f"sqlite:///{tmp_path / 'calls.db'}", port=9000)
+
+
 async def test_the_api_of_a_first_try_answers_this_machine_only() -> None:
     callbacks = Callbacks.embedded(upstream=UPSTREAM_NAME, dev=True)
     transport = httpx.ASGITransport(callbacks.api, client=("192.0.2.1", 5000))

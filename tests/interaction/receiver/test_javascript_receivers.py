@@ -80,7 +80,10 @@ async def running_receiver(kind: str, folder: Path) -> AsyncGenerator[NodeReceiv
 @pytest.mark.parametrize("kind", ["express", "next"])
 async def test_a_receiver_accepts_signed_messages_once_and_rejects_all_others(kind: str, tmp_path: Path) -> None:
     async with running_receiver(kind, tmp_path) as receiver:
-        accepted = [await receiver.post(make_event_body(outcome="result")) for _ in range(2)]
+        accepted = [
+            await receiver.post(make_event_body(outcome="result"), changed={"x-mcp-subscription-id": header})
+            for header in ("wh_1", "made-up")
+        ]
         assert await receiver.read_line() == "call.finished call_1 result c1"
         other_secret = await receiver.post(make_event_body("evt_2"), secret=OTHER_SECRET)
         assert await receiver.read_line() == "call.finished call_1 undefined c1"

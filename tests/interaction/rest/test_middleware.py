@@ -15,7 +15,7 @@ PAGE = "https://console.example"
 
 async def status(service: ServiceUnderTest, *, host: str, server: str = PUBLIC_URL) -> int:
     client = await service.create_anonymous_client(base_url=server)
-    return (await client.get("/openapi.json", headers={"Host": host})).status_code
+    return (await client.get("/llms.txt", headers={"Host": host})).status_code
 
 
 @pytest.mark.parametrize("host", ["ringback.example", "ringback.example:8443", "RINGBACK.example", "other.example"])
@@ -61,7 +61,7 @@ async def test_on_loopback_the_same_address_may_be_the_origin_and_no_other(servi
         ("http://localhost:8090", 403),
         ("https://127.0.0.1:8090", 403),
     ):
-        answer = await local.get("/openapi.json", headers={"Origin": origin})
+        answer = await local.get("/llms.txt", headers={"Origin": origin})
 
         assert answer.status_code == code
 

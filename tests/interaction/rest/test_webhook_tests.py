@@ -88,6 +88,7 @@ async def test_a_test_is_sent_signed_and_its_delivery_shows_the_outcome(
     assert body["data"] == {
         "webhook_id": webhook["id"],
         "client_session_id": "session-1",
+        "subscription_id": webhook["id"],
         "webhook_correlation_id": "inbox-3",
     }
     shown = (await alice.get(f"/v1/deliveries/{delivery['id']}")).json()

@@ -47,12 +47,15 @@ async def test_the_tool_measures_every_file_and_reports_progress(folder: Path) -
     assert [(progress.progress, progress.total) for progress in seen] == [(1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize("asked", ["..", "/", "absent", "data/a.txt"])
-async def test_it_refuses_what_is_no_folder_of_its_own(folder: Path, asked: str) -> None:
+async def test_it_refuses_what_is_no_folder_of_its_own(folder: Path) -> None:
+    """One process is asked for all of them, because its import of the SDK takes a second of CPU."""
     async with open_upstreams(make_python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
-        ending = await run_upstream_call(upstreams, "measure_files", {"folder": asked})
+        outcomes = {
+            asked: (await run_upstream_call(upstreams, "measure_files", {"folder": asked})).outcome
+            for asked in ("..", "/", "absent", "data/a.txt")
+        }
 
-    assert ending.outcome is CallOutcome.TOOL_ERROR
+    assert outcomes == dict.fromkeys(outcomes, CallOutcome.TOOL_ERROR)
 
 
 async def test_the_tool_serves_other_requests_while_it_works_and_stops_on_cancellation(folder: Path) -> None:

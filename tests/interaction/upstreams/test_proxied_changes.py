@@ -67,7 +67,9 @@ async def test_a_change_of_a_subscribed_resource_reaches_every_subscriber_over_o
 
 
 @parametrize_eras
-async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_counts_as_a_change(era: str) -> None:
+async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_counts_as_a_change(
+    era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library, port = LibraryUpstream(), free_port()
     config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
     async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
@@ -77,6 +79,7 @@ async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_count
         async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
             with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
                 await first.kill_server()
+                monkeypatch.setattr(passage_module, "CONNECT_WAIT_SECONDS", 0.0)  # no server listens
                 with pytest.raises(Unavailable):
                     await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # somebody notices
                 await servers.enter_async_context(serving(library.app(era), port=port))

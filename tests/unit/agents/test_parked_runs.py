@@ -11,7 +11,6 @@ import pytest
 
 from ringback.agents.parked_runs import (
     APPLICATION_ID,
-    SCHEMA_VERSION,
     ParkedRun,
     ParkedRunsUnavailable,
     SQLiteParkedRuns,
@@ -139,7 +138,7 @@ def test_a_database_of_another_program_is_refused_and_not_changed(runs: SQLitePa
         database.execute("CREATE TABLE customers (name TEXT)")
     content = path.read_bytes()
 
-    with pytest.raises(ParkedRunsUnavailable, match=r"runs\.db is another program's database\. Choose another file\."):
+    with pytest.raises(ParkedRunsUnavailable, match=r"runs\.db is another program's database.* Choose another file"):
         asyncio.run(runs.find_waiting())
 
     assert path.read_bytes() == content
@@ -148,7 +147,7 @@ def test_a_database_of_another_program_is_refused_and_not_changed(runs: SQLitePa
 def test_a_file_that_is_no_database_is_refused(runs: SQLiteParkedRuns, path: Path) -> None:
     path.write_text("a diary, " * 100, encoding="utf-8")
 
-    with pytest.raises(ParkedRunsUnavailable, match=r"is no database of parked runs: .*Choose another file"):
+    with pytest.raises(ParkedRunsUnavailable, match=r"is not a file of parked runs: .*Choose another file"):
         asyncio.run(runs.find_waiting())
 
 
@@ -156,7 +155,7 @@ async def test_a_file_of_a_later_version_is_refused(runs: SQLiteParkedRuns, path
     await runs.find_waiting()
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.execute("PRAGMA user_version = 99")
 
     with pytest.raises(ParkedRunsUnavailable, match="later version of ringback"):
         await runs.find_waiting()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.agents import CallState, CallStateKind, SessionLocks, WakeUp, ask_person, parse_wake_up, refuse_if_early
+from ringback.agents import CallState, CallStateKind, KeyLocks, WakeUp, ask_person, parse_wake_up, refuse_if_early
 from ringback.agents.wake_up import PARKING_MINUTES_MAX
 from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
@@ -63,7 +63,7 @@ def test_a_call_whose_agent_died_before_its_state_was_stored_is_accepted_with_a_
 
 
 async def test_two_wakes_of_one_conversation_follow_each_other() -> None:
-    locks = SessionLocks()
+    locks = KeyLocks()
     order: list[str] = []
     entered, leave = asyncio.Event(), asyncio.Event()
 

@@ -14,9 +14,21 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     (): {
         *("--version", "--install-completion", "--show-completion"),
         *("serve", "dev", "keys", "call", "join", "wait", "calls", "events", "listen", "webhooks", "deliveries"),
-        *("trigger", "verify", "migrate", "copy", "doctor"),
+        *("trigger", "verify", "migrate", "copy", "doctor", "upstreams", "tools"),
     },
-    ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
+    ("serve",): {
+        *(
+            "--dev",
+            "--config",
+            "--upstream",
+            "--database",
+            "--roles",
+            "--host",
+            "--port",
+            "--log-level",
+            "--log-format",
+        ),
+    },
     ("keys",): {"create", "list", "revoke", "ring"},
     ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
     ("keys", "list"): {"--json", "--database"},
@@ -37,6 +49,8 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--url",
         "--api-key",
     },
+    ("upstreams",): {"--json", "--url", "--api-key"},
+    ("tools",): {"--json", "--url", "--api-key"},
     ("join",): {"--wait-seconds", "--json", "--url", "--api-key"},
     ("wait",): {"--any", "--wait-seconds", "--json", "--url", "--api-key"},
     ("calls",): {

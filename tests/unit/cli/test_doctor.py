@@ -52,12 +52,12 @@ def make_ready_response(*, seconds_off: float = 0, degraded: Sequence[str] = ())
 
 
 def findings(ran: Result) -> Found:
-    return {found["about"]: (found["ok"], found["told"]) for found in json.loads(ran.stdout)}
+    return {found["about"]: (found["ok"], found["detail"]) for found in json.loads(ran.stdout)}
 
 
 def list_failed_checks(ran: Result) -> Found:
     assert ran.exit_code == 1
-    return {about: (ok, told) for about, (ok, told) in findings(ran).items() if not ok}
+    return {about: (ok, detail) for about, (ok, detail) in findings(ran).items() if not ok}
 
 
 def list_checks(run: Run, *more: str) -> Result:
@@ -233,10 +233,10 @@ def test_a_public_url_has_to_lead_here(
     monkeypatch.setenv("RINGBACK_PUBLIC_URL", "https://ringback.example")
     with respx.mock(base_url="https://ringback.example") as public:
         public.get("/healthz").mock(side_effect=[answer])
-        ok, told = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))["public URL"]
+        ok, detail = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))["public URL"]
 
     assert ok is (answer is OWN_KEY)
-    assert words in told
+    assert words in detail
 
 
 def test_callbacks_cannot_be_checked_without_a_key(run: Run, service: respx.MockRouter) -> None:

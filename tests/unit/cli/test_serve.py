@@ -67,12 +67,12 @@ def test_upstreams_come_from_the_file_and_from_options(run: Run, served: Recordi
 
 
 def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, served: RecordingServer) -> None:
-    told = run("serve", "--dev")
+    ran = run("serve", "--dev")
 
     assert (served.settings.auth, served.settings.callback_http) == ("off", True)
     assert ip_network("127.0.0.0/8") in served.settings.callback_private_cidrs
     assert served.names == ["demo"]
-    assert "ringback call demo count_primes --wait" in told.stderr
+    assert "ringback call demo count_primes --wait" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, serve
 def test_the_hint_of_development_mode_names_the_port(
     run: Run, served: RecordingServer, options: tuple[str, ...], command: str
 ) -> None:
-    told = run("serve", "--dev", *options)
+    ran = run("serve", "--dev", *options)
 
     assert served.names == ["demo"]
-    assert told.stderr.endswith(f"ringback call demo count_primes {command}")
+    assert ran.stderr.endswith(f"ringback call demo count_primes {command}")
 
 
 def test_development_mode_keeps_other_settings(

@@ -136,11 +136,11 @@ def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> N
 
 
 @pytest.mark.parametrize(
-    ("state", "last_error", "told"),
+    ("state", "last_error", "hint"),
     [("active", None, ""), ("pending_verification", "challenge_failed", "challenge_failed")],
 )
 def test_a_verification_prints_its_outcome(
-    run: Run, service: respx.MockRouter, state: str, last_error: str | None, told: str
+    run: Run, service: respx.MockRouter, state: str, last_error: str | None, hint: str
 ) -> None:
     (answer,) = examples.EXAMPLES_BY_SCHEMA["WebhookView"]
     service.post(f"{HOOK}/verify").respond(json={**answer, "state": state, "last_error": last_error})
@@ -148,7 +148,7 @@ def test_a_verification_prints_its_outcome(
     ran = run("webhooks", "verify", "wh_1")
 
     assert ran.stdout == f"state: {state}\n"
-    assert told in ran.stderr
+    assert hint in ran.stderr
 
 
 REPLAYS: list[tuple[tuple[str, ...], dict[str, Any]]] = [

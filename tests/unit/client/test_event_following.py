@@ -119,10 +119,10 @@ async def test_an_expired_cursor_is_raised_and_not_yielded_as_an_event(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     service.get(STREAM).mock(return_value=answer(TRUNCATED, frame("a")))
-    told: list[bool] = []
+    truncations: list[bool] = []
 
-    assert await first(client.stream_events(cursor="old", on_truncated=lambda: told.append(True)), 1) == ["a"]
-    assert told == [True]
+    assert await first(client.stream_events(cursor="old", on_truncated=lambda: truncations.append(True)), 1) == ["a"]
+    assert truncations == [True]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 """The request of each method, and its parsed response. The responses are the examples of the OpenAPI document."""
 
+import ssl
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 import respx
 
-from ringback.client import CallbackOptions, Conflict, RingbackClient
+from ringback.client import CallbackOptions, RingbackClient
 from ringback.schemas import examples
-from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
 from tests.support.clock import FakeClock
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
@@ -123,11 +124,11 @@ async def test_requests_for_input_are_read_with_the_call_and_answered_by_their_k
     route = service.post("/v1/calls/call_1/input").respond(json={**examples.ANSWERED, "ignored": ["r0.1"]})
 
     call = await client.call("call_1")
-    told = await client.answer("call_1", {"r1.1": {"action": "accept", "content": {"branch": "main"}}})
+    answered = await client.answer("call_1", {"r1.1": {"action": "accept", "content": {"branch": "main"}}})
 
     assert call.input_requests["r1.1"].params["message"] == "Which branch?"
     assert parse_body(get_last_request(route)) == examples.ANSWER
-    assert (told.accepted, told.ignored, told.call.status) == (("r1.1",), ("r0.1",), "working")
+    assert (answered.accepted, answered.ignored, answered.call.status) == (("r1.1",), ("r0.1",), "working")
 
 
 async def test_starting_sends_the_call_and_a_key_of_its_own(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -272,125 +273,6 @@ async def test_an_id_is_escaped_to_one_path_segment(client: RingbackClient, serv
     assert get_last_request(route).url.raw_path == b"/v1/calls/..%2Fwebhooks%3Fx%3D1"
 
 
-# -- events and deliveries --
-
-
-def page(*names: str, cursor: str, has_more: bool = False) -> httpx.Response:
-    events = [{**examples.EVENT, "eventId": name} for name in names]
-    return httpx.Response(200, json={"events": events, "cursor": cursor, "truncated": False, "has_more": has_more})
-
-
-async def test_a_poll_sends_the_given_filters(client: RingbackClient, service: respx.MockRouter) -> None:
-    route = service.get("/v1/events").mock(return_value=page("evt_1", cursor="b"))
-
-    polled = await client.poll_events(cursor="a", limit=5, name="call.finished", call_id="call_1")
-
-    assert parse_query(get_last_request(route)) == {
-        "cursor": "a",
-        "limit": "5",
-        "name": "call.finished",
-        "call_id": "call_1",
-    }
-    assert (polled.cursor, polled.truncated, polled.has_more) == ("b", False, False)
-    assert polled.events[0].timestamp == datetime.fromisoformat(examples.EVENT["timestamp"])
-
-
-async def test_events_are_read_to_the_end_of_the_log(client: RingbackClient, service: respx.MockRouter) -> None:
-    route = service.get("/v1/events")
-    route.side_effect = [page("evt_1", "evt_2", cursor="b", has_more=True), page("evt_3", cursor="c")]
-
-    assert [event.event_id async for event in client.events(cursor="a")] == ["evt_1", "evt_2", "evt_3"]
-    assert [parse_query(request)["cursor"] for request in list_requests(route)] == ["a", "b"]
-
-
-async def test_an_empty_page_with_has_more_is_followed_at_once(
-    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
-) -> None:
-    route = service.get("/v1/events")
-    route.side_effect = [page(cursor="b", has_more=True), page(cursor="c", has_more=True), page("evt_1", cursor="d")]
-    began = clock.monotonic()
-
-    assert [event.event_id async for event in client.events(cursor="a")] == ["evt_1"]
-    assert [parse_query(request)["cursor"] for request in list_requests(route)] == ["a", "b", "c"]
-    assert clock.monotonic() == began
-
-
-async def test_followed_events_go_on_without_a_hot_loop(
-    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
-) -> None:
-    route = service.get("/v1/events")
-    route.side_effect = [page("evt_1", cursor="b"), page(cursor="b"), page("evt_2", cursor="c")]
-    began = clock.monotonic()
-
-    followed = client.events(follow=True)
-    names = [(await anext(followed)).event_id for _ in range(2)]
-
-    assert names == ["evt_1", "evt_2"]
-    assert clock.monotonic() - began >= 1
-    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["45.0"] * 3
-
-
-async def test_followed_events_survive_a_restart_of_the_service(
-    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
-) -> None:
-    route = service.get("/v1/events")
-    restart = [httpx.ConnectError("refused")] * 4
-    route.side_effect = [page("evt_1", cursor="b"), *restart, page("evt_2", cursor="c")]
-
-    followed = client.events(follow=True)
-    names = [(await anext(followed)).event_id for _ in range(2)]
-
-    assert names == ["evt_1", "evt_2"]
-    assert {parse_query(request).get("cursor") for request in list_requests(route)[1:]} == {"b"}
-
-
-async def test_an_expired_cursor_of_a_poll_is_told(client: RingbackClient, service: respx.MockRouter) -> None:
-    document = {"events": [examples.EVENT], "cursor": "b", "truncated": True, "has_more": False}
-    service.get("/v1/events").respond(json=document)
-    truncations: list[bool] = []
-
-    events = [event async for event in client.events(cursor="old", on_truncated=lambda: truncations.append(True))]
-
-    assert (len(events), truncations) == (1, [True])
-
-
-async def test_deliveries_are_listed_and_read_with_their_attempts(
-    client: RingbackClient, service: respx.MockRouter
-) -> None:
-    route = service.get("/v1/deliveries").respond(json={"deliveries": [examples.DELIVERY], "next_cursor": None})
-    service.get("/v1/deliveries/dlv_1").respond(json={**examples.DELIVERY, "attempts": [examples.ATTEMPT]})
-
-    listed = [delivery.id async for delivery in client.deliveries(state="dead", webhook_id="wh_1")]
-    delivery = await client.delivery("dlv_1")
-
-    assert listed == [examples.DELIVERY["id"]]
-    assert parse_query(get_last_request(route)) == {"state": "dead", "webhook_id": "wh_1"}
-    assert delivery.attempt_count == examples.DELIVERY["attempt_count"]
-    assert [attempt.category for attempt in delivery.attempts] == [examples.ATTEMPT["category"]]
-
-
-# -- upstreams and health --
-
-
-async def test_upstreams_and_their_tools_are_listed(client: RingbackClient, service: respx.MockRouter) -> None:
-    service.get("/v1/upstreams").respond(json={"upstreams": [examples.UPSTREAM]})
-    service.get("/v1/upstreams/git/tools").respond(json={"tools": [examples.TOOL]})
-
-    (upstream,) = await client.upstreams()
-    (tool,) = await client.tools("git")
-
-    assert upstream.name == examples.UPSTREAM["name"]
-    assert tool.name == examples.TOOL["name"]
-    assert tool.input_schema == examples.TOOL["inputSchema"]
-
-
-async def test_health_is_requested_once(client: RingbackClient, service: respx.MockRouter) -> None:
-    route = service.get("/healthz")
-    route.side_effect = [httpx.Response(200, json={"status": "ok"}), httpx.Response(503), httpx.ConnectError("refused")]
-
-    assert [await client.healthy() for _ in range(3)] == [True, False, False]
-
-
 # -- all requests and responses --
 
 
@@ -426,73 +308,31 @@ async def test_a_passed_httpx_client_stays_open(service: respx.MockRouter) -> No
         assert not http.is_closed
 
 
-# -- results and the service itself --
+async def test_all_clients_of_a_process_load_the_certificates_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Mock(wraps=ssl.create_default_context)
+    monkeypatch.setattr(ssl, "create_default_context", load)
+
+    for _ in range(3):
+        async with RingbackClient("https://ringback.example"):
+            pass
+
+    assert load.call_count <= 1
 
 
-async def test_the_size_and_hash_of_a_result_are_read_without_it(
-    client: RingbackClient, service: respx.MockRouter
+async def test_a_client_of_an_http_url_loads_no_certificates_and_would_trust_none(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    service.head("/v1/calls/call_1/result").respond(headers={"content-length": "42", "etag": '"9f0c"'})
+    monkeypatch.setattr(ssl, "create_default_context", pytest.fail)
+    contexts: list[ssl.SSLContext] = []
 
-    info = await client.result_info("call_1")
+    class RecordedClient(httpx.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            contexts.append(options["verify"])
+            super().__init__(**options)
 
-    assert (info.bytes, info.sha256) == (42, "9f0c")
+    monkeypatch.setattr(httpx, "AsyncClient", RecordedClient)
+    async with RingbackClient("http://127.0.0.1:1"):
+        pass
 
-
-async def test_a_missing_result_is_a_conflict_without_its_reason(
-    client: RingbackClient, service: respx.MockRouter
-) -> None:
-    service.head("/v1/calls/call_1/result").respond(409, headers={"content-type": "application/problem+json"})
-
-    with pytest.raises(Conflict):
-        await client.result_info("call_1")
-
-
-@pytest.mark.parametrize(
-    ("bounds", "header"), [((), "bytes=0-"), ((2,), "bytes=2-"), ((2, 5), "bytes=2-4")], ids=["all", "rest", "part"]
-)
-@pytest.mark.parametrize("ignores_ranges", [False, True], ids=["ranges", "whole"])
-async def test_a_part_of_a_result_is_read_as_stored(
-    client: RingbackClient, service: respx.MockRouter, bounds: tuple[int, ...], header: str, *, ignores_ranges: bool
-) -> None:
-    stored = b'{"content": []}'
-    part = stored[slice(*bounds)] if len(bounds) == 2 else stored[sum(bounds) :]
-    route = service.get("/v1/calls/call_1/result").respond(
-        200 if ignores_ranges else 206, content=stored if ignores_ranges else part
-    )
-
-    assert await client.result_part("call_1", *bounds) == part
-    assert get_last_request(route).headers["range"] == header
-
-
-@pytest.mark.parametrize("bounds", [(-1,), (3, 3), (3, 2)])
-async def test_an_empty_part_of_a_result_is_not_requested(
-    client: RingbackClient, service: respx.MockRouter, bounds: tuple[int, ...]
-) -> None:
-    with pytest.raises(ValueError, match="`stop` is greater"):
-        await client.result_part("call_1", *bounds)
-
-
-async def test_readiness_metrics_and_problem_types_are_read(client: RingbackClient, service: respx.MockRouter) -> None:
-    service.get("/readyz").respond(json={"status": "ready", "degraded": ["/mcp/git"]})
-    service.get("/metrics").respond(text="ringback_calls_total 3\n")
-    document = {"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}
-    service.get("/problems/unknown-tool").respond(json=document)
-
-    assert (await client.readiness()).degraded == ("/mcp/git",)
-    assert await client.metrics() == "ringback_calls_total 3\n"
-    assert (await client.problem_type("unknown-tool")).title == "Unknown tool"
-
-
-async def test_a_public_key_has_the_form_that_verifiers_accept(
-    client: RingbackClient, service: respx.MockRouter
-) -> None:
-    key = parse_signing_key(generate_signing_key(b"s" * 32))
-    jwks = {"keys": [dict(key.jwk), {**key.jwk, "crv": "X25519"}]}
-    service.get("/.well-known/mcp-webhook-jwks.json").respond(json=jwks)
-
-    ours, other = await client.public_keys()
-
-    assert ours.text == key.public_key
-    with pytest.raises(ValueError, match="not an Ed25519 key"):
-        _ = other.text
+    (context,) = contexts
+    assert (context.verify_mode, context.get_ca_certs()) == (ssl.CERT_REQUIRED, [])

@@ -254,6 +254,54 @@ def test_an_interrupt_while_events_are_awaited_releases_the_stream_first() -> No
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "released\ninterrupted\n")
 
 
+BROKEN_OFF_STREAM = """
+import asyncio, json, sys, httpx
+from ringback.client import SyncRingbackClient
+
+def frame(number):
+    event = {"eventId": f"evt_{number}", "name": "call.finished", "timestamp": "2026-11-20T17:00:00Z",
+             "cursor": f"c{number}", "data": {}}
+    return f"id: c{number}\\nevent: call.finished\\ndata: {json.dumps(event)}\\n\\n".encode()
+
+class Endless(httpx.AsyncByteStream):
+    async def __aiter__(self):
+        for number in range(1000):
+            yield frame(number)
+            await asyncio.sleep(0)
+
+    async def aclose(self):
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+def respond(request):
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
+
+ringback = SyncRingbackClient("http://ringback.example", transport=httpx.MockTransport(respond))
+if sys.argv[1] == "dropped":
+    for event in ringback.stream_events():
+        break
+else:
+    stream = ringback.stream_events()
+    next(stream)
+if sys.argv[2] == "closed":
+    ringback.close()
+"""
+
+
+@pytest.mark.parametrize("stream", ["dropped", "kept"])
+@pytest.mark.parametrize("client", ["closed", "forgotten"])
+def test_a_stream_that_is_broken_off_prints_nothing_at_the_end(stream: str, client: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", BROKEN_OFF_STREAM, stream, client],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_request_of_another_thread_ends_when_the_client_is_closed() -> None:
     is_inside = threading.Event()
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, CallPhase, CallStatus, Handle
-from ringback.domain.call_completion import recover_call
-from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome
+from ringback.domain.call import Call, CallPhase, CallStatus, Handle, overdue_completion
+from ringback.domain.call_completion import completion_after_runs, recover_call
+from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import request_input
 from tests.support.clock import START
 from tests.support.examples import CALL
@@ -55,3 +55,32 @@ def test_any_other_call_ends_as_unknown(call: Call) -> None:
 
     assert isinstance(ending, CallCompletion)
     assert ending.outcome is CallOutcome.UNKNOWN
+
+
+def test_a_call_that_ran_and_was_queued_again_times_out_at_its_deadline() -> None:
+    again = queued(replace(DISPATCHED, rerun_allowed=True))
+
+    assert again.dispatched_at is None
+    assert overdue_completion(again).outcome is CallOutcome.TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome"),
+    [
+        (LEASED, CallOutcome.REJECTED),
+        (DISPATCHED, CallOutcome.REJECTED),
+        (replace(LEASED, runs=1), CallOutcome.UNKNOWN),
+        (replace(DISPATCHED, runs=2), CallOutcome.UNKNOWN),
+    ],
+    ids=["never sent", "refused at its first dispatch", "not sent again", "refused at its second dispatch"],
+)
+def test_only_a_call_without_an_earlier_run_is_rejected(call: Call, outcome: CallOutcome) -> None:
+    rejected = failed_completion(CallOutcome.REJECTED, "The upstream is away.")
+
+    assert completion_after_runs(call, rejected).outcome is outcome
+
+
+def test_an_earlier_run_does_not_change_any_other_completion() -> None:
+    cancelled = completion_after_runs(replace(DISPATCHED, runs=2), CANCELLED_COMPLETION)
+
+    assert cancelled == CANCELLED_COMPLETION

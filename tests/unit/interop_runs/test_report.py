@@ -7,6 +7,7 @@ import pytest
 from scripts.interop_runs import report
 from scripts.interop_runs.adapters import ADAPTERS
 from scripts.interop_runs.catalog import CLIENTS
+from scripts.interop_runs.features import FEATURES
 from scripts.interop_runs.judge import Judgement, Row, Verdict
 from scripts.interop_runs.report import (
     ADAPTER_COLUMNS,
@@ -37,8 +38,29 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def line_of(title: str) -> list[str]:
-    line = next(line for line in render_table(read_results()).splitlines() if line.startswith(f"| {title}"))
-    return [cell.strip() for cell in line.split("|")[1:-1]]
+    """The cells of the last row with this title: that of a client's runs follows that of its features."""
+    lines = [line for line in render_table(read_results()).splitlines() if line.startswith(f"| {title}")]
+    return [cell.strip() for cell in lines[-1].split("|")[1:-1]]
+
+
+def test_the_features_of_a_client_are_verdicts_of_runs_and_what_its_source_says() -> None:
+    langchain = next(client for client in CLIENTS if client.name == "langchain")
+    store_results(
+        [
+            Row(name="langchain", versions={}, judgements={"slow": PASSED}),
+            Row(name="adapter-langgraph", versions={}, judgements={"wake": PASSED}),
+        ],
+        "2026-11-22",
+    )
+
+    first = next(line for line in render_table(read_results()).splitlines() if line.startswith(f"| {langchain.title}"))
+
+    assert first == f"| {langchain.title} | - | - | in its API | ✓ | ✓ | 2026-11-22 |"
+
+
+def test_features_are_those_of_clients_and_adapters_of_the_matrix() -> None:
+    assert FEATURES.keys() <= {client.name for client in CLIENTS}
+    assert {each.adapter for each in FEATURES.values()} - {None} <= {adapter.name for adapter in ADAPTERS}
 
 
 def test_a_cell_fails_if_one_of_its_scenarios_fails_and_every_failure_has_a_line() -> None:

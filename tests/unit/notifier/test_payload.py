@@ -43,14 +43,14 @@ def build_payload(*, safe: LogPosition = PAYLOAD_BUILDER) -> dict[str, Any]:
 @pytest.mark.requirement("R18")
 @pytest.mark.requirement("R19")
 def test_a_body_says_what_ended_how_and_how_to_come_back() -> None:
-    told = build_payload()
-    data = told.pop("data")
+    envelope = build_payload()
+    data = envelope.pop("data")
 
-    assert told == {
+    assert envelope == {
         "eventId": "evt_01KAGZ8A000000000000000001",
         "name": "call.finished",
         "timestamp": "2026-11-20T17:00:00.000Z",
-        "cursor": told["cursor"],
+        "cursor": envelope["cursor"],
     }
     token = data.pop("resume_token")
     assert data == {
@@ -61,6 +61,7 @@ def test_a_body_says_what_ended_how_and_how_to_come_back() -> None:
         "tool": "git_log",
         "correlation_id": "report-1",
         "client_session_id": "session-1",
+        "subscription_id": WEBHOOK.id,
         "created_at": "2026-11-20T17:00:00.000Z",
         "finished_at": "2026-11-20T17:00:00.000Z",
         "result_bytes": len(RESULT),

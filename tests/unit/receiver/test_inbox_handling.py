@@ -121,6 +121,32 @@ async def test_a_handler_that_is_not_ready_is_tried_again_after_a_second_at_the_
     assert time.pauses == [1, 1]
 
 
+async def test_a_handler_that_needs_a_result_that_the_callback_does_not_contain_is_given_up_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, time = Handler(), FakeTime()
+
+    async def read_value(callback: Callback) -> None:
+        handler.tried.append(callback.event_id)
+        if callback.event_id == "evt_1":
+            callback.value_or_raise()
+        await handler.handle(callback)
+
+    async with make_app(tmp_path, read_value, clock=time.read, sleep=time.sleep) as app:
+        for event_id in ("evt_1", "evt_2"):
+            await post_signed(app, make_event_body(event_id, outcome="result", client_session_id="s1"))
+        await handler.wait_until_handled(1)
+
+    assert (handler.tried, handler.handled, time.pauses) == (["evt_1", "evt_2", "evt_2"], ["evt_2"], [])
+    assert read_rows(tmp_path, "SELECT message_id, given_up, body IS NULL FROM messages") == [
+        ("evt_1", 1, 0),
+        ("evt_2", 0, 0),
+    ]
+    (record,) = caplog.records
+    assert "POST /v1/resume" in record.getMessage()
+    assert "include_result" in record.getMessage()
+
+
 async def test_a_handler_that_was_not_ready_often_has_a_short_pause_after_its_first_failure(tmp_path: Path) -> None:
     handler, time = Handler(*(NotReady(5) for _ in range(6)), ValueError("a bug"), ValueError("again")), FakeTime()
 

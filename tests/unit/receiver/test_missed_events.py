@@ -67,15 +67,8 @@ class Handled:
                 await self._changed.wait()
 
     def make_app(self, fetch_since: FetchSince, **options: Any) -> ReceiverApp:
-        return ReceiverApp(
-            SECRET,
-            on_callback=self.handle,
-            on_notice=self.notice,
-            fetch_since=fetch_since,
-            clock=lambda: NOW,
-            sleep=self.pause,
-            **options,
-        )
+        defaults: dict[str, Any] = {"on_callback": self.handle, "on_notice": self.notice, "clock": lambda: NOW}
+        return ReceiverApp(SECRET, fetch_since=fetch_since, sleep=self.pause, **(defaults | options))
 
 
 GAP = {"type": "gap", "cursor": "place-1"}
@@ -98,6 +91,23 @@ async def test_a_gap_is_filled_from_the_log_without_repeating_what_arrived(tmp_p
     assert (waited.resume_token, waited.subscription_id, waited.outcome) == (None, None, "result")
     assert log.cursors == ["place-1"]
     assert handled.notices == [Gap(subscription_id="wh_1", cursor="place-1")]
+
+
+async def test_an_event_of_the_log_whose_handler_needs_the_result_is_given_up_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handled, log = Handled(), Log(make_event(2), make_event(3))
+
+    async def read_value(callback: Callback) -> None:
+        if callback.event_id == "evt_2":
+            callback.value_or_raise()
+        await handled.handle(callback)
+
+    async with handled.make_app(log.read, on_callback=read_value) as app:
+        assert (await post_signed(app, GAP, message_id="msg_gap_1")).status_code == 204
+
+    assert handled.event_ids == ["evt_3"]
+    assert "GET /v1/calls/call_2/result" in caplog.text
 
 
 async def test_a_gap_whose_events_cannot_be_fetched_comes_again() -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from ringback.receiver import (
     Callback,
-    CallCancelled,
-    CallFailed,
     CallNotFinished,
     CallRejected,
     CallTimedOut,
     MalformedBody,
     NoValue,
+    OutcomeCancelled,
+    OutcomeError,
     OutcomeUnknown,
     ResultNotIncluded,
     ToolFailed,
@@ -66,20 +66,20 @@ def test_a_result_is_its_structured_content_or_its_text_or_its_blocks(result: di
         ("rejected", CallRejected),
         ("timed_out", CallTimedOut),
         ("unknown", OutcomeUnknown),
-        ("cancelled", CallCancelled),
-        ("evaporated", CallFailed),
+        ("cancelled", OutcomeCancelled),
+        ("evaporated", OutcomeError),
     ],
 )
 @pytest.mark.requirement("R33")
-def test_every_other_outcome_is_an_exception_of_its_own(outcome: str, kind: type[CallFailed]) -> None:
-    told = make_callback(outcome=outcome, error={"code": -32603, "message": "The deadline passed."})
+def test_every_other_outcome_is_an_exception_of_its_own(outcome: str, kind: type[OutcomeError]) -> None:
+    callback = make_callback(outcome=outcome, error={"code": -32603, "message": "The deadline passed."})
     untold = make_callback(outcome=outcome)
 
-    with pytest.raises(CallFailed) as raised:
-        told.value_or_raise()
+    with pytest.raises(OutcomeError) as raised:
+        callback.value_or_raise()
     assert type(raised.value) is kind
     assert (raised.value.code, raised.value.message, raised.value.call_id) == (-32603, "The deadline passed.", "call_1")
-    with pytest.raises(CallFailed) as raised:
+    with pytest.raises(OutcomeError) as raised:
         untold.value_or_raise()
     assert type(raised.value) is kind
     assert raised.value.code == outcome
@@ -151,5 +151,5 @@ def test_whatever_a_callback_contains_it_has_a_value_or_one_of_the_exceptions(
         callback = make_callback(**(data if outcome is None else data | {"outcome": outcome}))
     except MalformedBody:
         return
-    with suppress(CallFailed, NoValue):
+    with suppress(OutcomeError, NoValue):
         callback.value_or_raise()

@@ -378,7 +378,7 @@ async def test_a_cancelled_sender_does_not_keep_others_from_being_answered(tmp_p
     inbox = SQLiteInbox(tmp_path / "inbox.db")
     await inbox.open(now=0)
 
-    cancelled = asyncio.create_task(inbox.add("evt_x", None, order_key="s1", body=b"{}", cursor=None, now=0))
+    cancelled = asyncio.create_task(inbox.add("evt_x", "wh_1", order_key="s1", body=b"{}", cursor=None, now=0))
     added = asyncio.create_task(add_together(inbox, 1))
     await asyncio.wait([cancelled], timeout=0)
     cancelled.cancel()

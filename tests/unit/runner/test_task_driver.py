@@ -1,5 +1,6 @@
 """The task driver over a session with scripted responses: invalid responses, and answers that the upstream rejects."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +11,14 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
 from ringback.protocol.sessions import NegotiatedProtocol
 from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
-from ringback.runner.drivers import select_driver
+from ringback.runner.drivers import select_driver, task_polling
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver
 from ringback.runner.drivers.selection import UnsupportedHandleDriver
 from ringback.runner.drivers.task import TaskDriver
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.scripted_sessions import TASKS_EXTENSION, Reply, ScriptedSession
 from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
@@ -35,6 +37,18 @@ async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, RecordingCal
     completion = await TaskDriver(clock=FakeClock()).run_call(session, context)
     assert isinstance(completion, CallCompletion)
     return completion, context, session
+
+
+class SilentAtFirst(ScriptedSession):
+    """A session whose first request gets no response."""
+
+    is_silent = True
+
+    async def send_request(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if self.is_silent:
+            self.is_silent = False
+            await asyncio.Event().wait()
+        return await super().send_request(*args, **kwargs)
 
 
 @pytest.mark.parametrize("task_id", [None, 7, "", "x" * (TASK_ID_LENGTH_MAX + 1)])
@@ -72,6 +86,17 @@ async def test_an_upstream_may_return_a_result_instead_of_a_task() -> None:
 async def test_a_poll_without_a_task_is_repeated(unclear: Reply) -> None:
     completion, _, _ = await run(FOLLOWED_CALL, *[unclear] * CONSECUTIVE_ERRORS_MAX, DONE)
 
+    assert completion.outcome is CallOutcome.RESULT
+
+
+@pytest.mark.requirement("R33")
+async def test_a_poll_without_any_response_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_polling, "POLL_TIMEOUT_SECONDS", 0.01)
+    context, session = RecordingCallContext(FOLLOWED_CALL), SilentAtFirst(DONE)
+
+    completion = await asyncio.wait_for(TaskDriver(clock=FakeClock()).run_call(session, context), WAIT_SECONDS)
+
+    assert isinstance(completion, CallCompletion)
     assert completion.outcome is CallOutcome.RESULT
 
 

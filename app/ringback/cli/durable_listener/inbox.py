@@ -12,20 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ringback.cli.durable_listener.state_file import FILE_MODE, StateFileUnusable
+from ringback.cli.durable_listener.state_file import StateFileUnusable
+from ringback.private_sqlite import FileFormat, FileUnusable, open_private_file
 
 T = TypeVar("T")
 
 APPLICATION_ID: Final = 0x52424C4E
 """`RBLN`, in the header of the file: an SQLite file of another program is not changed."""
-SCHEMA_VERSION: Final = 1
+LOCK_WAIT_SECONDS: Final = 5.0
+"""SQLite's default. The lock beside the file keeps other listeners away already."""
 REMEMBERED_CALLBACKS_MAX: Final = 10_000
 """Handled callbacks whose ids stay, so that an event that the service sends again is recognised: about 1 MB."""
 PRUNED_ROWS_MAX: Final = 1_000
 """Rows that one transaction removes, so that no transaction is long."""
 
-_SCHEMA: Final = f"""
-BEGIN;
+_SCHEMA: Final = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE inbox (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,10 +39,8 @@ CREATE TABLE inbox (
     last_error TEXT
 );
 CREATE INDEX inbox_waiting ON inbox (position) WHERE state = 'waiting';
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
 """
+_FORMAT: Final = FileFormat(name="the state of a listener", application_id=APPLICATION_ID, schema=_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,28 +185,8 @@ async def open_inbox(path: Path) -> AsyncGenerator[Inbox]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     try:
-        path.touch(mode=FILE_MODE)
-        connection = sqlite3.connect(path, check_same_thread=False)
-        try:
-            _prepare(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-    except OSError as error:
-        raise StateFileUnusable(f"{path} cannot be written: {error.strerror}. Choose another --state.") from None
-    except sqlite3.Error as error:
-        raise StateFileUnusable(f"{path} cannot be used: {error}. Choose another --state.") from None
+        connection = open_private_file(path, _FORMAT, busy_seconds=LOCK_WAIT_SECONDS, check_same_thread=False)
+    except FileUnusable as error:
+        raise StateFileUnusable(f"{error} Choose another --state.") from None
+    connection.isolation_level = "DEFERRED"  # `with connection` is a transaction
     return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if not ours:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StateFileUnusable(f"{path} belongs to another program. Choose another --state.")
-        connection.executescript(_SCHEMA)
-    elif version != SCHEMA_VERSION:
-        raise StateFileUnusable(f"{path} was made by another version of ringback. Choose another --state.")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")

@@ -28,11 +28,12 @@ from ringback.client.durable.errors import (
     NotRejoinable,
     StartUnknown,
     StateConflict,
+    StateUnavailable,
     UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle, CallKind
 from ringback.client.durable.joins import OnProgress
-from ringback.client.durable.mcp_target import McpTarget
+from ringback.client.durable.mcp_target import AnswerInput, McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall
 from ringback.client.durable.redis_state import RedisRequestState
 from ringback.client.durable.ringback_target import RingbackTarget
@@ -40,6 +41,7 @@ from ringback.client.durable.sqlite_state import SQLiteRequestState
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager, StoredState
 
 __all__ = [
+    "AnswerInput",
     "CallCancelled",
     "CallFailed",
     "CallHandle",
@@ -52,6 +54,7 @@ __all__ = [
     "IdempotencyConflict",
     "InputRequired",
     "JoinedCall",
+    "McpCommandTarget",
     "McpTarget",
     "MemoryRequestState",
     "NotRejoinable",
@@ -62,6 +65,7 @@ __all__ = [
     "SQLiteRequestState",
     "StartUnknown",
     "StateConflict",
+    "StateUnavailable",
     "StoredState",
     "UnknownHandle",
 ]

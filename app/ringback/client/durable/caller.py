@@ -24,7 +24,7 @@ from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.joins import OnProgress, emit_progress, join_several, wait_for_end
 from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
-from ringback.client.durable.mcp_target import McpTarget
+from ringback.client.durable.mcp_target import McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion, require_json
 from ringback.client.durable.ringback_target import RingbackTarget
@@ -40,7 +40,7 @@ KEEP_SECONDS: Final = 7 * 24 * 3600.0
 _ID_BYTES: Final = 16
 _ID_PREFIX: Final = "req_"
 
-Target = str | RingbackClient | RingbackTarget | McpTarget
+Target = str | RingbackClient | RingbackTarget | McpTarget | McpCommandTarget
 
 
 class DurableCaller:
@@ -51,8 +51,8 @@ class DurableCaller:
         result = await caller.join_call_tool(handle, timeout_seconds=5, on_progress=print)   # None: not yet
 
     `target` is a Ringback or an MCP server. A URL without a path is a Ringback, any other URL an MCP server. `RingbackTarget`
-    and `McpTarget` take API keys and headers. Use a caller in one event loop. `aclose`, or the end of an `async with`, stops
-    waiting; only calls that cannot be rejoined end with it.
+    and `McpTarget` take API keys and headers, and `McpCommandTarget` is a server that is a command. Use a caller in one event
+    loop. `aclose`, or the end of an `async with`, stops waiting; only calls that cannot be rejoined end with it.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DurableCaller:
         clock: DurableClock | None = None,
     ) -> None:
         """Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call."""
-        self._owns_target = not isinstance(target, RingbackTarget | McpTarget)
+        self._owns_target = not isinstance(target, RingbackTarget | McpTarget | McpCommandTarget)
         self._target = _make_target(target)
         self._journal = CallJournal(state or MemoryRequestState())
         self._keep_seconds = keep_seconds
@@ -110,7 +110,7 @@ class DurableCaller:
 
         `upstream` names the server behind a Ringback. `callback` needs a Ringback, too. The same `idempotency_key` with the
         same request returns the same call. `accepts_input` says that you can answer the tool's questions. `timeout_seconds`
-        limits the whole call and needs a Ringback.
+        limits the whole call. A Ringback ends it by itself; on an MCP server the process that follows the call does.
 
         `start_timeout_seconds` limits the wait for what finds the call again: a task, or the first event of a stream. A call
         without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
@@ -235,13 +235,13 @@ class DurableCaller:
     async def join_any(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until one of the calls is done or the time is over, and return all in the given order."""
+        """Wait until one of the calls is settled or the time is over, and return all in the given order."""
         return await self._join_several(handles, timeout_seconds, asyncio.FIRST_COMPLETED)
 
     async def join_all(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until all calls are done or the time is over, and return them in the given order."""
+        """Wait until all calls are settled or the time is over, and return them in the given order."""
         return await self._join_several(handles, timeout_seconds, asyncio.ALL_COMPLETED)
 
     async def _join_several(
@@ -352,7 +352,7 @@ class DurableCaller:
 
 def _make_target(target: Target) -> CallTarget:
     match target:
-        case RingbackTarget() | McpTarget():
+        case RingbackTarget() | McpTarget() | McpCommandTarget():
             return target
         case RingbackClient():
             return RingbackTarget(client=target)

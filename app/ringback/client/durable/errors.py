@@ -9,7 +9,8 @@ DurableCallError
 ├── InputRequired         the tool asks for input; answer, then join again
 ├── CallFailed            the call ended without a result
 │   └── CallCancelled     it was cancelled
-└── StateConflict         other processes changed the state of the call again and again
+├── StateConflict         other processes changed the state of the call again and again
+└── StateUnavailable      the file or the Redis of the state did not work; it may work later
 """
 
 from collections.abc import Mapping
@@ -77,6 +78,10 @@ class CallFailed(DurableCallError):
 
 class CallCancelled(CallFailed):
     """The call was cancelled."""
+
+
+class StateUnavailable(DurableCallError):
+    """The state of calls cannot be read or written. The text says why, and what to do; the cause is the store's own error."""
 
 
 class StateConflict(DurableCallError):

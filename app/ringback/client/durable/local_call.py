@@ -28,6 +28,16 @@ LEASE_SECONDS: Final = 30.0
 LEASE_RENEWAL_SECONDS: Final = 10.0
 
 
+_TIMED_OUT: Final = Completion(
+    outcome="timed_out",
+    error={
+        "code": -32603,
+        "message": "The call's timeout_seconds passed before the tool returned. It may have done part of its work.",
+        "data": {"outcome": "timed_out"},
+    },
+)
+
+
 class Join:
     """One waiting join: the progress that it has not seen, and a wake-up."""
 
@@ -50,6 +60,8 @@ class LocalCall:
         self._holder = holder
         self.requires_rejoin = False
         """Whether the requester wants the call only if the server keeps it for another connection."""
+        self.is_overdue = False
+        """Whether the call is cancelled because its `timeout_seconds` are over."""
         self.started = asyncio.Event()
         """Set once the handle can be returned: the call can be rejoined, or never will be."""
         self.clock = clock
@@ -179,6 +191,8 @@ class LocalCall:
 
     async def complete(self, completion: Completion) -> None:
         """Write the end of the call, unless another process has."""
+        if self.is_overdue and completion.outcome == "cancelled":
+            completion = _TIMED_OUT
         end: dict[str, Any] = {
             "completion": completion,
             "input_requests": {},

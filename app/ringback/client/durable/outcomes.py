@@ -35,7 +35,8 @@ class JoinedCall:
     """Why it has no result: `InputRequired`, `CallFailed`, …"""
 
     @property
-    def done(self) -> bool:
+    def is_settled(self) -> bool:
+        """Whether a join of this call returns or raises at once: it has ended, or it asks for input."""
         return self.result is not None or self.error is not None
 
 

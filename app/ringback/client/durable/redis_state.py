@@ -1,9 +1,11 @@
 """States in Redis, which processes on many machines share. Needs `pip install "ringback[redis]"`."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from ringback.client.durable.errors import StateUnavailable
 from ringback.client.durable.state import StoredState
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ class RedisRequestState:
             await self._redis.aclose()
 
     async def read(self, key: str) -> StoredState | None:
-        return _parse_state(key, await cast("Awaitable[list[Any]]", self._redis.hmget(self._name(key), _FIELDS)))
+        with _errors_of_redis():
+            return _parse_state(key, await cast("Awaitable[list[Any]]", self._redis.hmget(self._name(key), _FIELDS)))
 
     async def write(self, state: StoredState, *, replaces: str | None) -> bool:
         arguments = (
@@ -76,10 +79,15 @@ class RedisRequestState:
             str(EXPIRED_REMOVED_MAX),
         )
         keys = (self._name(state.key), self._index, self._expiries)
-        written = await cast("Awaitable[int]", self._redis.eval(_WRITE, len(keys), *keys, *arguments))
+        with _errors_of_redis():
+            written = await cast("Awaitable[int]", self._redis.eval(_WRITE, len(keys), *keys, *arguments))
         return bool(int(written))
 
     async def delete(self, key: str) -> None:
+        with _errors_of_redis():
+            await self._delete(key)
+
+    async def _delete(self, key: str) -> None:
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.delete(self._name(key))
             pipeline.zrem(self._index, key)
@@ -88,6 +96,10 @@ class RedisRequestState:
 
     async def list_states(self, *, after: str = "", limit: int = 100) -> Sequence[StoredState]:
         """The index may name states that have expired, until a write removes them, so a page may take several requests."""
+        with _errors_of_redis():
+            return await self._list_states(after, limit)
+
+    async def _list_states(self, after: str, limit: int) -> Sequence[StoredState]:
         states: list[StoredState] = []
         while len(states) < limit:
             keys = [_text(key) for key in await self._list_keys(after, limit - len(states))]
@@ -111,6 +123,20 @@ class RedisRequestState:
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}state:{key}"
+
+
+@contextmanager
+def _errors_of_redis() -> Generator[None]:
+    """Raise them as `StateUnavailable`."""
+    from redis.exceptions import RedisError  # noqa: PLC0415 - only users of Redis have it
+
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise StateUnavailable(
+            f"Redis cannot read or write the state of calls: {type(error).__name__}: {error}. Check that it runs at this URL, "
+            "accepts the password and has memory left, then try again."
+        ) from error
 
 
 def _open_client(url: str) -> Any:

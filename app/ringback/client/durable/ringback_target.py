@@ -31,7 +31,10 @@ class RingbackTarget:
 
     def check_request(self, request: CallRequest) -> None:
         if request.upstream is None:
-            raise ValueError("A Ringback has several servers. Name one: request_call_tool(…, upstream='git').")
+            raise ValueError(
+                "A Ringback has several servers. Name one: request_call_tool(…, upstream='git'). If this URL is an MCP server "
+                f"and no Ringback, say so: DurableCaller(McpTarget({self.url!r})), or give the URL with its path, such as /mcp."
+            )
 
     async def aclose(self) -> None:
         if self._owns_client:

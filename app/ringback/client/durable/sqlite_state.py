@@ -6,12 +6,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from ringback.client.durable.errors import StateUnavailable
 from ringback.client.durable.state import StoredState
+from ringback.private_sqlite import FileFormat, FileUnusable, describe_error, open_private_file
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ CREATE TABLE IF NOT EXISTS request_states (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS request_states_by_expiry ON request_states (expires_at);
 """
+_FORMAT: Final = FileFormat(name="an SQLite file", application_id=None, schema=_SCHEMA)
 _COLUMNS: Final = "key, version, text, expires_at"
 
 
@@ -119,22 +121,24 @@ class SQLiteRequestState:
 
     def _run_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
-            if self._connection is None:
-                self._connection = self._open()
-            return work(self._connection)
-
-    def _open(self) -> sqlite3.Connection:
-        with closing(os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))):
-            pass
-        # Each statement is a transaction of its own; other processes write between two of them.
-        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(_SCHEMA)
-        return connection
+            try:
+                if self._connection is None:
+                    # Each statement is a transaction of its own; other processes write between two of them.
+                    self._connection = open_private_file(
+                        self._path, _FORMAT, busy_seconds=BUSY_SECONDS, check_same_thread=False
+                    )
+                return work(self._connection)
+            except sqlite3.Error as error:
+                raise _state_unavailable(describe_error(error, self._path, _FORMAT)) from error
+            except FileUnusable as error:
+                raise _state_unavailable(error) from error
 
     def _close(self) -> None:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+def _state_unavailable(error: FileUnusable) -> StateUnavailable:
+    return StateUnavailable(f"{error} Check that its folder exists, may be written and has room, then try again.")

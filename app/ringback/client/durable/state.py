@@ -29,7 +29,10 @@ class StoredState:
 
 
 class RequestStateManager(Protocol):
-    """Stores the state of requests. Each method is atomic, and what it wrote is durable when it returns."""
+    """Stores the state of requests. Each method is atomic, and what it wrote is durable when it returns.
+
+    Each raises `StateUnavailable` if the store does not work.
+    """
 
     @property
     def is_shared(self) -> bool:

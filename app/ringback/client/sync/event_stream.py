@@ -17,6 +17,7 @@ class SyncEventStream:
     def __init__(self, loop_thread: LoopThread, stream: EventStream) -> None:
         self._loop_thread = loop_thread
         self._stream = stream
+        loop_thread.add_stream(stream)
 
     @property
     def cursor(self) -> str | None:

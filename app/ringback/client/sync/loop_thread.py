@@ -3,14 +3,18 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 from concurrent.futures import Future, wait
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
 STOP_SECONDS: Final = 5.0
 """How long `close` waits for cancelled coroutines to end. They close connections, which takes no time of its own."""
+
+
+class Closeable(Protocol):
+    def aclose(self) -> Awaitable[None]: ...
 
 
 class LoopThread:
@@ -21,7 +25,8 @@ class LoopThread:
         self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
         self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name="ringback-client", daemon=True)
         self._thread.start()
-        self._stop = weakref.finalize(self, _stop_loop, self._loop, self._thread)
+        self._streams: weakref.WeakSet[Closeable] = weakref.WeakSet()
+        self._stop = weakref.finalize(self, _stop_loop, self._loop, self._thread, self._tasks, self._streams)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine in the thread, and return its value or raise its error.
@@ -45,12 +50,17 @@ class LoopThread:
 
     def iterate(self, source: AsyncGenerator[T]) -> Generator[T]:
         """The values of an asynchronous generator, which is closed with this one."""
+        self.add_stream(source)
         try:
             while (value := self.run(next_value(source))) is not None:
                 yield value
         finally:
             if self._refusal() is None:
                 self.run(source.aclose())
+
+    def add_stream(self, stream: "Closeable") -> None:
+        """Close the stream before the thread ends, unless it is closed or dropped by then."""
+        self._streams.add(stream)
 
     def close(self) -> None:
         """Cancel what still runs, and end the thread. Idempotent."""
@@ -99,7 +109,31 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         runner.get_loop().run_forever()
 
 
-def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _stop_loop(
+    loop: asyncio.AbstractEventLoop,
+    thread: threading.Thread,
+    requests: "dict[Future[Any], asyncio.Task[Any]]",
+    streams: "weakref.WeakSet[Closeable]",
+) -> None:
     if thread.is_alive():
-        loop.call_soon_threadsafe(loop.stop)
+        asyncio.run_coroutine_threadsafe(_end_tasks(requests, streams), loop)
         thread.join(STOP_SECONDS)
+
+
+async def _end_tasks(requests: "dict[Future[Any], asyncio.Task[Any]]", streams: "weakref.WeakSet[Closeable]") -> None:
+    """Cancel requests, close streams, wait for generators that are being closed, and then stop the loop.
+
+    A stream that is dropped within an iteration is closed by a task of the loop. If the loop closed its generators meanwhile,
+    each would be closed twice at once, which asyncio reports as errors.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            for task in list(requests.values()):
+                task.cancel()
+            for stream in list(streams):
+                await stream.aclose()
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others)
+    finally:
+        loop.stop()

@@ -44,7 +44,7 @@ from ringback.runner.drivers.completions import (
 from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
-from ringback.runner.drivers.task_polling import TaskPoller
+from ringback.runner.drivers.task_polling import TaskPoller, await_poll
 from ringback.upstreams.session_ports import CallSessionPort, LegacySessionPort, NotificationStreamPort
 from ringback.waits import wait_first
 
@@ -156,7 +156,7 @@ class _LegacyTaskExecution:
 
     async def _poll_task(self) -> CallCompletion | None:
         """The completion once the task has ended. Only tasks/result separates a failed task from an `isError` result."""
-        task = await self._legacy_session.send_request("tasks/get", self._params)
+        task = await await_poll(self._legacy_session.send_request("tasks/get", self._params))
         self._poller.set_poll_interval(task.get("pollInterval"))
         match parse_legacy_task(task):
             case WorkingTask(message):

@@ -31,7 +31,7 @@ from ringback.protocol.tasks import (
 from ringback.runner.drivers.completions import error_to_completion, failure_to_completion, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
-from ringback.runner.drivers.task_polling import TaskPoller
+from ringback.runner.drivers.task_polling import TaskPoller, await_poll
 from ringback.upstreams.session_ports import CallSessionPort, NotificationStreamPort
 
 TASK_DRIVER: Final = "task"
@@ -118,7 +118,7 @@ class _TaskExecution:
                     notification = await self._wait_for_update()
 
     async def _process_update(self, notification: Mapping[str, Any] | None) -> CallCompletion | None:
-        completion = await self._apply_task(notification or await self._send_task_request("tasks/get", {}))
+        completion = await self._apply_task(notification or await await_poll(self._send_task_request("tasks/get", {})))
         self._poller.reset_errors()
         if completion is None and (answers := await self._context.wait_for_answers(0)):
             await self._send_answers(answers)

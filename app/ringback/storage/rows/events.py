@@ -1,6 +1,6 @@
 """Events, and the log of each principal: its head, its retention floor, and the places of its events."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -92,6 +92,10 @@ class SqlEventLog(SqlRows, noun="event_log"):
     async def get_retention_floor(self, principal: Principal) -> int:
         row = await self._sql.fetch_one("head", principal=principal)
         return 0 if row is None else row["horizon"]
+
+    async def get_event_ids(self, principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:
+        rows = await self._sql.fetch_all("ids_at", principal=principal, seqs=self._sql.array(sorted(seqs)))
+        return {row["seq"]: row["id"] for row in rows}
 
     async def get_event_id(self, principal: Principal, seq: int) -> EventId | None:
         row = await self._sql.fetch_one("id_at", principal=principal, seq=seq)

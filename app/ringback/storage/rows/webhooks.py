@@ -107,6 +107,14 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         changed = [await self._update_part(webhook, each) for each in parts]
         return sum(changed) == len(parts)
 
+    async def update_many(self, changes: Sequence[tuple[Webhook, Collection[WebhookPart]]]) -> None:
+        webhooks_by_part: defaultdict[WebhookPart, list[Webhook]] = defaultdict(list)
+        for webhook, parts in sorted(changes, key=lambda change: change[0].id):  # every unit locks rows in this order
+            for part in parts:
+                webhooks_by_part[part].append(webhook)
+        for part, webhooks in webhooks_by_part.items():
+            await self._sql.execute_many(f"update_{part}", [self._encode_part(webhook, part) for webhook in webhooks])
+
     async def delete(self, webhook_id: WebhookId) -> bool:
         await self._sql.execute("cancel_open_deliveries", id=webhook_id, now=instant_to_column(self._unit.now))
         return await self._sql.execute("delete", id=webhook_id) == 1
@@ -124,10 +132,11 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         return Page(removed, next_position=None if last is None else (last["expires_at"], last["id"]))
 
     async def _update_part(self, webhook: Webhook, part: WebhookPart) -> int:
+        return await self._sql.execute(f"update_{part}", **self._encode_part(webhook, part))
+
+    def _encode_part(self, webhook: Webhook, part: WebhookPart) -> dict[str, Any]:
         """Encode only what the statement writes. The health changes with every delivery, so it seals nothing."""
-        statement = f"update_{part}"
-        row = _WEBHOOK.encode_for(self._sql.parameters(statement), webhook)
-        return await self._sql.execute(statement, **self._seal_secrets(row))
+        return self._seal_secrets(_WEBHOOK.encode_for(self._sql.parameters(f"update_{part}"), webhook))
 
     def _seal_secrets(self, row: dict[str, Any]) -> dict[str, Any]:
         """Secrets that could not be read become NULL: the stored ones stay, in case that their key comes back."""

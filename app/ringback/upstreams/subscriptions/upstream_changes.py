@@ -20,6 +20,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import RingbackError, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
+from ringback.leadership import Leadership
 from ringback.notifier.recorder import Recorder
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream, PendingChanges
 from ringback.waits import wait_first
@@ -31,6 +32,9 @@ EVENT_INTERVAL_SECONDS: Final = 1.0
 between two attempts to store a change."""
 REREAD_SECONDS: Final = 60.0
 """The longest time for which an expired webhook or a lost wake-up goes unnoticed."""
+WATCH_DUTY: Final = "watch-upstreams"
+"""One node at a time watches: with two, each change would make two events. What only the stdio child of another node reports is
+not recorded. When another node takes over, each watched resource makes one event, as after a restart."""
 RESUBSCRIBE_SECONDS: Final = 60.0
 """Between two attempts to subscribe to a resource after a rejection."""
 
@@ -39,9 +43,16 @@ class UpstreamChangeRecorder:
     name = "watchman"
 
     def __init__(
-        self, *, store: Store, clock: Clock, recorder: Recorder, proxy: UpstreamProxyPort, changes: ChangeStream
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        recorder: Recorder,
+        proxy: UpstreamProxyPort,
+        changes: ChangeStream,
+        leadership: Leadership | None = None,
     ) -> None:
-        """`changes` has all changes since the upstreams were opened."""
+        """`changes` has all changes since the upstreams were opened. Without `leadership` no other node records them."""
         self._store = store
         self._clock = clock
         self._recorder = recorder
@@ -50,13 +61,16 @@ class UpstreamChangeRecorder:
         self._pending = PendingChanges[float]()
         self._recorded_at: dict[UpstreamChange, float] = {}
         self._added = asyncio.Event()
+        self._leadership = leadership or Leadership(store=store, clock=clock, owner="alone", duty=WATCH_DUTY)
 
     async def run(self, stop: asyncio.Event) -> None:
+        await self._leadership.run_as_leader(self._watch_upstreams, stop)
+
+    async def _watch_upstreams(self) -> None:
+        """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._follow_subscriptions()), group.create_task(self._record_changes())]
-            await stop.wait()
-            for task in tasks:
-                task.cancel()
+            group.create_task(self._follow_subscriptions())
+            group.create_task(self._record_changes())
 
     # -- subscriptions --
 

@@ -41,10 +41,15 @@ from ringback.upstreams.transports.child_records import (
 
 log = logging.getLogger(__name__)
 
+STDERR_EVENT: Final = "upstream.stderr"
+"""The message of a log record whose `text` a child has written to its standard error."""
 STDERR_TEXT_BYTES_MAX: Final = 2000
 """Logged bytes of one chunk of output; the rest is dropped."""
 STDERR_PAUSE_SECONDS: Final = 0.01
 """The pause after a full pipe. It limits a child to 6 MB/s of error output, which the event loop can handle."""
+STDERR_END_SECONDS: Final = 0.2
+"""How long the last output of a child is waited for: it often says why the child has ended. A process that the child has
+started may keep the pipe open for longer."""
 READ_BYTES: Final = 65536
 """The capacity of a Linux pipe."""
 STOP_TIMEOUT_SECONDS: Final = 2.0
@@ -69,6 +74,7 @@ async def log_stderr(upstream: str) -> AsyncGenerator[TextIO]:
         with os.fdopen(write_end, "w", encoding="utf-8") as errlog:
             yield errlog
     finally:
+        await asyncio.wait([logging_task], timeout=STDERR_END_SECONDS)
         logging_task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await logging_task
@@ -79,7 +85,7 @@ async def _log_chunks(upstream: str, reader: asyncio.StreamReader) -> None:
     while chunk := await reader.read(READ_BYTES):
         if log.isEnabledFor(logging.DEBUG):
             text = chunk[:STDERR_TEXT_BYTES_MAX].decode(errors="replace").rstrip()
-            log.debug("upstream.stderr", extra={"upstream": upstream, "text": text})
+            log.debug(STDERR_EVENT, extra={"upstream": upstream, "text": text})
         if len(chunk) == READ_BYTES:
             await asyncio.sleep(STDERR_PAUSE_SECONDS)
 

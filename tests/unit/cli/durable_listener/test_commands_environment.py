@@ -6,7 +6,7 @@ import pytest
 
 from ringback.cli.durable_listener.handlers import Handled, ReceivedCallback
 from ringback.cli.durable_listener.state_file import EventSelection
-from ringback.cli.listen import ListenOptions, create_command_handler
+from ringback.cli.listening import ListenOptions, create_command_handler
 from ringback.receiver import Callback, parse
 from tests.support.limits import WAIT_SECONDS
 

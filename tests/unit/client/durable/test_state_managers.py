@@ -1,16 +1,24 @@
 """The state managers keep the promises of their Protocol: memory, SQLite and a real Redis."""
 
+import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ringback.client.durable import MemoryRequestState, RedisRequestState, RequestStateManager, SQLiteRequestState
+from ringback.client.durable import (
+    MemoryRequestState,
+    RedisRequestState,
+    RequestStateManager,
+    SQLiteRequestState,
+    StateUnavailable,
+)
 from ringback.client.durable.conformance import CHECKS, NotConformant, check_state_manager
 from ringback.client.durable.state import StoredState
 from tests.support.redis_server import running_redis
+from tests.support.upstreams import free_port
 
 pytestmark = pytest.mark.requirement("R04")
 
@@ -39,6 +47,37 @@ async def test_sqlite_conforms(check: Check, tmp_path: Path) -> None:
 async def test_redis_conforms(check: Check, redis_url: str) -> None:
     async with RedisRequestState(redis_url, prefix=f"{{{check.__name__}}}:") as state:
         await check(state)
+
+
+async def test_an_sqlite_file_that_cannot_be_used_raises_the_library_s_own_error_with_advice(tmp_path: Path) -> None:
+    state = StoredState(key="k", version="v1", text="{}", expires_at=FAR)
+    (tmp_path / "notes.db").write_text("no database, certainly longer than a hundred bytes" * 10, encoding="utf-8")
+
+    for path, reason in ((tmp_path / "missing" / "calls.db", "cannot be opened"), (tmp_path / "notes.db", "is not an")):
+        async with SQLiteRequestState(path) as states:
+            with pytest.raises(StateUnavailable, match=rf"{reason}.*Check that its folder exists"):
+                await states.write(state, replaces=None)
+            with pytest.raises(StateUnavailable):
+                await states.read("k")
+
+
+async def test_a_statement_that_sqlite_refuses_raises_the_library_s_own_error(tmp_path: Path) -> None:
+    async with SQLiteRequestState(tmp_path / "calls.db") as states:
+        await states.read("k")
+        with closing(sqlite3.connect(tmp_path / "calls.db")) as connection:
+            connection.execute("DROP TABLE request_states")
+        with pytest.raises(StateUnavailable, match="no such table"):
+            await states.list_states()
+
+
+async def test_a_redis_that_is_not_there_raises_the_library_s_own_error_without_the_password() -> None:
+    async with RedisRequestState(f"redis://:hidden@127.0.0.1:{free_port()}/0") as states:
+        state = StoredState(key="k", version="v1", text="{}", expires_at=FAR)
+        attempts = (states.read("k"), states.write(state, replaces=None), states.delete("k"), states.list_states())
+        for attempt in attempts:
+            with pytest.raises(StateUnavailable, match="Check that it runs at this URL") as refused:
+                await attempt
+            assert "hidden" not in str(refused.value)
 
 
 async def test_redis_forgets_the_keys_of_expired_states_without_a_list(redis_url: str) -> None:

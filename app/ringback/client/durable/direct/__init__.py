@@ -6,6 +6,8 @@
     streams          resumable streams of legacy sessions
     rounds           modern calls without a task: a response, or questions and another round
     connection       one connection: negotiation, requests, and rejoined sessions
+    command          the process of a server that is a command
+    questions        questions that a legacy server asks on the connection
     http_transport   confines an HTTP failure to its request
     completions      responses and failures as the end of a call
 

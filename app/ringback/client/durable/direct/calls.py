@@ -1,6 +1,8 @@
 """Calls on one MCP server: starts each in the most durable way that the server offers, and follows it from its position."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from ringback.client.durable.clock import RETRY_BACKOFF
@@ -10,7 +12,7 @@ from ringback.client.durable.direct.connection import DirectConnection, use_conn
 from ringback.client.durable.direct.rounds import run_rounds
 from ringback.client.durable.errors import CallNotStarted, DurableCallError, NotRejoinable
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.mcp_target import McpServer
+from ringback.client.durable.mcp_target import McpCommand, McpServer
 from ringback.client.durable.record import (
     LegacyTaskPosition,
     PlainPosition,
@@ -39,18 +41,50 @@ _NOT_SENT: Final = (
 _LEASED_ELSEWHERE: Final = (
     "Only the process that requested this call can cancel it: the server keeps it for that process's connection alone."
 )
+CANCEL_OVERDUE_SECONDS: Final = 5.0
+"""For the cancellation of a call whose time is over, as for those of the SDK."""
 STATE_POLL_SECONDS: Final = 1.0
 """How often a join looks whether another process has written the result."""
 _Work = Callable[[DirectConnection], Awaitable[None]]
 
 
 class DirectCalls:
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer | McpCommand) -> None:
         self._server = server
         self._tools: dict[str, Mapping[str, Any]] = {}
         """By name, as the server first listed them."""
+        self._uses_tasks = isinstance(server, McpServer) or server.keeps_tasks
+        """Whether another connection finds the server's tasks. Those of a command end with its process."""
 
     async def run_call(self, call: LocalCall) -> None:
+        """Run the call until it ends, asks for input, or has used up its `timeout_seconds`."""
+        seconds = call.record.request.timeout_seconds
+        if seconds is None:
+            await self._run_until_ended(call)
+            return
+        left = call.handle.created_at.timestamp() + seconds - call.clock.now()
+        running = asyncio.create_task(self._run_until_ended(call))
+        timer = asyncio.create_task(call.clock.sleep(max(0.0, left)))
+        try:
+            await asyncio.wait([running, timer], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+                return
+        finally:
+            for task in (running, timer):
+                task.cancel()
+            await asyncio.gather(running, timer, return_exceptions=True)
+        await self._end_overdue(call)
+
+    async def _end_overdue(self, call: LocalCall) -> None:
+        """Cancel the call at the server, if it answers in time, and save that its time is over."""
+        call.is_overdue = True
+        with suppress(DurableCallError, TimeoutError):
+            async with asyncio.timeout(CANCEL_OVERDUE_SECONDS):
+                await self.cancel_call(call)
+        await call.complete(CANCELLED)
+
+    async def _run_until_ended(self, call: LocalCall) -> None:
         if call.record.position is None and call.has_lease:
             await self._start_call(call)
         attempts = 0
@@ -67,13 +101,14 @@ class DirectCalls:
     async def cancel_call(self, call: LocalCall) -> None:
         match call.record.position:
             case TaskPosition() as position:
-                await self._use(lambda connection: tasks.cancel_task(connection, call, position))
+                await self._use(call, lambda connection: tasks.cancel_task(connection, call, position))
             case LegacyTaskPosition() as position:
                 await self._use_task_session(
-                    position, lambda connection: legacy_tasks.cancel_legacy_task(connection, call, position)
+                    call, position, lambda connection: legacy_tasks.cancel_legacy_task(connection, call, position)
                 )
             case StreamedPosition() as position:
                 await self._use(
+                    call,
                     lambda connection: streams.cancel_stream(connection, call, position),
                     rejoined=streams.get_session_id(position),
                 )
@@ -89,7 +124,7 @@ class DirectCalls:
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         position = call.record.position
         if isinstance(position, TaskPosition):
-            await self._use(lambda connection: tasks.answer_task(connection, call, position, responses))
+            await self._use(call, lambda connection: tasks.answer_task(connection, call, position, responses))
             return
         record = call.record
         await call.save(
@@ -101,7 +136,7 @@ class DirectCalls:
 
     async def _start_call(self, call: LocalCall) -> None:
         try:
-            await self._run(lambda connection: self._start_on(connection, call))
+            await self._run(call, lambda connection: self._start_on(connection, call))
         except RequestFailed as failure:
             may_have_run = call.record.position is not None and not isinstance(failure, RequestNotSent)
             if not call.started.is_set() and not may_have_run:
@@ -127,8 +162,14 @@ class DirectCalls:
         """How the call starts, and whether the server may keep it for another connection."""
         protocol = connection.protocol
         if protocol.is_modern:
-            return lambda each: run_rounds(each, call, tool), protocol.has_extension(TASKS_EXTENSION)
-        if tool is not None and declares_legacy_tasks(protocol.capabilities) and supports_legacy_task(tool):
+            may_be_task = self._uses_tasks and protocol.has_extension(TASKS_EXTENSION)
+            return lambda each: run_rounds(each, call, tool, uses_tasks=self._uses_tasks), may_be_task
+        if (
+            self._uses_tasks
+            and tool is not None
+            and declares_legacy_tasks(protocol.capabilities)
+            and supports_legacy_task(tool)
+        ):
             return lambda each: legacy_tasks.start_legacy_task(each, call), True
         return lambda each: streams.start_stream(each, call), connection.session_id is not None
 
@@ -149,15 +190,15 @@ class DirectCalls:
     async def _follow_call(self, call: LocalCall, attempts: int) -> None:
         match call.record.position:
             case TaskPosition() as position:
-                await self._run(lambda connection: tasks.follow_task(connection, call, position))
+                await self._run(call, lambda connection: tasks.follow_task(connection, call, position))
             case LegacyTaskPosition() as position:
                 await self._run_in_task_session(
-                    position, lambda connection: legacy_tasks.follow_legacy_task(connection, call, position)
+                    call, position, lambda connection: legacy_tasks.follow_legacy_task(connection, call, position)
                 )
             case StreamedPosition() as position:
                 await self._resume_stream(call, position, attempts)
             case RoundPosition():
-                await self._run(lambda connection: self._run_next_round(connection, call))
+                await self._run(call, lambda connection: self._run_next_round(connection, call))
             case _ if call.is_leased_elsewhere:
                 await call.clock.sleep(STATE_POLL_SECONDS)  # the holder writes the result into the state
             case PlainPosition():
@@ -168,11 +209,12 @@ class DirectCalls:
     async def _run_next_round(self, connection: DirectConnection, call: LocalCall) -> None:
         """Another process may have sent the first round, so this one may not know the tool yet."""
         tool = await self._find_tool(connection, call.record.request.tool)
-        await run_rounds(connection, call, tool)
+        await run_rounds(connection, call, tool, uses_tasks=self._uses_tasks)
 
     async def _resume_stream(self, call: LocalCall, position: StreamedPosition, attempts: int) -> None:
         read_seconds = streams.READ_TIMEOUT.pause_seconds(attempts)
         await self._run(
+            call,
             lambda connection: streams.resume_stream(connection, call, position, read_seconds=read_seconds),
             rejoined=streams.get_session_id(position),
         )
@@ -181,22 +223,22 @@ class DirectCalls:
 
     # -- connections --
 
-    async def _run(self, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
-        await use_connection(self._server, work, rejoined=rejoined)
+    async def _run(self, call: LocalCall, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
+        await use_connection(self._server, work, handle=call.handle, rejoined=rejoined)
 
-    async def _run_in_task_session(self, position: LegacyTaskPosition, work: _Work) -> None:
+    async def _run_in_task_session(self, call: LocalCall, position: LegacyTaskPosition, work: _Work) -> None:
         """Servers with authorization let any session read a task, so one that lost its session is polled in a new one."""
         try:
-            await self._run(work, rejoined=legacy_tasks.get_session_id(position))
+            await self._run(call, work, rejoined=legacy_tasks.get_session_id(position))
         except SessionNotFound:
-            await self._run(work)
+            await self._run(call, work)
 
-    async def _use(self, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
+    async def _use(self, call: LocalCall, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
         """Like `_run`, with errors for the user."""
-        await _translate(self._run(work, rejoined=rejoined))
+        await _translate(self._run(call, work, rejoined=rejoined))
 
-    async def _use_task_session(self, position: LegacyTaskPosition, work: _Work) -> None:
-        await _translate(self._run_in_task_session(position, work))
+    async def _use_task_session(self, call: LocalCall, position: LegacyTaskPosition, work: _Work) -> None:
+        await _translate(self._run_in_task_session(call, position, work))
 
 
 async def _translate(work: Awaitable[None]) -> None:

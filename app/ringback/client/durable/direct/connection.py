@@ -17,8 +17,11 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from pydantic import ValidationError
 
 from ringback import __version__
+from ringback.client.durable.direct.command import CommandNotStarted, running_command
 from ringback.client.durable.direct.http_transport import ConfiningTransport
-from ringback.client.durable.mcp_target import McpServer
+from ringback.client.durable.direct.questions import make_elicitation_callback
+from ringback.client.durable.handle import CallHandle
+from ringback.client.durable.mcp_target import McpCommand, McpServer
 from ringback.protocol.errors import InvalidUpstreamResponse, RequestNotSent, ResponseLost, UpstreamError
 from ringback.protocol.http_failures import CONNECT_TIMEOUT_SECONDS, WRITE_TIMEOUT_SECONDS
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
@@ -40,24 +43,27 @@ _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", ex
 
 
 async def use_connection(
-    server: McpServer,
+    server: McpServer | McpCommand,
     work: Callable[["DirectConnection"], Awaitable[T]],
     *,
+    handle: CallHandle,
     rejoined: LegacySessionId | None = None,
 ) -> T:
-    """Connect, negotiate or rejoin, and do the work. Raises `RequestFailed`, and what the work raises.
+    """Connect, negotiate or rejoin, and do the work for the call. Raises `RequestFailed`, and what the work raises.
 
     The SDK's task groups would wrap these exceptions, so none of them leaves its contexts.
     """
     outcome: list[T] = []
     problem: Exception | None = None
     try:
-        async with _open_connection(server, rejoined) as (session, make_connection):
+        async with _open_connection(server, handle, rejoined) as (session, make_connection):
             try:
                 await _negotiate(session, rejoined)
                 outcome.append(await work(make_connection()))
             except Exception as error:  # noqa: BLE001 - raised below, outside the task groups
                 problem = error
+    except CommandNotStarted as failure:
+        raise RequestNotSent(str(failure)) from failure
     except ExceptionGroup as group:
         raise ResponseLost(f"The connection broke ({type(group.exceptions[0]).__name__}).") from group
     if problem is not None:
@@ -67,20 +73,31 @@ async def use_connection(
 
 @asynccontextmanager
 async def _open_connection(
-    server: McpServer, rejoined: LegacySessionId | None
+    server: McpServer | McpCommand, handle: CallHandle, rejoined: LegacySessionId | None
 ) -> AsyncGenerator[tuple[ClientSession, Callable[[], "DirectConnection"]]]:
-    transport = LegacySessionTransport(
+    answer = None if server.answer_input is None else make_elicitation_callback(server.answer_input, handle)
+    async with AsyncExitStack() as stack:
+        if isinstance(server, McpCommand):
+            transport = None
+            streams: Any = await stack.enter_async_context(running_command(server))
+        else:
+            transport = _make_transport(server, rejoined)
+            http = await stack.enter_async_context(_make_http_client(server, transport, rejoined))
+            streams = await stack.enter_async_context(
+                streamable_http_client(server.url, http_client=http, max_sse_event_size=EVENT_BYTES_MAX)
+            )
+        dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(*streams)
+        session = await stack.enter_async_context(
+            ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO, elicitation_callback=answer)
+        )
+        yield session, lambda: DirectConnection(session, dispatcher, transport, answers_input=answer is not None)
+
+
+def _make_transport(server: McpServer, rejoined: LegacySessionId | None) -> LegacySessionTransport:
+    return LegacySessionTransport(
         ConfiningTransport(server.transport or httpx2.AsyncHTTPTransport(), keeps_inner=server.transport is not None),
         rejoined=None if rejoined is None else rejoined.session_id,
     )
-    async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(_make_http_client(server, transport, rejoined))
-        streams = await stack.enter_async_context(
-            streamable_http_client(server.url, http_client=http, max_sse_event_size=EVENT_BYTES_MAX)
-        )
-        dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(*cast("Any", streams))
-        session = await stack.enter_async_context(ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO))
-        yield session, lambda: DirectConnection(session, dispatcher, transport)
 
 
 def _make_http_client(
@@ -134,8 +151,16 @@ async def _discover_or_initialize(session: ClientSession) -> None:
 
 class DirectConnection:
     def __init__(
-        self, session: ClientSession, dispatcher: JSONRPCDispatcher[Any], transport: LegacySessionTransport
+        self,
+        session: ClientSession,
+        dispatcher: JSONRPCDispatcher[Any],
+        transport: LegacySessionTransport | None,
+        *,
+        answers_input: bool,
     ) -> None:
+        """`transport` is None for a command, which has no session that could be rejoined."""
+        self.answers_input = answers_input
+        """Whether questions of the server on this connection are answered."""
         self._dispatcher = dispatcher
         self._transport = transport
         capabilities = session.server_capabilities
@@ -150,13 +175,21 @@ class DirectConnection:
     @property
     def session_id(self) -> LegacySessionId | None:
         """Identifies the session for `use_connection`; None if it cannot be rejoined."""
-        if self.protocol.is_modern or self._transport.session_id is None:
+        if self.protocol.is_modern or self._transport is None or self._transport.session_id is None:
             return None
         return LegacySessionId(session_id=self._transport.session_id, protocol_version=self.protocol.protocol_version)
 
     def keep_session(self, *, keep: bool) -> None:
         """Whether the server keeps the session after this connection, because a call will be rejoined in it."""
-        self._transport.resumable_calls = int(keep)
+        if self._transport is not None:
+            self._transport.resumable_calls = int(keep)
+
+    async def wait_until_streamed(self) -> None:
+        """Wait until the server has begun a stream as its response to a request that begins now, for ever if it does not."""
+        if self._transport is None:
+            await asyncio.Event().wait()
+        else:
+            await self._transport.wait_until_streamed()
 
     async def send_request(
         self,

@@ -2,9 +2,10 @@
 
 import json
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httpx2
+from mcp.shared.dispatcher import coerce_request_id
 
 from ringback.protocol.http_failures import (
     UNKNOWN_SESSION_CODE,
@@ -55,7 +56,26 @@ async def _check_response(request: httpx2.Request, response: httpx2.Response) ->
         return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(RESULT_BYTES_MAX))
     if _names_unknown_session(request, response, body):
         return session_not_found_response()
+    if response.is_success and await _is_for_another_request(request, body):
+        return error_response(TransportErrorCode.INVALID_RESPONSE, "The server sent the response to another request.")
     return httpx2.Response(response.status_code, headers=_kept_headers(response), content=body)
+
+
+async def _is_for_another_request(request: httpx2.Request, body: bytes) -> bool:
+    """Whether a JSON body is no response to this request: the SDK (2.3.0) would wait for the right one for ever."""
+    sent, received = _parse_object(await request.aread()), _parse_object(body)
+    if sent is None or "id" not in sent or received is None:
+        return False  # the SDK ends a request whose response it cannot parse
+    answered = received.get("id")
+    return "method" in received or answered is None or coerce_request_id(answered) != coerce_request_id(sent["id"])
+
+
+def _parse_object(text: bytes) -> dict[str, Any] | None:
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else None
 
 
 def _names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:

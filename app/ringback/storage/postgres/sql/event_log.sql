@@ -10,6 +10,9 @@ RETURNING seq, horizon;
 -- name: id_at
 SELECT id FROM events WHERE principal = :principal AND seq = :seq;
 
+-- name: ids_at
+SELECT seq, id FROM events WHERE principal = :principal AND seq = ANY(:seqs::bigint[]);
+
 -- Binary search in the log: events up to `low` were created before the instant, events after `high` were not. At a place without
 -- an event retention has removed it, so it is old.
 -- name: last_before

@@ -19,3 +19,13 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint AS nanosecon
 
 -- name: notify
 SELECT pg_notify(:channel, :payload);
+
+-- The server, for `ringback doctor`. Some connections are reserved for superusers.
+-- name: describe_server
+SELECT
+    current_setting('server_version') AS version,
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now,
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+    current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint AS connections_max,
+    pg_is_in_recovery() AS is_standby,
+    current_setting('fsync')::boolean AS is_durable;

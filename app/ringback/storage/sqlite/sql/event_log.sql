@@ -8,6 +8,10 @@ SELECT seq FROM log_heads WHERE principal = :principal;
 -- name: id_at
 SELECT id FROM events WHERE principal = :principal AND seq = :seq;
 
+-- name: ids_at
+SELECT events.seq, events.id
+FROM json_each(:seqs) AS wanted CROSS JOIN events ON events.principal = :principal AND events.seq = wanted.value;
+
 -- Binary search in the log: events up to `low` were created before the instant, events after `high` were not. At a place without
 -- an event retention has removed it, so it is old.
 -- name: last_before

@@ -1,0 +1,32 @@
+"""The service's advice names REST requests. At a terminal, the same advice names commands."""
+
+import re
+from typing import Final
+
+_ID: Final = r"([^\s/?.,]+)"
+_COMMANDS: Final = tuple(
+    (re.compile(pattern), command)
+    for pattern, command in (
+        (rf"GET /v1/upstreams/{_ID}/tools", r"ringback tools \1"),
+        (r"GET /v1/upstreams\b", "ringback upstreams"),
+        (rf"GET /v1/calls/{_ID}\?wait_seconds=\d+", r"ringback join \1"),
+        (rf"GET /v1/calls/{_ID}/result", r"ringback join \1"),
+        (rf"GET /v1/calls/{_ID}", r"ringback calls show \1"),
+        (r"GET /v1/calls\b", "ringback calls"),
+        (r"GET /v1/events\b", "ringback events"),
+        (r"GET /v1/webhooks\b", "ringback webhooks list"),
+        (r"DELETE /v1/webhooks/\{id\}", "ringback webhooks remove WEBHOOK_ID"),
+        (rf"DELETE /v1/webhooks/{_ID}", r"ringback webhooks remove \1"),
+        (rf"POST /v1/webhooks/{_ID}/verify", r"ringback webhooks verify \1"),
+        (rf"PATCH /v1/webhooks/{_ID} \{{\"state\": \"active\"\}}", r"ringback webhooks enable \1"),
+        (r"POST /v1/webhooks\b(?!/)", "ringback webhooks add URL"),
+        (r"GET /v1/deliveries\b", "ringback deliveries list"),
+    )
+)
+"""The first match of a place wins. Advice without a command of its own stays as it is."""
+
+
+def name_commands(text: str) -> str:
+    for pattern, command in _COMMANDS:
+        text = pattern.sub(command, text)
+    return text

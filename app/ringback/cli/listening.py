@@ -1,0 +1,125 @@
+"""Opens the parts of the durable listener of `ringback listen`, and runs it until a signal."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ringback.cli.client_options import create_client
+from ringback.cli.durable_listener.commands import CommandHandler
+from ringback.cli.durable_listener.forwarding import ForwardHandler, create_http_client
+from ringback.cli.durable_listener.handlers import CallbackHandler, PrintHandler
+from ringback.cli.durable_listener.inbox import Inbox
+from ringback.cli.durable_listener.listener import (
+    DurableListener,
+    choose_secret,
+    open_listener_state,
+    read_subscription_id,
+)
+from ringback.cli.durable_listener.running_commands import RunningCommands, open_running_commands
+from ringback.cli.durable_listener.state_file import (
+    EventSelection,
+    find_files_of_other_keys,
+)
+from ringback.cli.output import print_message, print_output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """The options of the durable listener."""
+
+    selection: EventSelection
+    api_key: str | None
+    state: Path
+    from_start: bool
+    retry_given_up: bool
+    forward_to: str | None
+    secret: str | None
+    command: str | None
+    command_timeout_seconds: float
+    attempts: int
+    parallel: int
+    as_json: bool
+
+
+async def run_listener(options: ListenOptions) -> None:
+    """Follow the events until the process gets SIGINT or SIGTERM. Raises `StateFileUnusable`, and errors of SQLite."""
+    stop, abort = handle_stop_signals()
+    async with create_client(options.selection.url, options.api_key) as client:
+        opening = open_listener_state(options.state, client, options.selection, from_start=options.from_start)
+        async with opening as state, _open_handler(options, state.inbox, stop) as handler:
+            if options.retry_given_up:
+                print_message(f"Callbacks that are handled again: {await state.inbox.retry_given_up()}")
+            _print_beginning(options, is_new=state.is_new)
+            listener = DurableListener(
+                client,
+                state.inbox,
+                options.selection,
+                handler,
+                report=print_message,
+                attempts_max=options.attempts,
+                parallel=options.parallel,
+                shows_handled=bool(options.forward_to or options.command),
+            )
+            if not stop.is_set():  # it may be set while commands of an earlier listener are waited for
+                await listener.run(stop, abort)
+
+
+@asynccontextmanager
+async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Event) -> AsyncGenerator[CallbackHandler]:
+    if options.command is not None:
+        async with open_running_commands(options.state, stop=stop, report=print_message) as running:
+            yield create_command_handler(options, options.command, running)
+    elif options.forward_to is not None:
+        secret, is_generated = await choose_secret(inbox, options.secret)
+        if is_generated:
+            print_message(
+                f"Forwarded callbacks are signed with {secret}. It is shown once and stays in the state file."
+            )
+        async with create_http_client() as http:
+            yield ForwardHandler(
+                options.forward_to,
+                secret=secret,
+                subscription_id=await read_subscription_id(inbox),
+                http=http,
+                current_time=lambda: datetime.now(UTC),  # noqa: TID251 - receivers compare it with their clocks
+            )
+    else:
+        yield PrintHandler(print_output, as_json=options.as_json)
+
+
+def create_command_handler(
+    options: ListenOptions, command: str, running: RunningCommands | None = None
+) -> CommandHandler:
+    """The handler of --exec. Its command may use `ringback join` and the like at the listener's service without options."""
+    key = {} if options.api_key is None else {"RINGBACK_API_KEY": options.api_key}
+    environment = {**os.environ, "RINGBACK_URL": options.selection.url, **key}
+    return CommandHandler(
+        command, timeout_seconds=options.command_timeout_seconds, environment=environment, running=running
+    )
+
+
+def handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Events that the first and the second signal set."""
+    stop, abort = asyncio.Event(), asyncio.Event()
+
+    def handle_signal() -> None:
+        (abort if stop.is_set() else stop).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, handle_signal)
+    return stop, abort
+
+
+def _print_beginning(options: ListenOptions, *, is_new: bool) -> None:
+    print_message(f"Listening for events of {options.selection.url}. State: {options.state}")
+    if not is_new:
+        return
+    if not options.from_start:
+        print_message("Only events from now on are handled; with --from-start, also those that the service keeps.")
+    for other in find_files_of_other_keys(options.state):
+        print_message(f"Another API key has listened for the same events. To continue after it: --state {other}")

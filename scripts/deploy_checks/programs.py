@@ -1,0 +1,51 @@
+"""Compose files, the systemd unit and nginx.conf, each by a program that reads such files."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from scripts.deploy_checks.result import DEPLOY, Result, judge, missing
+
+COMPOSE_FILES: Final = ("compose.yaml", "compose.postgres.yaml")
+EXPOSURE_MAX: Final = 20
+"""Of 100, by systemd's own reckoning of what a service may do. The unit has 17; a unit without any hardening has 96."""
+
+
+def check_compose() -> Result:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    return judge(_run([*command, *(str(DEPLOY / name) for name in COMPOSE_FILES)]), "valid Compose files")
+
+
+def check_unit() -> Result:
+    if shutil.which("systemd-analyze") is None:
+        return missing("systemd-analyze", "systemd")
+    with TemporaryDirectory() as folder:
+        unit = Path(folder) / "ringback.service"
+        text = (DEPLOY / "ringback.service").read_text(encoding="utf-8")
+        unit.write_text(text.replace("/opt/ringback/bin/ringback", "/bin/true"), encoding="utf-8")
+        faults = _run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)])
+        limit = f"--threshold={EXPOSURE_MAX}"
+        faults += _run(["systemd-analyze", "security", "--offline=yes", "--no-pager", limit, str(unit)])
+    return judge(faults, f"valid, and its exposure level is at most {EXPOSURE_MAX / 10}")
+
+
+def check_nginx() -> Result:
+    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if nginx is None:
+        return missing("nginx", "nginx-light")
+    with TemporaryDirectory() as folder:
+        config = Path(folder) / "nginx.conf"
+        text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+        # The nodes' names exist in the network of compose.postgres.yaml only.
+        config.write_text(re.sub(r"ringback-\d:", "127.0.0.1:", text), encoding="utf-8")
+        return judge(_run([nginx, "-t", "-q", "-c", str(config)]), "nginx accepts it")
+
+
+def _run(command: list[str]) -> list[str]:
+    """What the command says if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip().splitlines() or ["failed without a word"] if done.returncode else []

@@ -1,0 +1,24 @@
+"""scripts/simulate: whole clusters in one process, on one virtual clock and one seeded scheduler.
+
+    make_plan ──▶ plan: calls, webhooks, receivers, faults
+                    │
+    run ────────────┼────────────────────────────────────────────────────────────────────────────
+                    ▼                                                                      loop
+      client ──request──▶ cluster ── node: the real services, runner, dispatcher, verifier, janitor
+                             ▲         │ node_store ──▶ database   SQLite's rows in memory, shared by all nodes
+      faults ── kill, freeze, …        │ sessions ────▶ upstreams  run tools, crash, stall, lie
+                                       └ receivers.NodeSender ──▶ receivers
+                    │
+    history: what clients, upstreams and receivers saw        records: what the database holds at the end
+                    └───────────────▶ checks ◀───────────────────────┘    (rules, checks_of_deliveries; audit during the run)
+                                         │ a violation
+                                         ▼
+                                      shrink ──▶ a smaller plan, and its story
+
+What is real: everything of `ringback` between the services' methods and the ports of store, sessions, sender and clock. What is
+simulated: the loop, the time, the network, the database's server, upstreams, receivers and clients. `mutants` puts bugs into
+the real part and shows that the checks find them.
+
+The limits: one unit of work runs at one instant, so what concurrent transactions do to one another is not simulated; the
+endpoints (REST, MCP), the real sender and the real connections with upstreams are not part of it.
+"""

@@ -1,0 +1,126 @@
+"""Every event reaches each webhook that matches it, or is dead and says so; in order, where that was promised."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from scripts.simulate_runs.history import ReceivedCallback
+from scripts.simulate_runs.plan import PlannedWebhook, ReceiverTrouble
+from scripts.simulate_runs.records import StoredCall, StoredDelivery, StoredEvent
+from scripts.simulate_runs.rules import CLOCK_ERROR_MILLISECONDS, Rule, Violation
+from scripts.simulate_runs.run import SimulationResult
+
+ATTEMPTS_BEFORE_DEATH: Final = 5
+"""The `minutes` schedule: a first attempt, and one after each of its four pauses."""
+_CALL_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
+
+
+def find_delivery_violations(result: SimulationResult) -> Iterator[Violation]:
+    deliveries: defaultdict[tuple[str, str | None], list[StoredDelivery]] = defaultdict(list)
+    for delivery in result.records.deliveries:
+        deliveries[delivery.webhook_id, delivery.event_id].append(delivery)
+    calls = {call.id: call for call in result.records.calls}
+    for webhook_id, event in _find_expected(result, calls):
+        yield from _check_delivery(result, webhook_id, event, deliveries[webhook_id, event.id])
+    yield from _check_callbacks(result)
+    yield from _check_order(result)
+
+
+# -- what must arrive --
+
+
+def _find_expected(result: SimulationResult, calls: Mapping[str, StoredCall]) -> Iterator[tuple[str, StoredEvent]]:
+    """Each event with each webhook that must receive it, as the plan and the acknowledgements say."""
+    planned = {each.name: each for each in result.plan.webhooks}
+    for name, (webhook_id, registered_at) in result.history.webhooks.items():
+        if webhook_id not in result.history.removed_webhooks:
+            for event in result.records.events:
+                if event.created_at > registered_at + CLOCK_ERROR_MILLISECONDS and _matches(
+                    planned[name], event, calls
+                ):
+                    yield webhook_id, event
+    for seen in result.history.calls.values():
+        of_call = [each for each in result.records.webhooks if each.id in seen.webhook_ids and each.call_id is not None]
+        for webhook in of_call:
+            for event in result.records.events:
+                if event.call_id == webhook.call_id and event.name in _CALL_EVENTS:
+                    yield webhook.id, event
+
+
+def _matches(planned: PlannedWebhook, event: StoredEvent, calls: Mapping[str, StoredCall]) -> bool:
+    call = calls.get(event.call_id or "")
+    if call is None or event.principal != planned.principal or event.name not in _CALL_EVENTS:
+        return False  # progress is replaced by newer progress, so nobody counts on it
+    if planned.upstream is not None and call.upstream != planned.upstream:
+        return False
+    return event.name != "call.finished" or planned.outcomes is None or event.outcome in planned.outcomes
+
+
+def _check_delivery(
+    result: SimulationResult, webhook_id: str, event: StoredEvent, found: list[StoredDelivery]
+) -> Iterator[Violation]:
+    about = f"{event.name} {event.id} of {event.call_id} for {webhook_id}"
+    if not found:
+        yield Violation(Rule.LOST_EVENTS, f"there is no delivery of {about}")
+    for delivery in found:
+        heard = [
+            callback
+            for callback in result.history.callbacks
+            if callback.message_id == event.id and callback.webhook_id == webhook_id and callback.was_accepted
+        ]
+        if delivery.state == "delivered" and not heard:
+            yield Violation(Rule.LOST_EVENTS, f"{about} counts as delivered, and no receiver accepted it")
+        if delivery.state not in {"delivered", "dead"}:
+            yield Violation(
+                Rule.LOST_EVENTS, f"{about} is {delivery.state} at the end, after {delivery.attempts} attempts"
+            )
+        if delivery.state == "dead" and delivery.attempts < ATTEMPTS_BEFORE_DEATH and not _was_gone(result):
+            yield Violation(Rule.LOST_EVENTS, f"{about} is dead after {delivery.attempts} attempts only")
+
+
+def _was_gone(result: SimulationResult) -> bool:
+    return any(each.trouble is ReceiverTrouble.GONE for receiver in result.plan.receivers for each in receiver.troubles)
+
+
+# -- what may arrive --
+
+
+def _check_callbacks(result: SimulationResult) -> Iterator[Violation]:
+    events = {event.id: event for event in result.records.events}
+    bodies: dict[tuple[str, str], ReceivedCallback] = {}
+    for callback in result.history.callbacks:
+        about = f"{callback.message_id} at {callback.receiver}"
+        first = bodies.setdefault((callback.webhook_id, callback.message_id), callback)
+        if callback.body != first.body:
+            yield Violation(Rule.FALSE_CALLBACKS, f"{about} came with two bodies")
+        if not callback.is_verified:
+            yield Violation(Rule.FALSE_CALLBACKS, f"the signature of {about} does not verify")
+        event = events.get(callback.message_id)
+        if callback.body.get("type") == "gap":
+            continue
+        if event is None:
+            yield Violation(Rule.FALSE_CALLBACKS, f"{about} is about an event that is not in the log")
+        elif event.outcome != callback.body["data"].get("outcome"):
+            yield Violation(Rule.FALSE_CALLBACKS, f"{about} has another outcome than the log")
+
+
+def _check_order(result: SimulationResult) -> Iterator[Violation]:
+    """The first acceptances of the events of one order key are in the order of the log."""
+    events = {event.id: event for event in result.records.events}
+    accepted: dict[tuple[str, str], float] = {}
+    for callback in result.history.callbacks:
+        if callback.was_accepted:
+            accepted.setdefault((callback.webhook_id, callback.message_id), callback.at_seconds)
+    by_key: defaultdict[tuple[str, str], list[StoredDelivery]] = defaultdict(list)
+    for delivery in result.records.deliveries:
+        if delivery.order_key is not None and delivery.event_id in events and delivery.kind == "event":
+            by_key[delivery.webhook_id, delivery.order_key].append(delivery)
+    for (webhook_id, order_key), deliveries in by_key.items():
+        latest = -1.0
+        for delivery in sorted(deliveries, key=lambda each: each.seq or 0):
+            at_seconds = accepted.get((webhook_id, delivery.event_id or ""))
+            if at_seconds is None or delivery.state != "delivered":
+                continue
+            if at_seconds < latest:
+                yield Violation(Rule.ORDER, f"{webhook_id} received {delivery.event_id} of {order_key} too late")
+            latest = max(latest, at_seconds)

@@ -1,0 +1,161 @@
+"""The shared database of a simulation: the SQLite store's rows and statements, in memory, without its writer, lock and threads.
+
+A unit of work runs at one instant, so units are serial. What concurrent transactions do to one another is not simulated: the
+conformance suite shows it on a real PostgreSQL.
+"""
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
+
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.ports import Transaction
+from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
+from ringback.storage.rows.webhook_reader import CachingWebhookReader
+from ringback.storage.sqlite.database import STATEMENTS_CACHED
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
+from ringback.storage.sqlite.transaction import SqliteTransaction
+from ringback.storage.sqlite.unit_of_work import run_to_completion
+from ringback.storage.units import UnitOfWork
+from scripts.simulate_runs.clock import STARTED_AT, NodeClock
+
+T = TypeVar("T")
+
+
+class EmptyDatabase:
+    """A migrated database in memory, which many simulations use one after the other.
+
+    Emptying it costs less than a new connection, which would compile every statement again.
+    """
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=2 * STATEMENTS_CACHED
+        )
+        self.connection.row_factory = sqlite3.Row
+        self.connection.execute("PRAGMA temp_store = MEMORY")
+        apply_migrations(self.connection, load_migrations(), now=from_epoch_milliseconds(STARTED_AT))
+        self.connection.executescript(_AUDIT)
+        self._tables = [row[0] for row in self.connection.execute(_TABLES)]
+        self._first_rows = {table: rows for table in self._tables if (rows := self._read_rows(table))}
+        self.connection.execute("PRAGMA foreign_keys = ON")
+
+    def clear(self) -> None:
+        """Bring back the rows of the first moment. Foreign keys stay on: to switch them would expire compiled statements."""
+        self.connection.rollback()
+        self.connection.execute("BEGIN")
+        while changed := [table for table in self._tables if self._read_rows(table) != self._first_rows.get(table, [])]:
+            for table in reversed(changed):  # rows of later tables refer to rows of earlier ones
+                self.connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the schema
+                self._insert_rows(table, self._first_rows.get(table, []))
+        self.connection.execute("COMMIT")
+
+    def _read_rows(self, table: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 - as above
+
+    def _insert_rows(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        for row in rows:
+            self.connection.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", row)  # noqa: S608 - as above
+
+
+_TABLES: Final = """
+    SELECT name FROM sqlite_master WHERE type = 'table' AND (name NOT LIKE 'sqlite_%' OR name = 'sqlite_sequence')
+"""
+
+
+_AUDIT: Final = """
+    CREATE TEMP TABLE lease_ends (what TEXT, id TEXT, owner TEXT, until INTEGER, state TEXT, outcome TEXT);
+    CREATE TEMP TRIGGER call_lease_ends AFTER UPDATE OF phase ON calls WHEN OLD.phase = 'running' AND NEW.phase <> 'running'
+    BEGIN INSERT INTO lease_ends VALUES ('call', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.phase, NEW.outcome); END;
+    CREATE TEMP TRIGGER delivery_lease_ends AFTER UPDATE OF state ON deliveries
+    WHEN OLD.state = 'leased' AND NEW.state <> 'leased'
+    BEGIN INSERT INTO lease_ends VALUES ('delivery', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.state, NULL); END;
+"""
+"""Every end of a lease, until the unit that brings it about commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnd:
+    """A unit has ended a lease."""
+
+    what: str
+    """call | delivery"""
+    id: str
+    owner: str
+    """Whose lease it was."""
+    until: int
+    state: str
+    """The phase of the call, or the state of the delivery, after it."""
+    outcome: str | None
+
+
+class ConnectedNode(Protocol):
+    """What the database knows of a node."""
+
+    def receive_notifications(self, topics: Sequence[str]) -> None: ...
+
+
+class SharedDatabase:
+    """The rows, and the nodes that are connected. `chance` draws the keys of the sealer and every latency."""
+
+    def __init__(self, empty: EmptyDatabase, chance: Random) -> None:
+        self._connection = empty.connection
+        self.chance = chance
+        self.sealer = AesGcmSealer({"sim": b"k" * KEY_BYTES}, current="sim", random_bytes=chance.randbytes)
+        self._webhook_reader = CachingWebhookReader(self.sealer)
+        self._nodes: list[ConnectedNode] = []
+        self._changes = 0
+        """Rows that the connection had changed when the open unit began."""
+
+    def connect(self, node: ConnectedNode) -> None:
+        self._nodes.append(node)
+
+    def disconnect(self, node: ConnectedNode) -> None:
+        self._nodes.remove(node)
+
+    def run_unit(self, unit: UnitOfWork, clock: NodeClock) -> None:
+        """Run the unit in a new transaction, and leave it open. An error of the unit has rolled it back."""
+        self._connection.execute("BEGIN")
+        self._changes = self._connection.total_changes
+        transaction = self._make_transaction(clock)
+        unit.begin_run(transaction)
+        try:
+            unit.value = run_to_completion(unit.work(transaction))
+        except Exception as error:  # noqa: BLE001 - boundary: the error is its caller's
+            unit.error = error
+            self.roll_back()
+
+    def commit(self) -> Sequence[LeaseEnd]:
+        """Commit the open unit, and return the leases that it has ended."""
+        if self._connection.total_changes == self._changes:
+            self._connection.execute("COMMIT")
+            return ()
+        ends = [LeaseEnd(*row) for row in self._connection.execute("SELECT * FROM lease_ends").fetchall()]
+        if ends:
+            self._connection.execute("DELETE FROM lease_ends")
+        self._connection.execute("COMMIT")
+        return ends
+
+    def roll_back(self) -> None:
+        self._connection.execute("ROLLBACK")
+
+    def read(self, work: Callable[[Transaction], Awaitable[T]], clock: NodeClock) -> T:
+        """Run a unit that only reads. It runs at one instant, so it needs no transaction to see one snapshot."""
+        return run_to_completion(work(self._make_transaction(clock)))
+
+    def query(self, statement: str, **parameters: Any) -> list[sqlite3.Row]:
+        """For checks: rows as they are now."""
+        return self._connection.execute(statement, parameters).fetchall()
+
+    def publish(self, topics: Sequence[str], sender: ConnectedNode) -> None:
+        """Notify the other nodes."""
+        for node in self._nodes:
+            if node is not sender:
+                node.receive_notifications(topics)
+
+    def _make_transaction(self, clock: NodeClock) -> SqliteTransaction:
+        return SqliteTransaction(
+            self._connection, sealer=self.sealer, webhook_reader=self._webhook_reader, now=clock.now()
+        )

@@ -1,0 +1,189 @@
+"""A node's connection to the shared database, with the faults of the network between the two.
+
+    NodeStore.write ──latency──▶ BEGIN, the unit, COMMIT ──latency──▶ value, end actions, notifications
+                           │ may be refused │ may run again   │ the response may be lost
+                           └──────── whatever the node does meanwhile, and its death, falls between ────────┘
+
+The two latencies are timers of the node's process. If the node is killed before the first one ends, nothing was written; before
+the second one ends, the unit is committed and the node never learns it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.storage.units import UnitOfWork, complete_units
+from ringback.waits import LocalWaiter
+from scripts.simulate_runs.clock import NodeClock
+from scripts.simulate_runs.database import LeaseEnd, SharedDatabase
+from scripts.simulate_runs.loop import SimulationLoop
+
+T = TypeVar("T")
+Work = Callable[[Transaction], Awaitable[T]]
+
+RUNS_MAX: Final = 6
+"""Runs of one unit after serialization failures, as in the PostgreSQL store."""
+REFUSED: Final = "The simulated database cannot be reached."
+RESPONSE_LOST: Final = "The response of the simulated database was lost."
+
+
+@dataclass(slots=True, kw_only=True)
+class StoreFaults:
+    """What happens to the units of one node at present. Fractions are between 0 and 1."""
+
+    is_away: bool = False
+    """Every unit is refused with `StoreUnavailable`."""
+    lost_responses: float = 0.0
+    """The fraction of units that are committed while the node gets `StoreUnavailable`."""
+    reruns: float = 0.0
+    """The fraction of units that are rolled back and run again."""
+    lost_notifications: float = 0.0
+    """The fraction of notifications of other nodes that do not arrive."""
+    latency_seconds: float = 0.002
+    """The longest time between the node and the database, in each direction. Each time is drawn."""
+
+
+class NodeSignals:
+    """Implements `domain.signals.Signals`. Waiters are notified in the order in which they began to listen."""
+
+    def __init__(self) -> None:
+        self._waiters_by_topic: dict[str, dict[LocalWaiter, None]] = {}
+
+    @contextmanager
+    def listen(self, *topics: str) -> Generator[LocalWaiter]:
+        waiter = LocalWaiter()
+        for topic in topics:
+            self._waiters_by_topic.setdefault(topic, {})[waiter] = None
+        try:
+            yield waiter
+        finally:
+            for topic in set(topics):
+                self._unsubscribe(topic, waiter)
+
+    def notify(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            for waiter in self._waiters_by_topic.get(topic, ()):
+                waiter.notify()
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return list(self._waiters_by_topic)
+
+    def _unsubscribe(self, topic: str, waiter: LocalWaiter) -> None:
+        waiters = self._waiters_by_topic[topic]
+        del waiters[waiter]
+        if not waiters:
+            del self._waiters_by_topic[topic]
+
+
+class NodeStore:
+    """Implements `domain.ports.Store` for one node. `context` belongs to the node's process."""
+
+    def __init__(
+        self,
+        database: SharedDatabase,
+        loop: SimulationLoop,
+        *,
+        clock: NodeClock,
+        context: Context,
+        on_lease_end: Callable[[LeaseEnd], None],
+    ) -> None:
+        self.faults = StoreFaults()
+        self._on_lease_end = on_lease_end
+        self._database = database
+        self._loop = loop
+        self._clock = clock
+        self._context = context
+        self._signals = NodeSignals()
+        self._draw = database.chance.random
+
+    @property
+    def signals(self) -> NodeSignals:
+        return self._signals
+
+    @property
+    def is_exclusive(self) -> bool:
+        return False
+
+    async def write(self, work: Work[T]) -> T:
+        unit = UnitOfWork(work, self._loop.create_future())
+        self._call_after_latency(self._run_unit, unit, 1)
+        try:
+            return await unit.done
+        finally:
+            unit.done.cancel()  # a caller that is cancelled before its unit has run removes it
+
+    async def read(self, work: Work[T]) -> T:
+        done: asyncio.Future[Any] = self._loop.create_future()
+        self._call_after_latency(self._run_read, work, done)
+        return await done
+
+    async def scan(self, principal: Principal | None, work: Work[T]) -> T:  # noqa: ARG002 - the names of Store
+        return await self.read(work)
+
+    def receive_notifications(self, topics: Sequence[str]) -> None:
+        """Called by the database for units of other nodes."""
+        if self._draw() >= self.faults.lost_notifications and not self.faults.is_away:
+            self._call_after_latency(self._signals.notify, topics)
+
+    # -- at the database, and on the way to it --
+
+    def _run_unit(self, unit: UnitOfWork, run: int) -> None:
+        if unit.done.done():
+            return
+        if self.faults.is_away:
+            unit.error = StoreUnavailable(REFUSED)
+            self._call_after_latency(self._complete, unit)
+            return
+        self._database.run_unit(unit, self._clock)
+        if unit.error is None and run < RUNS_MAX and self._draw() < self.faults.reruns:
+            self._database.roll_back()
+            unit.reset_after_rollback()
+            self._call_after_latency(self._run_unit, unit, run + 1)
+            return
+        if unit.error is None:
+            for end in self._database.commit():
+                self._on_lease_end(end)
+            if self._draw() < self.faults.lost_responses:
+                unit.error = StoreUnavailable(RESPONSE_LOST)
+        self._call_after_latency(self._complete, unit)
+
+    def _run_read(self, work: Work[Any], done: "asyncio.Future[Any]") -> None:
+        if done.done():
+            return
+        if self.faults.is_away:
+            self._call_after_latency(_set_exception, done, StoreUnavailable(REFUSED))
+            return
+        try:
+            value = self._database.read(work, self._clock)
+        except Exception as error:  # noqa: BLE001 - boundary: the error is its caller's
+            self._call_after_latency(_set_exception, done, error)
+        else:
+            self._call_after_latency(_set_result, done, value)
+
+    # -- back at the node --
+
+    def _complete(self, unit: UnitOfWork) -> None:
+        complete_units([unit])
+        if unit.error is None:
+            self._signals.notify(unit.topics)
+            self._database.publish(unit.topics, self)
+
+    def _call_after_latency(self, callback: Callable[..., None], *args: Any) -> None:
+        self._loop.call_later(self._draw() * self.faults.latency_seconds, callback, *args, context=self._context)
+
+
+def _set_result(done: "asyncio.Future[Any]", value: Any) -> None:
+    if not done.done():
+        done.set_result(value)
+
+
+def _set_exception(done: "asyncio.Future[Any]", error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)

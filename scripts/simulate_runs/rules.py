@@ -1,0 +1,51 @@
+"""The names of the promises that the checks look after."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+CLOCK_ERROR_MILLISECONDS: Final = 50
+"""More than the estimates of two nodes differ."""
+
+
+class Rule(StrEnum):
+    LOST_CALLS = "lost_calls"
+    """A call was acknowledged, and never ends."""
+    FALSE_OUTCOMES = "false_outcomes"
+    """A call ended in another way than it was told, or for no reason."""
+    BACKWARD_STEPS = "backward_steps"
+    """A final status changed, or the count of runs decreased."""
+    SPLIT_KEYS = "split_keys"
+    """An idempotency key became two calls."""
+    UNSAFE_SECOND_STARTS = "unsafe_second_starts"
+    LOST_EVENTS = "lost_events"
+    """An event is not in the log, or neither reached a webhook nor is dead."""
+    SECOND_EVENTS = "second_events"
+    """A call ended twice in the log, or for a webhook."""
+    SEQ_HOLES = "seq_holes"
+    FALSE_CALLBACKS = "false_callbacks"
+    """A callback of something that is not in the log, with another body, or not signed."""
+    ORDER = "order"
+    """An ordered webhook received a later event first."""
+    BROKEN_LEASES = "broken_leases"
+    """A node ended the lease of another one, or sent a callback without a lease."""
+    SKIPPED_EVENTS = "skipped_events"
+    """A reader who follows the log missed an event, or got one twice."""
+    LATE_CALLS = "late_calls"
+    """A call waited until its deadline although nothing was in its way."""
+    QUOTAS = "quotas"
+    WIDE_TOKENS = "wide_tokens"
+    """A resume token opened more than its one call for its one principal."""
+    LEAKS = "leaks"
+    """A node that stopped left a task, a permit, a lease or a topic behind."""
+    SURPRISES = "surprises"
+    """An error that nobody should get, or an exception in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    rule: Rule
+    description: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.description}"

@@ -1,0 +1,199 @@
+"""Runs one plan: a cluster, its clients, its faults, the time until everything has settled, and the stop of all nodes."""
+
+import asyncio
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import Context
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from scripts.simulate_runs.client import Clients
+from scripts.simulate_runs.cluster import Cluster
+from scripts.simulate_runs.database import EmptyDatabase, SharedDatabase
+from scripts.simulate_runs.faults import Faults
+from scripts.simulate_runs.history import History, Subject
+from scripts.simulate_runs.loop import SimulationLoop, StuckSimulation
+from scripts.simulate_runs.plan import Plan, UpstreamKind
+from scripts.simulate_runs.receivers import SimulatedReceivers
+from scripts.simulate_runs.records import StoredRecords, read_records
+from scripts.simulate_runs.upstreams import SimulatedUpstream
+
+SETTLE_CHECK_SECONDS: Final = 2.0
+QUIET_CHECKS: Final = 2
+SETTLE_SECONDS_MAX: Final = 4000.0
+"""Longer than every time-out and schedule of a plan: what is open then will never end."""
+STOP_SECONDS_MAX: Final = 60.0
+"""A graceful stop drains for a few seconds, and each abandoned request may take six."""
+
+_OPEN_WORK: Final = """
+    SELECT (SELECT count(*) FROM calls WHERE status NOT IN ('completed', 'failed', 'cancelled'))
+         + (SELECT count(*) FROM deliveries WHERE state IN ('pending', 'leased', 'held'))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    plan: Plan
+    history: History
+    records: StoredRecords
+    leaks: tuple[str, ...]
+    trace_hash: str
+    callbacks: int
+    seconds: float
+    """Of simulated time."""
+
+
+class Simulation:
+    """The parts of one run."""
+
+    def __init__(self, plan: Plan, empty: EmptyDatabase) -> None:
+        chance = Random(plan.seed)  # noqa: S311 - a seed replays its run
+        self.plan = plan
+        self.loop = SimulationLoop(chance)
+        self.history = History(self.loop.time)
+        self.database = SharedDatabase(empty, chance)
+        _, self._world = self.loop.create_process("world")
+        self.upstreams = self._make_upstreams(chance, self._world)
+        self._chance = chance
+
+    def run(self) -> SimulationResult:
+        leaks = self.loop.run_simulation(self._run_plan())
+        return SimulationResult(
+            plan=self.plan,
+            history=self.history,
+            records=read_records(self.database),
+            leaks=tuple(leaks),
+            trace_hash=self.loop.trace_hash(),
+            callbacks=self.loop.callback_count,
+            seconds=self.loop.time(),
+        )
+
+    def _make_upstreams(self, chance: Random, world: Context) -> dict[UpstreamKind, SimulatedUpstream]:
+        planned = {call.key: call for call in self.plan.calls}
+        return {
+            kind: SimulatedUpstream(
+                kind, planned=planned, history=self.history, loop=self.loop, context=world, chance=chance
+            )
+            for kind in (UpstreamKind.TASK, UpstreamKind.ROUNDS, UpstreamKind.PLAIN)
+        }
+
+    async def _run_plan(self) -> list[str]:
+        receivers = SimulatedReceivers(self.plan.receivers, history=self.history, loop=self.loop, chance=self._chance)
+        cluster = Cluster(
+            self.plan,
+            loop=self.loop,
+            database=self.database,
+            upstreams=self.upstreams,
+            receivers=receivers,
+            history=self.history,
+            chance=self._chance,
+            world=self._world,
+        )
+        for place in range(self.plan.nodes):
+            cluster.start_node(place)
+        faults = Faults(
+            self.plan,
+            cluster=cluster,
+            upstreams=self.upstreams,
+            history=self.history,
+            loop=self.loop,
+            context=self._world,
+        )
+        clients = Clients(self.plan, cluster=cluster, history=self.history, loop=self.loop)
+        has_settled = asyncio.Event()
+        readers = [asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed]
+        async with asyncio.TaskGroup() as group:
+            for fault in self.plan.faults:
+                group.create_task(faults.inflict(fault))
+            for webhook in self.plan.webhooks:
+                group.create_task(clients.keep_webhook(webhook))
+            for call in self.plan.calls:
+                group.create_task(clients.carry_out(call))
+        faults.end_all()
+        await self._settle()
+        has_settled.set()
+        await asyncio.gather(*readers, clients.try_tokens())
+        return await self._stop_all(cluster)
+
+    async def _settle(self) -> None:
+        """Wait until no call and no delivery is open, twice in a row: a thawed node may still have requests to carry out."""
+        give_up_at = self.loop.time() + SETTLE_SECONDS_MAX
+        quiet_checks = 0
+        while quiet_checks < QUIET_CHECKS:
+            if self.loop.time() >= give_up_at:
+                self.history.note(Subject.FAULT, "calls or deliveries are still open, long after the last fault")
+                return
+            await asyncio.sleep(SETTLE_CHECK_SECONDS)
+            quiet_checks = 0 if self.database.query(_OPEN_WORK)[0][0] else quiet_checks + 1
+
+    async def _stop_all(self, cluster: Cluster) -> list[str]:
+        """Stop all nodes, and return what they have left behind."""
+        running = [each for each in cluster.places if each is not None]
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                for place in range(len(cluster.places)):
+                    await cluster.stop_node(place)
+        except TimeoutError:
+            return [f"a node does not stop within {STOP_SECONDS_MAX:.0f} s"]
+        await asyncio.sleep(1.0)
+        return [leak for each in running for leak in cluster.find_leaks(each)]
+
+
+def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = logging.ERROR) -> SimulationResult:
+    """Run the plan. The same plan gives the same result, with the same trace hash."""
+    empty.clear()
+    simulation = Simulation(plan, empty)
+    with _record_logs(simulation, log_level):
+        try:
+            result = simulation.run()
+        except StuckSimulation as stuck:
+            simulation.history.surprise(str(stuck))
+            empty.connection.rollback()
+            result = SimulationResult(
+                plan,
+                simulation.history,
+                read_records(simulation.database),
+                (),
+                simulation.loop.trace_hash(),
+                simulation.loop.callback_count,
+                simulation.loop.time(),
+            )
+    for problem in simulation.loop.problems:
+        simulation.history.surprise(problem)
+    return result
+
+
+class _HistoryHandler(logging.Handler):
+    """Logs of Ringback become facts; an exception in the log is a bug, and so a surprise."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._history = simulation.history
+        self._loop = simulation.loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._loop.has_ended:
+            return
+        ids = {name: value for name, value in vars(record).items() if name.endswith("_id")}
+        text = " ".join([record.getMessage(), *(f"{name}={value}" for name, value in ids.items())])
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            self._history.surprise(f"{text}: {record.exc_info[1]!r}")
+        else:
+            self._history.note(Subject.LOG, text)
+
+
+@contextmanager
+def _record_logs(simulation: Simulation, level: int) -> Generator[None]:
+    logger = logging.getLogger("ringback")
+    handler, was_level, was_propagating = _HistoryHandler(simulation), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(was_level)
+        logger.propagate = was_propagating

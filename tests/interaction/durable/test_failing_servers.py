@@ -1,0 +1,111 @@
+"""Servers that fail, lie or are away: every direct call ends, and says truthfully how."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
+from tests.support.durable_calls import calling, request_call
+from tests.support.limits import WAIT_SECONDS
+from tests.support.task_upstream import TaskUpstream, text_result
+from tests.support.upstreams import (
+    ControlledUpstream,
+    OverriddenResponses,
+    free_port,
+    make_legacy_app,
+    respond_with,
+    serving,
+)
+
+
+async def test_a_task_that_the_server_no_longer_knows_ends_as_unknown(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await request_call(make_caller(), "work")
+        upstream.tasks.clear()
+        with pytest.raises(CallFailed, match="may have done its work") as failed:
+            await make_caller().join_call_tool(handle)
+
+    assert failed.value.outcome == "unknown"
+
+
+async def test_a_call_whose_connection_breaks_before_its_task_is_known_ends_as_unknown(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    upstream.tools_may_respond.clear()
+    async with calling(upstream.app(), tmp_path) as (server, make_caller):
+        requesting = asyncio.create_task(request_call(make_caller(), "work"))
+        await upstream.wait_until(lambda: bool(upstream.side_effects))
+        server.drop_connections()
+        handle = await requesting
+        with pytest.raises(CallFailed) as failed:
+            await make_caller().join_call_tool(handle)
+
+    assert failed.value.outcome == "unknown"
+    assert upstream.side_effects == ["work"]
+
+
+async def test_an_error_of_the_server_is_the_outcome_of_the_call(tmp_path: Path) -> None:
+    async with calling(ControlledUpstream().app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await request_call(caller, "refuse")
+        with pytest.raises(CallFailed, match="not today") as failed:
+            await caller.join_call_tool(handle)
+
+    assert (failed.value.outcome, failed.value.error and failed.value.error["code"]) == ("upstream_error", -32042)
+
+
+async def test_an_error_of_the_tool_is_a_result(tmp_path: Path) -> None:
+    async with calling(ControlledUpstream().app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        result = await caller.join_call_tool(await request_call(caller, "fail"))
+
+    assert result is not None
+    assert result["isError"] is True
+
+
+async def test_a_server_that_is_not_there_starts_nothing_and_leaves_no_state() -> None:
+    async with DurableCaller(f"http://127.0.0.1:{free_port()}/mcp") as caller:
+        with pytest.raises(CallNotStarted, match="The tool was not called"):
+            await request_call(caller, "work", start_timeout_seconds=WAIT_SECONDS)
+        assert await caller.list_calls() == []
+
+
+async def test_a_server_that_is_restarted_is_tried_again_until_it_answers(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    app = upstream.app()
+    async with calling(app, tmp_path) as (server, make_caller):
+        caller = make_caller()
+        handle = await request_call(caller, "work")
+        joining = asyncio.create_task(caller.join_call_tool(handle))
+        await upstream.wait_until(lambda: upstream.count_requests("tasks/get") > 0)
+        await server.kill_server()
+        upstream.tasks["task-1"].complete_task("done")
+        async with serving(upstream.app(), port=server.port):
+            assert await joining == text_result("done")
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize(
+    "message", [{"id": "another", "result": {"content": []}}, {"method": "notifications/progress"}]
+)
+async def test_a_response_to_another_request_ends_the_call(tmp_path: Path, era: str, message: dict[str, Any]) -> None:
+    lie = respond_with(200, "application/json", json.dumps({"jsonrpc": "2.0", **message}).encode())
+    app = ControlledUpstream().app(stateless_http=era == "legacy")
+    app = OverriddenResponses(app if era == "modern" else make_legacy_app(app), {"tool:echo": lie})
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        with pytest.raises(CallFailed, match="the response to another request") as failed:
+            await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert failed.value.outcome == "upstream_error"
+
+
+async def test_a_handshake_that_is_answered_with_another_id_starts_nothing(tmp_path: Path) -> None:
+    lie = respond_with(200, "application/json", b'{"jsonrpc": "2.0", "id": "another", "result": {}}')
+    app = OverriddenResponses(ControlledUpstream().app(), {"initialize": lie, "server/discover": lie})
+    async with calling(app, tmp_path) as (_, make_caller):
+        with pytest.raises(CallNotStarted, match="The tool was not called"):
+            await request_call(make_caller(), "echo")

@@ -1,0 +1,147 @@
+"""A legacy session goes on at whichever node its next request reaches."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.interaction.nodes.conftest import Site
+from tests.support.asking_upstream import AskingUpstream
+from tests.support.engine import wait_until
+from tests.support.limits import WAIT_SECONDS
+from tests.support.mcp_wire import Json, LegacyClientSession, ModernClient, legacy_session
+from tests.support.nodes import Cluster, Node, running_cluster
+from tests.support.resource_upstream import NOTE_URI, ResourceUpstream
+from tests.support.upstreams import make_http_config, serving
+
+pytestmark = [pytest.mark.requirement("R34"), pytest.mark.requirement("R35")]
+PATIENT: dict[str, Any] = {"inline_wait_seconds": 40.0}
+HOLD: Json = {"name": "hold", "arguments": {}}
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=WAIT_SECONDS) as client:
+        yield client
+
+
+@asynccontextmanager
+async def open_session(
+    http: httpx.AsyncClient, cluster: Cluster, node: Node, path: str
+) -> AsyncGenerator[LegacyClientSession]:
+    key = await cluster.create_key("alice")
+    async with legacy_session(http, f"{node.url}{path}", key=key) as session:
+        yield session
+
+
+def at(node: Node, session: LegacyClientSession) -> LegacyClientSession:
+    """The same session, with its requests sent to this node."""
+    return replace(session, url=f"{node.url}/mcp{session.url.partition('/mcp')[2]}")
+
+
+async def test_a_session_goes_on_at_another_node_and_ends_at_all_of_them(site: Site, http: httpx.AsyncClient) -> None:
+    first, second = await site.cluster.start_node(), await site.cluster.start_node()
+    async with open_session(http, site.cluster, first, "/mcp/stage") as session:
+        for node in (second, first, second):
+            tools = (await at(node, session).request("tools/list", {}))["tools"]
+            assert "echo" in {tool["name"] for tool in tools}
+
+        assert (await http.delete(at(second, session).url, headers=session.headers)).status_code == 200
+
+        async def is_unknown() -> bool:
+            body: Json = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
+            return (await http.post(session.url, headers=session.headers, json=body)).status_code == 404
+
+        await wait_until(is_unknown)
+
+
+async def test_a_lost_stream_follows_its_call_to_another_node(site: Site, http: httpx.AsyncClient) -> None:
+    first = await site.cluster.start_node(**PATIENT)
+    second = await site.cluster.start_node(**PATIENT)
+    async with open_session(http, site.cluster, first, "/mcp/stage") as session:
+        last_event_id = ""
+        body: Json = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": HOLD}
+        async with http.stream("POST", session.url, json=body, headers=session.headers) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("id:"):
+                    last_event_id = line.removeprefix("id:").strip()
+                    break
+        await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
+        site.stage.release.set()
+
+        headers = {**session.headers, "last-event-id": last_event_id}
+        async with http.stream("GET", at(second, session).url, headers=headers) as resumed:
+            text = "".join([line async for line in resumed.aiter_lines() if '"id":7' in line])
+
+    assert '"result"' in text
+    assert len(site.stage.calls) == 1
+
+
+async def test_a_legacy_cancellation_reaches_the_request_that_waits_at_another_node(
+    site: Site, http: httpx.AsyncClient
+) -> None:
+    first, second = await site.cluster.start_node(**PATIENT), await site.cluster.start_node(**PATIENT)
+    async with open_session(http, site.cluster, first, "/mcp/stage") as session:
+        waiting = asyncio.create_task(session.request("tools/call", HOLD))
+        await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
+
+        await at(second, session).cancel_request(session.last_id)
+
+        await asyncio.wait_for(site.stage.cancelled.wait(), WAIT_SECONDS)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+
+async def test_a_modern_cancellation_reaches_the_request_that_waits_at_another_node(
+    site: Site, http: httpx.AsyncClient
+) -> None:
+    first, second = await site.cluster.start_node(**PATIENT), await site.cluster.start_node(**PATIENT)
+    key = await site.cluster.create_key("alice")
+    header = {"ringback-cancel-key": "esc-1"}
+    waiting = asyncio.create_task(
+        ModernClient(http, f"{first.url}/mcp/stage", key=key).request("tools/call", HOLD, declare={}, headers=header)
+    )
+    await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
+
+    await ModernClient(http, f"{second.url}/mcp/stage", key=key).request("ringback/cancelRequest", {}, headers=header)
+
+    await asyncio.wait_for(site.stage.cancelled.wait(), WAIT_SECONDS)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+
+
+async def test_a_question_on_the_stream_of_one_node_is_answered_at_another(
+    tmp_path: Path, http: httpx.AsyncClient
+) -> None:
+    asking = AskingUpstream()
+    async with serving(asking.app()) as server, running_cluster(tmp_path, make_http_config(server.url)) as cluster:
+        first, second = await cluster.start_node(**PATIENT), await cluster.start_node(**PATIENT)
+        async with open_session(http, cluster, first, "/mcp/stage") as session:
+            ask = {"name": "ask", "arguments": {"question": "Which colour?"}}
+            async with session.open_request("tools/call", ask) as messages:
+                question = await messages.read_message("elicitation/create")
+                answer = {"action": "accept", "content": {"answer": "blue"}}
+                await at(second, session).send_response(question, answer)
+                result = await messages.read_response()
+
+    assert "blue" in result["content"][0]["text"]
+
+
+async def test_a_subscription_that_is_made_at_one_node_reports_on_the_stream_of_another(
+    tmp_path: Path, http: httpx.AsyncClient
+) -> None:
+    notes = ResourceUpstream()
+    async with serving(notes.app()) as server, running_cluster(tmp_path, make_http_config(server.url)) as cluster:
+        first, second = await cluster.start_node(), await cluster.start_node()
+        async with open_session(http, cluster, first, "/mcp/stage") as session, session.open_event_stream() as stream:
+            await at(second, session).request("resources/subscribe", {"uri": NOTE_URI})
+            await notes.wait_until(lambda: len(notes.subscribed) == 2)  # each node has an upstream session of its own
+            await notes.publish_resource_change()
+            changed = await stream.read_message("notifications/resources/updated")
+
+    assert changed["params"]["uri"] == NOTE_URI

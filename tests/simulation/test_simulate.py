@@ -1,0 +1,131 @@
+"""Seeds of scripts/simulate break no promise, replay exactly, and find bugs that are put in on purpose."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import pytest
+
+from scripts.simulate_runs.__main__ import Batch, breaks_rule, find_mutant, run_batch
+from scripts.simulate_runs.checks import find_violations
+from scripts.simulate_runs.database import EmptyDatabase
+from scripts.simulate_runs.make_plan import MEDIUM, make_plan
+from scripts.simulate_runs.mutants import MUTANTS
+from scripts.simulate_runs.plan import (
+    Plan,
+    PlannedCall,
+    PlannedReceiver,
+    PlannedTrouble,
+    PlannedWebhook,
+    ReceiverTrouble,
+    UpstreamKind,
+)
+from scripts.simulate_runs.rules import Rule
+from scripts.simulate_runs.run import run_plan
+from scripts.simulate_runs.shrink import shrink_plan
+
+SEEDS: Final = 16
+DEEP_SEEDS: Final = 10_000
+MUTANT_SEEDS_MAX: Final = 2_000
+BATCH_SIZE: Final = 100
+
+QUIET: Final = Plan(
+    seed=1,
+    nodes=2,
+    calls=(PlannedCall(key="work-0", principal="alice", upstream=UpstreamKind.TASK, at_seconds=1.0, work_seconds=3.0),),
+    receivers=(PlannedReceiver(name="receiver-0"),),
+    webhooks=(PlannedWebhook(name="webhook-0", principal="alice", receiver="receiver-0"),),
+)
+"""One call, one webhook, and no fault."""
+
+
+@pytest.fixture(scope="module")
+def empty() -> Generator[EmptyDatabase]:
+    database = EmptyDatabase()
+    yield database
+    database.connection.close()
+
+
+@pytest.mark.requirement("R34")
+@pytest.mark.requirement("R35")
+def test_no_seed_breaks_a_promise(*, deep: bool) -> None:
+    batches = run_deep_batches() if deep else [run_batch(range(SEEDS), nodes=3, size="medium")]
+
+    for batch in batches:
+        assert batch.failed == [], "scripts/simulate --nodes 3 --seed … --story"
+        assert batch.totals["calls"] > 0
+
+
+def run_deep_batches() -> list[Batch]:
+    chunks = [range(start, start + BATCH_SIZE) for start in range(0, DEEP_SEEDS, BATCH_SIZE)]
+    with ProcessPoolExecutor() as processes:
+        return list(processes.map(partial(run_batch, nodes=3, size="medium"), chunks))
+
+
+def test_a_call_without_faults_ends_with_its_result_and_one_callback(empty: EmptyDatabase) -> None:
+    result = run_plan(QUIET, empty)
+
+    assert find_violations(result) == []
+    assert [(call.outcome, call.result) for call in result.records.calls] == [("result", "work-0 done by start 1")]
+    assert [callback.body["name"] for callback in result.history.callbacks] == ["call.finished"]
+
+
+def test_a_seed_replays_exactly(empty: EmptyDatabase) -> None:
+    first, second = (run_plan(make_plan(7, nodes=3), empty) for _ in range(2))
+
+    assert first.trace_hash == second.trace_hash
+    assert first.history.facts == second.history.facts
+
+
+def test_a_seed_replays_exactly_in_another_process(empty: EmptyDatabase) -> None:
+    code = (
+        "from scripts.simulate_runs.run import run_plan, EmptyDatabase\n"
+        "from scripts.simulate_runs.make_plan import make_plan\n"
+        "print(run_plan(make_plan(11, nodes=3), EmptyDatabase()).trace_hash)\n"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "1234"}
+    other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert other.stdout.strip() == run_plan(make_plan(11, nodes=3), empty).trace_hash
+
+
+def test_a_failing_plan_is_shrunk_to_what_it_takes_to_fail() -> None:
+    trouble = PlannedTrouble(trouble=ReceiverTrouble.FAILS, from_seconds=0.0, until_seconds=20.0)
+    failing = replace(
+        make_plan(3, nodes=3, size=MEDIUM),
+        receivers=(PlannedReceiver(name="receiver-0", troubles=(trouble,)), PlannedReceiver(name="receiver-1")),
+        webhooks=(*QUIET.webhooks, PlannedWebhook(name="webhook-1", principal="bob", receiver="receiver-1")),
+        calls=(*QUIET.calls, *(replace(QUIET.calls[0], key=f"work-{number}", at_seconds=30.0) for number in (1, 2))),
+    )
+    no_retry = next(mutant for mutant in MUTANTS if mutant.name == "no retry")
+
+    with no_retry.applied():
+        smallest = shrink_plan(failing, lambda plan: breaks_rule(plan, {Rule.LOST_EVENTS}))
+
+    assert (len(smallest.calls), len(smallest.webhooks), len(smallest.receivers)) == (1, 1, 1)
+    assert (smallest.faults, smallest.nodes) == ((), 1)
+
+
+CHEAP_MUTANTS: Final = ("early hand-off", "hole in the log", "no deduplication", "no retry", "wide token")
+"""Mutants that the first few seeds find."""
+
+
+def test_bugs_that_are_put_in_on_purpose_are_found(*, deep: bool) -> None:
+    names = [mutant.name for mutant in MUTANTS] if deep else CHEAP_MUTANTS
+
+    rows = [find_mutant(name, nodes=2, size="medium", seeds_max=MUTANT_SEEDS_MAX) for name in names]
+
+    assert [row["mutant"] for row in rows if row["seeds"] is None] == []
+
+
+def test_a_mutant_leaves_nothing_behind(empty: EmptyDatabase) -> None:
+    for mutant in MUTANTS:
+        with mutant.applied():
+            pass
+
+    assert find_violations(run_plan(QUIET, empty)) == []

@@ -1,0 +1,86 @@
+"""`ringback upstreams` and `ringback tools` with a mocked service, and advice that names commands."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback.cli.hints import name_commands
+from ringback.schemas import examples
+
+Run = Callable[..., Result]
+
+TOOL: dict[str, Any] = {"name": "git_log", "description": "Show commits", "inputSchema": {"type": "object"}}
+
+
+def respond_problem(detail: str) -> httpx.Response:
+    document = {"type": "/problems/unknown-tool", "title": "Unknown", "status": 422, "detail": detail}
+    return httpx.Response(422, json=document, headers={"content-type": "application/problem+json"})
+
+
+def test_upstreams_are_listed_with_their_state(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/upstreams").respond(json={"upstreams": [examples.UPSTREAM]})
+
+    shown, as_json = run("upstreams"), run("upstreams", "--json")
+
+    assert (shown.exit_code, as_json.exit_code) == (0, 0)
+    assert "git" in shown.stdout
+    assert "ready" in shown.stdout
+    assert [each["name"] for each in json.loads(as_json.stdout)] == ["git"]
+
+
+def test_the_tools_of_an_upstream_are_listed_with_their_schemas_in_json(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/upstreams/git/tools").respond(json={"tools": [TOOL]})
+
+    shown, as_json = run("tools", "git"), run("tools", "git", "--json")
+
+    assert "Show commits" in shown.stdout
+    assert [(each["name"], each["inputSchema"]) for each in json.loads(as_json.stdout)] == [
+        ("git_log", {"type": "object"})
+    ]
+
+
+def test_empty_lists_say_so(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/upstreams").respond(json={"upstreams": []})
+    service.get("/v1/upstreams/git/tools").respond(json={"tools": []})
+
+    assert "ringback serve --upstream" in run("upstreams").stderr
+    assert "lists no tools" in run("tools", "git").stderr
+    assert json.loads(run("upstreams", "--json").stdout) == []
+
+
+def test_the_service_s_advice_names_a_command(run: Run, service: respx.MockRouter) -> None:
+    detail = "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? List them: GET /v1/upstreams/git/tools"
+    service.get("/v1/upstreams/gti/tools").mock(return_value=respond_problem(detail))
+
+    refused = run("tools", "gti")
+
+    assert refused.exit_code == 2
+    assert "List them: ringback tools git\n" in refused.stderr
+    assert "/v1/" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("advice", "named"),
+    [
+        ("List them: GET /v1/upstreams", "List them: ringback upstreams"),
+        ("Wait: GET /v1/calls/call_1?wait_seconds=60", "Wait: ringback join call_1"),
+        ("Its error is in GET /v1/calls/call_1", "Its error is in ringback calls show call_1"),
+        ("It is stored: GET /v1/calls/call_1/result", "It is stored: ringback join call_1"),
+        ("List yours: GET /v1/calls", "List yours: ringback calls"),
+        ("List yours: GET /v1/webhooks", "List yours: ringback webhooks list"),
+        ("Poll: GET /v1/events", "Poll: ringback events"),
+        ("List yours: GET /v1/deliveries", "List yours: ringback deliveries list"),
+        ("Remove webhooks: DELETE /v1/webhooks/{id}", "Remove webhooks: ringback webhooks remove WEBHOOK_ID"),
+        ("Request: POST /v1/webhooks/wh_1/verify. If", "Request: ringback webhooks verify wh_1. If"),
+        ('Use PATCH /v1/webhooks/wh_1 {"state": "active"}', "Use ringback webhooks enable wh_1"),
+        ("Register it: PUT /v1/webhooks/by-name/agent", "Register it: PUT /v1/webhooks/by-name/agent"),
+        ("Register a webhook for it: POST /v1/webhooks {", "Register a webhook for it: ringback webhooks add URL {"),
+    ],
+)
+def test_requests_become_commands(advice: str, named: str) -> None:
+    assert name_commands(advice) == named

@@ -1,0 +1,104 @@
+"""The requests that read results, upstreams and the service itself, and their parsed responses."""
+
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from ringback.client import Conflict, RingbackClient
+from ringback.schemas import examples
+from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
+from tests.support.mocked_requests import get_last_request
+
+CALL = examples.WORKING_CALL
+FINISHED = examples.FINISHED_CALL
+STARTED: dict[str, Any] = {"call": CALL, "resume_token": "token", "webhooks": []}
+
+
+async def test_upstreams_and_their_tools_are_listed(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get("/v1/upstreams").respond(json={"upstreams": [examples.UPSTREAM]})
+    service.get("/v1/upstreams/git/tools").respond(json={"tools": [examples.TOOL]})
+
+    (upstream,) = await client.upstreams()
+    (tool,) = await client.tools("git")
+
+    assert upstream.name == examples.UPSTREAM["name"]
+    assert tool.name == examples.TOOL["name"]
+    assert tool.input_schema == examples.TOOL["inputSchema"]
+
+
+async def test_health_is_requested_once(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/healthz")
+    route.side_effect = [httpx.Response(200, json={"status": "ok"}), httpx.Response(503), httpx.ConnectError("refused")]
+
+    assert [await client.healthy() for _ in range(3)] == [True, False, False]
+
+
+async def test_the_size_and_hash_of_a_result_are_read_without_it(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.head("/v1/calls/call_1/result").respond(headers={"content-length": "42", "etag": '"9f0c"'})
+
+    info = await client.result_info("call_1")
+
+    assert (info.bytes, info.sha256) == (42, "9f0c")
+
+
+async def test_a_missing_result_is_a_conflict_without_its_reason(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.head("/v1/calls/call_1/result").respond(409, headers={"content-type": "application/problem+json"})
+
+    with pytest.raises(Conflict):
+        await client.result_info("call_1")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "header"), [((), "bytes=0-"), ((2,), "bytes=2-"), ((2, 5), "bytes=2-4")], ids=["all", "rest", "part"]
+)
+@pytest.mark.parametrize("ignores_ranges", [False, True], ids=["ranges", "whole"])
+async def test_a_part_of_a_result_is_read_as_stored(
+    client: RingbackClient, service: respx.MockRouter, bounds: tuple[int, ...], header: str, *, ignores_ranges: bool
+) -> None:
+    stored = b'{"content": []}'
+    part = stored[slice(*bounds)] if len(bounds) == 2 else stored[sum(bounds) :]
+    route = service.get("/v1/calls/call_1/result").respond(
+        200 if ignores_ranges else 206, content=stored if ignores_ranges else part
+    )
+
+    assert await client.result_part("call_1", *bounds) == part
+    assert get_last_request(route).headers["range"] == header
+
+
+@pytest.mark.parametrize("bounds", [(-1,), (3, 3), (3, 2)])
+async def test_an_empty_part_of_a_result_is_not_requested(
+    client: RingbackClient, service: respx.MockRouter, bounds: tuple[int, ...]
+) -> None:
+    with pytest.raises(ValueError, match="`stop` is greater"):
+        await client.result_part("call_1", *bounds)
+
+
+async def test_readiness_metrics_and_problem_types_are_read(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get("/readyz").respond(json={"status": "ready", "degraded": ["/mcp/git"]})
+    service.get("/metrics").respond(text="ringback_calls_total 3\n")
+    document = {"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}
+    service.get("/problems/unknown-tool").respond(json=document)
+
+    assert (await client.readiness()).degraded == ("/mcp/git",)
+    assert await client.metrics() == "ringback_calls_total 3\n"
+    assert (await client.problem_type("unknown-tool")).title == "Unknown tool"
+
+
+async def test_a_public_key_has_the_form_that_verifiers_accept(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    key = parse_signing_key(generate_signing_key(b"s" * 32))
+    jwks = {"keys": [dict(key.jwk), {**key.jwk, "crv": "X25519"}]}
+    service.get("/.well-known/mcp-webhook-jwks.json").respond(json=jwks)
+
+    ours, other = await client.public_keys()
+
+    assert ours.text == key.public_key
+    with pytest.raises(ValueError, match="not an Ed25519 key"):
+        _ = other.text
