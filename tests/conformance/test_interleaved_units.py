@@ -5,7 +5,6 @@ one after the other, the same tests show what that order gives.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import Call, CallPhase, CallStatus, Handle
+from ringback.domain.call import Call, CallStatus, Handle
 from ringback.domain.call_outcome import completion_from_result
-from ringback.domain.call_rows import CallChange, CallFilter
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.circuit_breaker import CLOSED_BREAKER
-from ringback.domain.clock import seconds
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
@@ -33,7 +31,7 @@ from ringback.services.adoption import AdoptTaskRequest
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.reports import CallReport
 from ringback.services.webhooks import WebhookChange
-from tests.support.builders import make_call, make_delivery, make_webhook
+from tests.support.builders import make_webhook
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, open_nodes
@@ -43,12 +41,6 @@ SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 URL: Final = "http://127.0.0.1:1/callback"
 REPORT: Final = CallReport(key="key", upstream="git", tool="git_log")
 REGISTRATION: Final = WebhookRegistration(url=URL)
-
-
-@pytest.fixture
-async def nodes(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Nodes]:
-    async with open_nodes(tmp_path, clock) as opened:
-        yield opened
 
 
 async def report(node: Node, **over: Any) -> Call:
@@ -310,138 +302,6 @@ async def test_failures_of_one_origin_count_on_both_nodes(nodes: Nodes) -> None:
 
     found = await nodes.first.store.read(lambda tx: tx.origin_breakers.get_breakers(["origin"]))
     assert found["origin"].failures == 2
-
-
-# -- leases -------------------------------------------------------------------------------------------------------------------
-
-
-async def test_two_nodes_lease_different_calls(nodes: Nodes, clock: FakeClock) -> None:
-    calls = [make_call() for _ in range(8)]
-
-    async def insert(tx: Transaction) -> None:
-        for call in calls:
-            await tx.calls.insert(call)
-
-    async def lease(owner: str, node: Node) -> list[Call]:
-        return list(
-            await node.store.write(
-                lambda tx: tx.call_queue.lease_queued(
-                    "git", owner=owner, token=owner, until=clock.now() + seconds(30), limit=4
-                )
-            )
-        )
-
-    await nodes.first.store.write(insert)
-    one, two = await nodes.interleave(partial(lease, "one"), partial(lease, "two"))
-    rest = await lease("rest", nodes.first)
-
-    leased = [call.id for call in (*one, *two, *rest)]
-    assert sorted(leased) == sorted(call.id for call in calls)
-    assert len(one) == 4
-
-
-async def test_two_nodes_lease_different_deliveries(nodes: Nodes, clock: FakeClock) -> None:
-    webhook = make_webhook(principal=ALICE)
-    deliveries = [make_delivery(webhook_id=webhook.id, seq=seq) for seq in range(1, 9)]
-
-    async def insert(tx: Transaction) -> None:
-        await tx.webhooks.insert(webhook)
-        await tx.deliveries.insert(deliveries)
-
-    async def lease(owner: str, node: Node) -> list[Any]:
-        return list(
-            await node.store.write(
-                lambda tx: tx.delivery_queue.lease_due(
-                    webhook.id,
-                    now=clock.now(),
-                    owner=owner,
-                    token=owner,
-                    until=clock.now() + seconds(30),
-                    limit=4,
-                    ordered=False,
-                )
-            )
-        )
-
-    await nodes.first.store.write(insert)
-    one, two = await nodes.interleave(partial(lease, "one"), partial(lease, "two"))
-    rest = await lease("rest", nodes.first)
-
-    assert sorted(each.id for each in (*one, *two, *rest)) == sorted(each.id for each in deliveries)
-    assert {each.lease_owner for each in two} <= {"two"}
-
-
-async def test_two_nodes_do_not_send_deliveries_of_one_order_key_at_once(nodes: Nodes, clock: FakeClock) -> None:
-    webhook = make_webhook(principal=ALICE, ordered=True)
-    deliveries = [make_delivery(webhook_id=webhook.id, seq=seq, order_key="key") for seq in (1, 2)]
-
-    async def insert(tx: Transaction) -> None:
-        await tx.webhooks.insert(webhook)
-        await tx.deliveries.insert(deliveries)
-
-    async def lease(owner: str, node: Node) -> list[str]:
-        leased = await node.store.write(
-            lambda tx: tx.delivery_queue.lease_due(
-                webhook.id,
-                now=clock.now(),
-                owner=owner,
-                token=owner,
-                until=clock.now() + seconds(30),
-                limit=4,
-                ordered=True,
-            )
-        )
-        return [each.id for each in leased]
-
-    await nodes.first.store.write(insert)
-    one, two = await nodes.interleave(partial(lease, "one"), partial(lease, "two"))
-
-    assert (one, two) == ([deliveries[0].id], [])
-
-
-async def test_a_holder_whose_lease_was_taken_meanwhile_writes_nothing(nodes: Nodes, clock: FakeClock) -> None:
-    call = make_call(phase=CallPhase.RUNNING, lease_owner="one", lease_token="old", lease_until=clock.now())
-
-    async def recover(tx: Transaction) -> bool:
-        (lost,) = await tx.call_queue.find_lease_expired(now=clock.now(), limit=10)
-        queued = replace(lost, phase=CallPhase.QUEUED, lease_owner=None, lease_token=None, lease_until=None)
-        return await tx.calls.update(queued, CallChange.QUEUED, expected=lost.status, lease_token=None)
-
-    async def write_progress(tx: Transaction) -> bool:
-        latest = await tx.calls.get(call.id)
-        assert latest is not None
-        return await tx.calls.update(latest, CallChange.HANDLE, expected=latest.status, lease_token="old")
-
-    await nodes.first.store.write(lambda tx: tx.calls.insert(call))
-    recovered, written = await nodes.interleave(
-        lambda node: node.store.write(recover), lambda node: node.store.write(write_progress)
-    )
-
-    assert (recovered, written) == (True, False)
-
-
-async def test_two_janitors_share_expired_leases(nodes: Nodes, clock: FakeClock) -> None:
-    calls = [
-        make_call(phase=CallPhase.RUNNING, lease_owner="dead", lease_token="t", lease_until=clock.now())
-        for _ in range(4)
-    ]
-
-    async def insert(tx: Transaction) -> None:
-        for call in calls:
-            await tx.calls.insert(call)
-
-    async def recover(tx: Transaction) -> list[str]:
-        found = await tx.call_queue.find_lease_expired(now=clock.now(), limit=2)
-        for lost in found:
-            queued = replace(lost, phase=CallPhase.QUEUED, lease_owner=None, lease_token=None, lease_until=None)
-            assert await tx.calls.update(queued, CallChange.QUEUED, expected=lost.status, lease_token=None)
-        return [each.id for each in found]
-
-    await nodes.first.store.write(insert)
-    one, two = await nodes.interleave(lambda node: node.store.write(recover), lambda node: node.store.write(recover))
-
-    assert len(one) == 2
-    assert not set(one) & set(two)
 
 
 # -- quotas -------------------------------------------------------------------------------------------------------------------
