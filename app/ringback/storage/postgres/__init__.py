@@ -1,5 +1,22 @@
 """The PostgreSQL store: one database for any number of nodes.
 
+    write(work) ─▶ lane ─▶ a connection ─▶ BEGIN ─▶ the unit ─▶ COMMIT ─▶ caller, end actions, waiters of this and other nodes
+    read(work) ──▶ lane ─▶ a connection ─▶ one snapshot
+    scan(who, work) ─▶ the same on connections of its own, in turns between principals
+
+Units run at the same time, on one node and on several, and lock what they decide about (`domain.ports`). PostgreSQL lets units
+that commit at the same moment share one flush of its log.
+
+    store            open, close, write, read, scan, and the clock that all nodes share
+    lanes            waiting units, and the connections that run them
+    unit_of_work     runs a unit in a transaction, again after a conflict, and refuses one that waits for anything else
+    transaction      what a unit of work sees: the row classes of `storage.rows`
+    statements       statements by name, with and without locks
+    notifications    topics from and to other nodes: LISTEN and NOTIFY
+    driver           asyncpg's connections, with the settings that every unit relies on
+    errors           what PostgreSQL's errors mean for a caller
+    migrator         numbered migrations, applied at the start
+
 Conventions of sql/*.sql, beside those of `storage.rows.statements`:
 
     :name          one parameter; a cast (`:now::bigint`) where PostgreSQL cannot know the type

@@ -4,11 +4,12 @@
                          ─▶ worker ── connection ──▶ BEGIN … COMMIT
 
 A worker takes the next unit as soon as its connection is free, and ends when none waits. A unit that has begun runs to its end
-also if its caller is cancelled; one that waits is dropped then. If no connection can be opened, every waiting unit fails
-at once: a caller learns within `CONNECT_TIMEOUT_SECONDS` that the database is down.
+also if its caller is cancelled; one that waits is dropped then. If no connection can be opened and no unit runs, every waiting
+unit fails at once: a caller learns within `CONNECT_TIMEOUT_SECONDS` that the database is down.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol, TypeVar
@@ -20,6 +21,8 @@ from ringback.domain.principal import Principal
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.units import UnitOfWork
+
+log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
 """How long PostgreSQL may take to say good-bye to a connection."""
@@ -53,6 +56,8 @@ class Lane:
         self._run_unit = run_unit
         self._idle: list[Connection] = []
         self._workers: set[asyncio.Task[None]] = set()
+        self._running = 0
+        """Workers that run a unit. Each takes the next one afterwards."""
         self._closed = False
 
     async def run(self, work: Callable[[Transaction], Awaitable[T]], principal: Principal | None = None) -> T:
@@ -86,11 +91,20 @@ class Lane:
             try:
                 connection = await self._acquire(connection)
             except Exception as error:  # noqa: BLE001 - boundary: every caller gets an answer
-                self._fail_waiting(unit, to_store_unavailable(error))
+                self._give_up_connecting(unit, to_store_unavailable(error))
                 return
-            await self._run_unit(connection, unit)
+            await self._run(connection, unit)
         if connection is not None and not connection.is_closed():
             self._idle.append(connection)
+
+    async def _run(self, connection: Connection, unit: UnitOfWork) -> None:
+        self._running += 1
+        try:
+            await self._run_unit(connection, unit)
+        except Exception:  # boundary: a bug in what one unit notifies must not end the worker
+            log.exception("store.unit_not_concluded")
+        finally:
+            self._running -= 1
 
     def _take(self) -> UnitOfWork | None:
         while (unit := self._queue.take()) is not None and unit.done.done():
@@ -105,7 +119,11 @@ class Lane:
             connection = self._idle.pop()
         return connection
 
-    def _fail_waiting(self, unit: UnitOfWork | None, error: StoreUnavailable) -> None:
+    def _give_up_connecting(self, unit: UnitOfWork | None, error: StoreUnavailable) -> None:
+        """Leave the units to the workers that have a connection; if none has one, the units fail."""
+        if self._running and unit is not None:
+            self._queue.put(unit, None)
+            return
         while unit is not None:
             unit.error = StoreUnavailable(error.detail, needs_operator=error.needs_operator)
             unit.resolve()

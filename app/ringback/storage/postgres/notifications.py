@@ -67,6 +67,7 @@ class NodeNotifications:
         """Set once topics have gathered, or the connection is lost."""
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     async def open(self) -> None:
         """Listen from now on. Raises the errors of the driver."""
@@ -77,15 +78,13 @@ class NodeNotifications:
         """Send what has gathered, if that is possible at once, and close the connection."""
         if self._task is None:
             return
+        self._is_closing = True
+        self._has_work.set()
+        await asyncio.wait([self._task], timeout=FLUSH_SECONDS_MAX)
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        connection, self._connection = self._connection, None
-        if connection is not None and not connection.is_closed():
-            with suppress(Exception):
-                async with asyncio.timeout(FLUSH_SECONDS_MAX):
-                    await self._send_gathered(connection)
-            await close_connection(connection)
+        await asyncio.wait([self._task])
+        if self._connection is not None:
+            await close_connection(self._connection)
 
     def publish(self, topics: Iterable[str]) -> None:
         """Notify the waiters of this node now, and those of the other nodes soon."""
@@ -99,7 +98,7 @@ class NodeNotifications:
 
     async def _run(self) -> None:
         failures = 0
-        while True:
+        while not self._is_closing:
             try:
                 if self._connection is None:
                     self._connection = await self._listen()
@@ -141,9 +140,10 @@ class NodeNotifications:
             self._signals.notify(topics)
 
     async def _send_until_lost(self, connection: Connection) -> None:
+        """Raises when the connection is lost, and returns when the store closes and nothing is left to send."""
         loop = asyncio.get_running_loop()
         check_at = loop.time() + CHECK_SECONDS
-        while True:
+        while self._gathered or not self._is_closing:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(check_at):
                     await self._has_work.wait()

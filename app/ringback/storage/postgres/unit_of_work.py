@@ -63,7 +63,7 @@ class UnitRunner:
         """Run the unit on one snapshot. Its notifications are dropped. Raises nothing."""
         await self._run(connection, unit, begin="begin_reading", takes_locks=False)
         unit.error = None if unit.error is None else to_caller_error(unit.error)
-        unit.resolve()
+        unit.resolve()  # once more, if the work raised
 
     async def _run(self, connection: Connection, unit: UnitOfWork, *, begin: str, takes_locks: bool) -> None:
         try:
@@ -74,6 +74,8 @@ class UnitRunner:
             )
             unit.begin_run(transaction)
             unit.value = await _Steps(unit.work(transaction), unit_connection)
+            if not takes_locks:
+                unit.resolve()  # what was read is read, whatever the end of its transaction is
             await connection.execute(_SESSION["commit"].writing)
         except Exception as error:  # boundary: the error is its caller's  # noqa: BLE001
             unit.error = error
