@@ -2,7 +2,8 @@
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
 -- notifies the others when it has committed.
--- (The empty text keeps PostgreSQL from reading the whole queue once more while it believes that the queue is empty.)
+-- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
+-- queue is empty.)
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     (SELECT principal FROM calls WHERE phase = 'queued' AND upstream = :upstream ORDER BY principal LIMIT 1)
@@ -27,7 +28,7 @@ candidates AS MATERIALIZED (
 )
 SELECT calls.id, calls.principal
 FROM candidates JOIN calls ON calls.id = candidates.id
-WHERE calls.phase || '' = 'queued'
+WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
 ORDER BY candidates.place, candidates.ticket, candidates.id
 LIMIT :limit
 FOR NO KEY UPDATE OF calls SKIP LOCKED;

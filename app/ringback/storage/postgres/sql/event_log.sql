@@ -20,10 +20,13 @@ WITH RECURSIVE halves (low, high) AS (
     SELECT horizon, seq FROM log_heads WHERE principal = :principal
     UNION ALL
     SELECT
-        CASE WHEN coalesce(middle.created_at < :instant, true) THEN (low + high + 1) / 2 ELSE low END,
-        CASE WHEN coalesce(middle.created_at < :instant, true) THEN high ELSE (low + high + 1) / 2 - 1 END
-    FROM halves
-    LEFT JOIN events AS middle ON middle.principal = :principal AND middle.seq = (low + high + 1) / 2
-    WHERE low < high
+        CASE WHEN is_before THEN (low + high + 1) / 2 ELSE low END,
+        CASE WHEN is_before THEN high ELSE (low + high + 1) / 2 - 1 END
+    FROM (
+        SELECT low, high, coalesce((
+            SELECT created_at < :instant FROM events WHERE principal = :principal AND seq = (low + high + 1) / 2
+        ), true) AS is_before
+        FROM halves WHERE low < high
+    ) AS middle
 )
 SELECT low AS seq FROM halves WHERE low >= high;

@@ -1,11 +1,15 @@
 -- (The zero and the empty text below keep PostgreSQL from reading all open deliveries of the webhook while it believes that there
 -- are none.)
 -- name: latest_by_event
-SELECT {delivery in whole_deliveries}
-FROM unnest(:event_ids::text[]) WITH ORDINALITY AS wanted (event_id, place) JOIN whole_deliveries ON whole_deliveries.id = (
-    SELECT id FROM deliveries WHERE event_id = wanted.event_id AND webhook_id = :webhook_id ORDER BY generation + 0 DESC LIMIT 1
-)
-ORDER BY wanted.place;
+SELECT {delivery in whole_deliveries} FROM whole_deliveries
+WHERE id = ANY(ARRAY(
+    SELECT (
+        SELECT id FROM deliveries
+        WHERE event_id = wanted.event_id AND webhook_id || '' = :webhook_id ORDER BY generation + 0 DESC LIMIT 1
+    )
+    FROM unnest(:event_ids::text[]) AS wanted (event_id)
+))
+ORDER BY array_position(:event_ids::text[], event_id);
 
 -- Visits the next `scan` dead deliveries, many of which may have been sent again since.
 -- name: dead
