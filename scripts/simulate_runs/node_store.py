@@ -50,36 +50,44 @@ class StoreFaults:
 
 
 class NodeSignals:
-    """Implements `domain.signals.Signals`. Waiters are notified in the order in which they began to listen."""
+    """Implements `domain.signals.Signals`. Subscribers are notified in the order in which they began to listen."""
 
     def __init__(self) -> None:
-        self._waiters_by_topic: dict[str, dict[LocalWaiter, None]] = {}
+        self._subscriptions: dict[str, dict[int, Callable[[], None]]] = {}
+        self._count = 0
 
     @contextmanager
     def listen(self, *topics: str) -> Generator[LocalWaiter]:
         waiter = LocalWaiter()
-        for topic in topics:
-            self._waiters_by_topic.setdefault(topic, {})[waiter] = None
-        try:
+        with self.subscribe(waiter.notify, *topics):
             yield waiter
+
+    @contextmanager
+    def subscribe(self, callback: Callable[[], None], *topics: str) -> Generator[None]:
+        self._count += 1
+        number = self._count
+        for topic in topics:
+            self._subscriptions.setdefault(topic, {})[number] = callback
+        try:
+            yield
         finally:
             for topic in set(topics):
-                self._unsubscribe(topic, waiter)
+                self._unsubscribe(topic, number)
 
     def notify(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            for waiter in self._waiters_by_topic.get(topic, ()):
-                waiter.notify()
+            for callback in tuple(self._subscriptions.get(topic, {}).values()):
+                callback()
 
     @property
     def topics(self) -> Sequence[str]:
-        return list(self._waiters_by_topic)
+        return list(self._subscriptions)
 
-    def _unsubscribe(self, topic: str, waiter: LocalWaiter) -> None:
-        waiters = self._waiters_by_topic[topic]
-        del waiters[waiter]
-        if not waiters:
-            del self._waiters_by_topic[topic]
+    def _unsubscribe(self, topic: str, number: int) -> None:
+        subscribed = self._subscriptions[topic]
+        del subscribed[number]
+        if not subscribed:
+            del self._subscriptions[topic]
 
 
 class NodeStore:

@@ -8,9 +8,15 @@ from typing import Any, TypeVar
 import pytest
 
 from scripts.simulate_runs import loop as simulation_loop
+from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.loop import SimulationLoop, StuckSimulation
 
 T = TypeVar("T")
+
+
+async def pass_time(seconds: float) -> None:
+    """Let virtual time pass."""
+    await NodeClock(asyncio.get_running_loop()).sleep(seconds)
 
 
 def simulate(main: Coroutine[Any, Any, T], loop: SimulationLoop | None = None) -> T:
@@ -19,7 +25,7 @@ def simulate(main: Coroutine[Any, Any, T], loop: SimulationLoop | None = None) -
 
 def test_days_of_sleep_take_no_time() -> None:
     async def sleep_long() -> float:
-        await asyncio.sleep(86_400.0)
+        await pass_time(86_400.0)
         return asyncio.get_running_loop().time()
 
     assert simulate(sleep_long()) == 86_400.0
@@ -30,7 +36,7 @@ def test_callbacks_of_one_process_run_in_the_order_in_which_they_were_scheduled(
         ran: list[int] = []
         for number in range(20):
             asyncio.get_running_loop().call_soon(ran.append, number)
-        await asyncio.sleep(0.1)
+        await pass_time(0.1)
         return ran
 
     assert simulate(schedule()) == list(range(20))
@@ -67,7 +73,7 @@ def test_nothing_of_a_killed_process_runs_again_not_even_its_finally() -> None:
     async def work() -> None:
         try:
             ran.append("begins")
-            await asyncio.sleep(1.0)
+            await pass_time(1.0)
             ran.append("goes on")
         finally:
             if not loop.has_ended:
@@ -76,9 +82,9 @@ def test_nothing_of_a_killed_process_runs_again_not_even_its_finally() -> None:
     async def kill() -> None:
         process, context = loop.create_process("victim")
         loop.create_task(work(), context=context)
-        await asyncio.sleep(0.5)
+        await pass_time(0.5)
         loop.kill_process(process)
-        await asyncio.sleep(5.0)
+        await pass_time(5.0)
 
     simulate(kill(), loop)
 
@@ -89,15 +95,15 @@ def test_a_frozen_process_goes_on_after_its_thaw() -> None:
     loop = SimulationLoop(Random(1))
 
     async def work() -> float:
-        await asyncio.sleep(1.0)
+        await pass_time(1.0)
         return loop.time()
 
     async def freeze() -> float:
         process, context = loop.create_process("frozen")
         task = loop.create_task(work(), context=context)
-        await asyncio.sleep(0.5)
+        await pass_time(0.5)
         loop.freeze_process(process)
-        await asyncio.sleep(60.0)
+        await pass_time(60.0)
         assert not task.done()
         loop.thaw_process(process)
         return await task
