@@ -72,7 +72,13 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
-from ringback.domain.webhook_rows import CallWebhookRows, OriginBreakerRows, RegisteredWebhookRows, WebhookRows
+from ringback.domain.webhook_rows import (
+    CallWebhookRows,
+    OriginBreakerRows,
+    RegisteredWebhookRows,
+    WebhookBatchRows,
+    WebhookRows,
+)
 
 # Readiness and `ringback doctor` probe whether the store accepts writes, before a call fails.
 
@@ -122,6 +128,8 @@ class Transaction(Protocol):
     def event_log(self) -> EventLogRows: ...
     @property
     def webhooks(self) -> WebhookRows: ...
+    @property
+    def webhook_batches(self) -> WebhookBatchRows: ...
     @property
     def registered_webhooks(self) -> RegisteredWebhookRows: ...
     @property

@@ -83,10 +83,6 @@ class WebhookRows(Protocol):
         """Write these parts and leave the others unchanged. False if the row is gone."""
         ...
 
-    async def update_many(self, changes: Sequence[tuple[Webhook, Collection[WebhookPart]]]) -> None:
-        """The same for several webhooks. Rows that are gone stay so."""
-        ...
-
     async def delete(self, webhook_id: WebhookId) -> bool:
         """Remove the webhook and cancel its open deliveries."""
         ...
@@ -98,6 +94,14 @@ class WebhookRows(Protocol):
 
         It reads `limit` expired webhooks from `after`, the `next_position` of the previous call, and returns the removed ids.
         """
+        ...
+
+
+class WebhookBatchRows(Protocol):
+    """The same rows for units of work that change many webhooks."""
+
+    async def update_many(self, changes: Sequence[tuple[Webhook, Collection[WebhookPart]]]) -> None:
+        """Write these parts of each webhook, in the order of their ids. Rows that are gone stay so."""
         ...
 
 

@@ -114,7 +114,7 @@ class AttemptRecorder:
         """Update the webhooks' health, and insert the gaps and the webhook events that follow from it."""
         pairs = [(webhook, await self._update_health(tx, webhook, group)) for webhook, group in groups]
         changes = [(after, changed) for webhook, after in pairs if (changed := changed_parts(webhook, after))]
-        await tx.webhooks.update_many(changes)
+        await tx.webhook_batches.update_many(changes)
         for webhook, after in pairs:
             await self._record_state_change(tx, webhook, after)
 

@@ -41,6 +41,7 @@ class SqlTransaction:
     events: SqlEvents
     event_log: SqlEventLog
     webhooks: SqlWebhooks
+    webhook_batches: SqlWebhooks
     registered_webhooks: SqlRegisteredWebhooks
     call_webhooks: SqlCallWebhooks
     catch_ups: SqlCatchUps

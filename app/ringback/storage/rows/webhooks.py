@@ -26,7 +26,7 @@ READ_AT_ONCE: Final = 128
 
 
 class SqlWebhooks(SqlRows, noun="webhooks"):
-    """Implements `domain.webhook_rows.WebhookRows`."""
+    """Implements `domain.webhook_rows.WebhookRows` and `WebhookBatchRows`."""
 
     async def insert(self, webhook: Webhook) -> None:
         await self._sql.execute("insert", **self._seal_secrets(_WEBHOOK.encode(webhook)))
