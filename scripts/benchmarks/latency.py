@@ -149,7 +149,7 @@ async def list_end_times(store: Store, calls: Sequence[CallId]) -> dict[CallId, 
 
 async def _result(store: Store, call: CallId) -> bytes:
     with store.signals.listen(call_changed_topic(call)) as bell:
-        while (result := await store.read(lambda tx: tx.calls.get_result(call))) is None:
+        while (result := await store.read(lambda tx: tx.call_completions.get_result(call))) is None:
             await bell.wait(POLL_SECONDS)
     return result
 

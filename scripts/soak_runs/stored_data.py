@@ -56,7 +56,7 @@ async def _insert_ended(tx: Transaction, ids: IdGenerator, calls: Sequence[Call]
     ]
     for call in calls:
         await tx.calls.insert(call)
-    await tx.calls.put_results({call.id: RESULT for call in calls})
+    await tx.call_completions.put_results({call.id: RESULT for call in calls})
     await tx.events.insert(events)
     return events
 

@@ -238,8 +238,8 @@ async def test_a_result_is_kept_byte_for_byte(store: Store) -> None:
     result = b'{"content":[]}\n\x00\xff' * 100_000
     await insert_calls(store, call)
 
-    before = await store.read(lambda tx: tx.calls.get_result(call.id))
-    await store.write(lambda tx: tx.calls.put_results({call.id: result}))
+    before = await store.read(lambda tx: tx.call_completions.get_result(call.id))
+    await store.write(lambda tx: tx.call_completions.put_results({call.id: result}))
 
     assert before is None
-    assert await store.read(lambda tx: tx.calls.get_result(call.id)) == result
+    assert await store.read(lambda tx: tx.call_completions.get_result(call.id)) == result

@@ -13,13 +13,13 @@ from tests.support.examples import ALICE, BOB
 async def test_an_archived_call_leaves_only_its_tombstone(store: Store) -> None:
     call = make_call(idempotency_key="key-1")
     await store.write(lambda tx: tx.calls.insert(call))
-    await store.write(lambda tx: tx.calls.put_results({call.id: b"{}"}))
+    await store.write(lambda tx: tx.call_completions.put_results({call.id: b"{}"}))
     tombstone = make_tombstone(call_id=call.id, idempotency_key="key-1")
 
     await store.write(lambda tx: tx.tombstones.archive(tombstone))
 
     assert await store.read(lambda tx: tx.calls.get(call.id)) is None
-    assert await store.read(lambda tx: tx.calls.get_result(call.id)) is None
+    assert await store.read(lambda tx: tx.call_completions.get_result(call.id)) is None
     assert await store.read(lambda tx: tx.calls.find_by_idempotency_key(ALICE, "key-1")) is None
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=call.id, key=None)) == tombstone
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="key-1")) == tombstone

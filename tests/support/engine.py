@@ -351,7 +351,7 @@ class Engine:
         return found
 
     async def read_result(self, call: Call) -> bytes | None:
-        return await self.store.read(lambda tx: tx.calls.get_result(call.id))
+        return await self.store.read(lambda tx: tx.call_completions.get_result(call.id))
 
     async def read_webhook(self, webhook_id: WebhookId) -> Webhook:
         found = await self.store.read(lambda tx: tx.webhooks.get(webhook_id))

@@ -115,6 +115,11 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             {"url": "https://crowd.example/", "client_session_id": "crowd"},
         ],
     },
+    "call_completions": {
+        "end_many": [{"rows": "[]"}],
+        "put_result": [{"call_id": "call_-3", "body": b"{}"}],
+        "result": [{"call_id": "call_-3"}],
+    },
     "call_queue": {
         "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
@@ -146,10 +151,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         **{
             f"update_{change}": [A_CHANGED_CALL, A_CHANGED_CALL | {"held_token": "lease-me"}] for change in CALL_CHANGES
         },
-        "end_many": [{"rows": "[]"}],
         "revoke_tokens": [{"id": "call_-3"}],
-        "put_result": [{"call_id": "call_-3", "body": b"{}"}],
-        "result": [{"call_id": "call_-3"}],
     },
     "catalog": {
         "all": [{}],

@@ -1,4 +1,4 @@
-"""Ports of the store for calls: rows, the runner's queue, and tombstones of expired calls."""
+"""Ports of the store for calls: rows, ends and results, the runner's queue, and tombstones of expired calls."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,15 +92,19 @@ class CallRows(Protocol):
         """
         ...
 
-    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
-        """As `update` with `CallChange.ENDED`, for several calls, each named once. Return the ids of the written ones."""
-        ...
-
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
         """Raise the version that the call's resume tokens must carry. Return the new version, or None if the call is gone.
 
         Nothing else writes the version, so a revoked token never works again.
         """
+        ...
+
+
+class CallCompletionRows(Protocol):
+    """The ends of calls, many at a time, and their results."""
+
+    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
+        """As `CallRows.update` with `CallChange.ENDED`, for several calls, each named once. Return the written ones' ids."""
         ...
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None: ...

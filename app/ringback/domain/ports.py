@@ -53,7 +53,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
-from ringback.domain.call_rows import CallQueue, CallRows, ScheduledCalls, TombstoneRows
+from ringback.domain.call_rows import CallCompletionRows, CallQueue, CallRows, ScheduledCalls, TombstoneRows
 from ringback.domain.catch_up import CatchUpRows
 from ringback.domain.change_subscriptions import ChangeSubscriptionRows
 from ringback.domain.delivery_rows import (
@@ -116,6 +116,8 @@ class Transaction(Protocol):
 
     @property
     def calls(self) -> CallRows: ...
+    @property
+    def call_completions(self) -> CallCompletionRows: ...
     @property
     def call_queue(self) -> CallQueue: ...
     @property

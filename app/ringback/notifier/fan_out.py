@@ -250,4 +250,4 @@ async def _result_to_inline(tx: Transaction, context: EventContext, webhook: Web
         return None
     if context.call is not None and (context.call.result_bytes or 0) > BODY_BYTES_MAX:
         return None  # it cannot fit, so it is not read
-    return await tx.calls.get_result(event.call_id) if context.result is None else context.result
+    return await tx.call_completions.get_result(event.call_id) if context.result is None else context.result

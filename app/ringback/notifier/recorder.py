@@ -88,7 +88,9 @@ class Recorder:
             for call, end in zip(finished, requests, strict=True)
             if call is not None
         ]
-        await tx.calls.put_results({each.call.id: each.result for each in changed_calls if each.result is not None})
+        await tx.call_completions.put_results(
+            {each.call.id: each.result for each in changed_calls if each.result is not None}
+        )
         for _, principal_calls in groupby(sorted(changed_calls, key=_principal_key), key=_principal_key):
             ended = list(principal_calls)
             delivered = await self._append_call_events(tx, EventName.CALL_FINISHED, ended)
@@ -171,7 +173,7 @@ class Recorder:
             if request.call.id not in named:
                 named.add(request.call.id)
                 ends[place] = self._apply_completion(request, now=tx.now())
-        written = await tx.calls.end_many(list(ends.values()))
+        written = await tx.call_completions.end_many(list(ends.values()))
         return [
             end.call if (end := ends.get(place)) is not None and end.call.id in written else None
             for place in range(len(requests))

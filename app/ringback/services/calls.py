@@ -183,7 +183,7 @@ class Calls:
             return call, None
         if (end := self._attended_calls.find_end(call.id)) is not None:
             return call, end.result
-        return call, await self._store.read(lambda tx: tx.calls.get_result(call.id))
+        return call, await self._store.read(lambda tx: tx.call_completions.get_result(call.id))
 
     async def join_calls(
         self, caller: Caller, call_ids: Sequence[str], mode: JoinMode, *, wait_seconds: float
@@ -224,7 +224,7 @@ class Calls:
 
         async def read(tx: Transaction) -> tuple[Call, bytes]:
             call = await get_own_call(tx, caller.principal, call_id)
-            result = await tx.calls.get_result(call.id)
+            result = await tx.call_completions.get_result(call.id)
             if result is None:
                 raise ResultNotReady(_no_result_detail(call), call_id=call.id, call_status=str(call.status))
             return call, result

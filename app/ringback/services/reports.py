@@ -235,7 +235,7 @@ def _given_labels(report: CallReport) -> dict[str, str]:
 
 
 async def _require_same_completion(tx: Transaction, call: Call, completion: CallCompletion) -> None:
-    stored = await tx.calls.get_result(call.id)
+    stored = await tx.call_completions.get_result(call.id)
     if (completion.outcome, completion.error) != (call.outcome, call.error) or not _is_same_json(
         completion.result, stored
     ):

@@ -111,7 +111,7 @@ class CallResumption:
         )
         return ResumedCall(
             call=call,
-            result=await tx.calls.get_result(call.id) if call.is_final else None,
+            result=await tx.call_completions.get_result(call.id) if call.is_final else None,
             events=page.events,
             is_truncated=page.is_log_lost,
             resume_token=self._tokens.issue_token(call, position=page.position),

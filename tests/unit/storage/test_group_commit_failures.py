@@ -53,7 +53,7 @@ async def test_a_full_disk_in_one_unit_rolls_back_the_group_because_sqlite_does(
 
     outcomes = await asyncio.gather(
         writer.write(reserve),
-        writer.write(lambda tx: tx.calls.put_results({call.id: b"x" * 1_000_000})),
+        writer.write(lambda tx: tx.call_completions.put_results({call.id: b"x" * 1_000_000})),
         return_exceptions=True,
     )
 

@@ -17,6 +17,7 @@ from tests.support.clock import START
 
 NOUNS = [
     "api_keys",
+    "call_completions",
     "call_deliveries",
     "call_queue",
     "call_webhooks",

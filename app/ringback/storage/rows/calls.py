@@ -1,4 +1,4 @@
-"""Calls: their rows, the queue that the runner and the janitor work from, and the tombstones of expired calls."""
+"""Calls: rows, ends and results, the queue that the runner and the janitor work from, and tombstones of expired calls."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -79,24 +79,9 @@ class SqlCalls(SqlRows, noun="calls"):
         row = _CALL.encode_for(self._sql.parameters(statement), call)
         return await self._sql.execute(statement, expected=expected, held_token=lease_token, **row) == 1
 
-    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
-        rows = [[*_encode_end(end.call).values(), end.expected, end.lease_token] for end in ends]
-        if not rows:
-            return ()
-        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=json_to_column(rows))}
-
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
         row = await self._sql.fetch_one("revoke_tokens", id=call_id, now=instant_to_column(now))
         return None if row is None else row["token_version"]
-
-    async def put_results(self, results: Mapping[CallId, bytes]) -> None:
-        await self._sql.execute_many(
-            "put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()]
-        )
-
-    async def get_result(self, call_id: CallId) -> bytes | None:
-        row = await self._sql.fetch_one("result", call_id=call_id)
-        return None if row is None else row["body"]
 
 
 def _page_statement(call_filter: CallFilter) -> str:
@@ -106,6 +91,25 @@ def _page_statement(call_filter: CallFilter) -> str:
     if call_filter.correlation_id is not None:
         return "page_of_correlation"
     return "page" if call_filter.status in {None, CallStatus.COMPLETED} else "page_of_status"
+
+
+class SqlCallCompletions(SqlRows, noun="call_completions"):
+    """Implements `domain.call_rows.CallCompletionRows`."""
+
+    async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
+        rows = [[*_encode_end(end.call).values(), end.expected, end.lease_token] for end in ends]
+        if not rows:
+            return ()
+        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=json_to_column(rows))}
+
+    async def put_results(self, results: Mapping[CallId, bytes]) -> None:
+        await self._sql.execute_many(
+            "put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()]
+        )
+
+    async def get_result(self, call_id: CallId) -> bytes | None:
+        row = await self._sql.fetch_one("result", call_id=call_id)
+        return None if row is None else row["body"]
 
 
 class SqlCallQueue(SqlRows, noun="call_queue"):

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
-from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
+from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
 from ringback.storage.rows.deliveries import SqlCallDeliveries, SqlDeliveries, SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
@@ -35,6 +35,7 @@ class SqlTransaction:
     _row_classes: ClassVar[Mapping[str, Callable[[UnitContext], Any]]]
 
     calls: SqlCalls
+    call_completions: SqlCallCompletions
     call_queue: SqlCallQueue
     scheduled_calls: SqlScheduledCalls
     tombstones: SqlTombstones
