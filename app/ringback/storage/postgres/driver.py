@@ -53,7 +53,7 @@ SERVER_SETTINGS: Final = {
 
 
 class Connection(Protocol):
-    """The methods of `asyncpg.Connection` that are used here."""
+    """The methods of `asyncpg.Connection` that units of work use."""
 
     async def fetch(self, query: str, /, *args: Any) -> Sequence[Row]: ...
 
@@ -73,6 +73,10 @@ class Connection(Protocol):
         """Close the connection without a word to the server."""
         ...
 
+
+class ListeningConnection(Connection, Protocol):
+    """The methods that notifications use besides."""
+
     def get_server_pid(self) -> int: ...
 
     async def add_listener(self, channel: str, callback: Callable[..., None], /) -> None: ...
@@ -85,7 +89,7 @@ async def connect(
     *,
     server_settings: dict[str, str] | None = None,
     answer_timeout_seconds: float | None = ANSWER_TIMEOUT_SECONDS,
-) -> Connection:
+) -> ListeningConnection:
     """A connection with the settings above, and with these in their place or besides."""
     connection = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
         _plain_scheme(url),
@@ -95,7 +99,7 @@ async def connect(
         max_cached_statement_lifetime=0,
         server_settings=SERVER_SETTINGS | (server_settings or {}),
     )
-    return cast("Connection", connection)
+    return cast("ListeningConnection", connection)
 
 
 def _plain_scheme(url: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from ringback.backoff import Backoff
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
-from ringback.storage.postgres.driver import Connection, connect
+from ringback.storage.postgres.driver import Connection, ListeningConnection, connect
 from ringback.storage.postgres.lanes import close_connection
 from ringback.storage.postgres.statements import load_sql
 from ringback.storage.signals import LocalSignals
@@ -115,7 +115,7 @@ class NodeNotifications:
                     self._connection = None
                 await self._clock.sleep(RECONNECT_BACKOFF.pause_seconds(failures))
 
-    async def _listen(self) -> Connection:
+    async def _listen(self) -> ListeningConnection:
         connection = await connect(self._url, server_settings=CONNECTION_SETTINGS)
         pid = connection.get_server_pid()
 

@@ -5,7 +5,7 @@ store them (`columns.py`), lists of scalars in the form of `Statements.array`, a
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from ringback.storage.codec import RowCodec
 
@@ -22,8 +22,8 @@ class Row(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Statements(Protocol):
-    """Every method runs one statement to its end."""
+class Queries(Protocol):
+    """Statements that return rows. Every method runs one of them to its end."""
 
     async def fetch_all(self, name: str, /, **parameters: Any) -> Sequence[Row]: ...
 
@@ -35,6 +35,10 @@ class Statements(Protocol):
 
     async def fetch_record(self, name: str, codec: RowCodec[T], /, **parameters: Any) -> T | None: ...
 
+
+class Statements(Queries, Protocol):
+    """The statements of one .sql file. `execute` and `execute_many` run one to its end."""
+
     async def execute(self, name: str, /, **parameters: Any) -> int:
         """The number of changed rows."""
         ...
@@ -43,7 +47,7 @@ class Statements(Protocol):
         """Run the statement once for each row of parameters."""
         ...
 
-    def without_locks(self) -> Self:
+    def without_locks(self) -> Queries:
         """The same statements. In a unit that writes, they leave the rows that they read to other units."""
         ...
 

@@ -37,7 +37,7 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
 
     async def get_many(self, webhook_ids: Collection[WebhookId], *, lock: bool = False) -> Sequence[Webhook]:
         sql = self._sql if lock else self._sql.without_locks()
-        rows = await sql.fetch_all("by_ids", ids=sql.array(list(webhook_ids)))
+        rows = await sql.fetch_all("by_ids", ids=self._sql.array(list(webhook_ids)))
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
     async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]:
