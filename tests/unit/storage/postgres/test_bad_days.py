@@ -165,14 +165,17 @@ async def test_text_that_cannot_be_stored_is_an_invalid_request(store: PostgresS
 
 
 async def test_a_unit_that_waits_for_anything_else_is_refused(store: PostgresStore) -> None:
-    async def sleep(tx: Transaction) -> None:
-        await read_head(tx)
-        await asyncio.sleep(0.001)
+    never_set = asyncio.Event()
 
-    with pytest.raises(RuntimeError, match="not its transaction"):
-        await store.write(sleep)
-    with pytest.raises(RuntimeError, match="not its transaction"):
-        await store.read(sleep)
+    async def wait_for_another_task(tx: Transaction) -> None:
+        await read_head(tx)
+        await never_set.wait()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        with pytest.raises(RuntimeError, match="not its transaction"):
+            await store.write(wait_for_another_task)
+        with pytest.raises(RuntimeError, match="not its transaction"):
+            await store.read(wait_for_another_task)
     assert await store.write(append) == 1
 
 
