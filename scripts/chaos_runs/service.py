@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -101,7 +100,9 @@ def main(
         drain_seconds=1.0,
     )
     configs = [parse_upstream_option(f"{name}={value}") for name, value in upstreams.items()]
-    environment = Environment(clock=WrongClock(ahead_seconds=clock_ahead_seconds))
-    if step is not None:
-        environment = replace(environment, wrap_store=lambda store: KillPointStore(store, step))
+    clock = WrongClock(ahead_seconds=clock_ahead_seconds)
+    if step is None:
+        environment = Environment(clock=clock)
+    else:
+        environment = Environment(clock=clock, wrap_store=lambda store: KillPointStore(store, step))
     serve(settings, configs, environment=environment)

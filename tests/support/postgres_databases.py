@@ -51,7 +51,7 @@ class DatabasePool:
     Its connections live on an event loop of their own, because each test has another.
     """
 
-    def __init__(self, address: PostgresAddress, create_tables: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, address: PostgresAddress, create_tables: Callable[[str], Awaitable[object]]) -> None:
         self.address = address
         self._create_tables = create_tables
         self._template: Template | None = None

@@ -3,6 +3,7 @@
 The proportions are the product's own. A process calls `shorten_leases` before it builds its application.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from ringback import janitor
@@ -21,7 +22,7 @@ TAKEOVER_SECONDS: Final = 60.0 / SHORTENED_BY
 def shorten_leases() -> None:
     """Divide the lengths of leases, and of all waits that must be shorter or longer than leases."""
     for config in (RunnerConfig, DispatcherConfig, JanitorConfig):
-        defaults: dict[str, Any] = config.__init__.__kwdefaults__
+        defaults = _keyword_defaults(config.__init__)
         for name in defaults.keys() & {
             "lease_seconds",
             "heartbeat_seconds",
@@ -30,9 +31,15 @@ def shorten_leases() -> None:
         }:
             defaults[name] /= SHORTENED_BY
     janitor.LEASE_GRACE_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
-    dispatcher.ATTEMPT_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
+    dispatcher.ATTEMPT_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue, reportPrivateImportUsage]
     notifications.CHECK_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
-    driver.connect.__kwdefaults__["answer_timeout_seconds"] /= SHORTENED_BY
+    _keyword_defaults(driver.connect)["answer_timeout_seconds"] /= SHORTENED_BY
     for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         seconds = float(driver.SERVER_SETTINGS[name].removesuffix("s"))
         driver.SERVER_SETTINGS[name] = f"{1000 * seconds / SHORTENED_BY:.0f}ms"
+
+
+def _keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults themselves: a change of the dictionary changes the function."""
+    defaults: dict[str, Any] = getattr(function, "__kwdefaults__")  # noqa: B009 - a Callable need not have it
+    return defaults

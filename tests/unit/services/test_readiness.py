@@ -11,7 +11,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.services.insights import WRITE_CHECK_TTL_SECONDS, WriteHealthCheck
 from tests.support.clock import FakeClock
-from tests.support.stores import FailingStore, StoreWrapper, open_sqlite_store
+from tests.support.stores import FailingStore, StoreWrapper, open_test_store
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class CountingProbeStore(StoreWrapper):
 
 async def test_any_number_of_checks_causes_one_write_per_second(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_sqlite_store(tmp_path, clock) as opened:
+    async with open_test_store(tmp_path, clock) as opened:
         store = CountingProbeStore(opened)
         check = WriteHealthCheck(store=store, clock=clock)
 
@@ -40,7 +40,7 @@ async def test_any_number_of_checks_causes_one_write_per_second(tmp_path: Path) 
 
 async def test_a_failed_write_is_reported_to_every_waiter_and_cleared_by_the_next_write(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_sqlite_store(tmp_path, clock) as opened:
+    async with open_test_store(tmp_path, clock) as opened:
         store = FailingStore(opened)
         check = WriteHealthCheck(store=store, clock=clock)
         store.refusals = 1
