@@ -7,11 +7,15 @@ from typing import Any
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.runner.leasing import CallLeasing, RunnerConfig
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
 from tests.support.interleaving import Node, Nodes
+from tests.support.limits import WAIT_SECONDS
 
 
 async def test_two_nodes_lease_different_calls(nodes: Nodes, clock: FakeClock) -> None:
@@ -37,6 +41,43 @@ async def test_two_nodes_lease_different_calls(nodes: Nodes, clock: FakeClock) -
     leased = [call.id for call in (*one, *two, *rest)]
     assert sorted(leased) == sorted(call.id for call in calls)
     assert len(one) == 4
+
+
+def make_call_leasing(owner: str, clock: FakeClock, *, capacity: int) -> CallLeasing:
+    return CallLeasing(
+        ids=IdGenerator(clock=clock),
+        clock=clock,
+        config=RunnerConfig(owner=owner),
+        get_capacity=lambda: {"git": capacity},
+        can_send_at_once=lambda _: False,
+        begin_call=lambda _call, _trusted_until: None,
+        is_shared=True,
+    )
+
+
+async def test_a_node_that_leases_as_many_calls_as_it_takes_wakes_the_others(nodes: Nodes, clock: FakeClock) -> None:
+    calls = [make_call() for _ in range(3)]
+
+    async def insert(tx: Transaction) -> None:
+        for call in calls:
+            await tx.calls.insert(call)
+
+    async def lease(leasing: CallLeasing, node: Node) -> list[str]:
+        leased = await node.store.write(lambda tx: leasing.lease_queued(tx, "git", trusted_until=0.0))
+        return [call.id for call in leased]
+
+    await nodes.first.store.write(insert)
+    first, second, third = (make_call_leasing(name, clock, capacity=1) for name in ("one", "two", "three"))
+    with nodes.second.store.signals.listen(CALL_QUEUED_TOPIC) as waiter:
+        one, two = await nodes.interleave(partial(lease, first), partial(lease, second))
+        assert await waiter.wait(WAIT_SECONDS)
+    two = two or await lease(second, nodes.second)
+    with nodes.first.store.signals.listen(CALL_QUEUED_TOPIC) as waiter:
+        three = await lease(third, nodes.first)
+        assert not await waiter.wait(0), "no call waits any more"
+
+    assert [len(each) for each in (one, two, three)] == [1, 1, 1]
+    assert sorted([*one, *two, *three]) == sorted(call.id for call in calls)
 
 
 async def test_two_nodes_lease_different_deliveries(nodes: Nodes, clock: FakeClock) -> None:

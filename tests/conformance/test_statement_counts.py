@@ -16,6 +16,8 @@ from ringback.domain.delivery import AttemptCategory, AttemptResult, Delivery
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit, ReceiverKey
+from ringback.notifier.http.target import TargetCache
+from ringback.notifier.leasing import DeliveryLeasing
 from ringback.notifier.recorder import LeasedCompletion
 from ringback.storage.rows.unit import SqlRows, UnitContext
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
@@ -23,6 +25,7 @@ from tests.support.clock import FakeClock
 from tests.support.databases import TEST_DATABASES
 from tests.support.engine import COMPLETED_RESULT, Engine
 from tests.support.examples import ALICE
+from tests.support.resolvers import PUBLIC_POLICY
 
 FEW, MANY = 2, 64
 DELIVERED_AT_ONCE: Final = 15
@@ -30,6 +33,7 @@ DELIVERED_AT_ONCE: Final = 15
 STATEMENTS_OF_ENDS_MAX: Final = 12
 STATEMENTS_OF_ATTEMPTS_MAX: Final = 4
 STATEMENTS_OF_A_LEASE_MAX: Final = 4
+STATEMENTS_OF_A_LEASING_UNIT_MAX: Final = 6
 
 
 class CountingStatements:
@@ -175,6 +179,33 @@ async def lease(engine: Engine, webhook_id: Any, count: int) -> Sequence[Deliver
             webhook_id, now=now, owner="one", token="held", until=now + seconds(30), limit=count, ordered=False
         )
     )
+
+
+async def test_deliveries_to_many_webhooks_are_leased_with_as_many_statements_as_to_a_few(
+    engine: Engine, ran: list[str]
+) -> None:
+    async def count_for(count: int) -> Sequence[str]:
+        webhooks = [
+            make_webhook(url=f"https://agent-{number}.example/", last_delivery_at=engine.clock.now())
+            for number in range(count)
+        ]
+        await engine.insert_webhooks(*webhooks)
+        deliveries = [make_delivery(webhook_id=webhook.id) for webhook in webhooks for _ in range(3)]
+        await engine.store.write(lambda tx: tx.deliveries.insert(deliveries))
+        leasing = DeliveryLeasing(
+            store=engine.store,
+            ids=engine.ids,
+            limiter=ConcurrencyLimiter(ConcurrencyLimits()),
+            target_cache=TargetCache(PUBLIC_POLICY),
+            owner="one",
+            lease_seconds=30,
+        )
+        ran.clear()
+        batch = await leasing.lease_due()
+        assert sorted(each.delivery.id for each in batch.deliveries) == sorted(each.id for each in deliveries)
+        return take(ran, f"a lease of deliveries to {count} webhooks")
+
+    assert len(await count_for(FEW)) == len(await count_for(MANY - 1)) <= STATEMENTS_OF_A_LEASING_UNIT_MAX
 
 
 async def test_calls_are_leased_with_as_many_statements_as_one(engine: Engine, ran: list[str]) -> None:

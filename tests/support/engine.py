@@ -241,6 +241,7 @@ class Engine:
             get_capacity=lambda: {call.upstream: 1},
             can_send_at_once=lambda _: True,
             begin_call=lambda _call, _trusted_until: None,
+            is_shared=False,
         )
 
         async def insert(tx: Transaction) -> Call:

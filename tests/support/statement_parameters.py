@@ -122,6 +122,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "call_queue": {
         "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
+        "has_queued": [{"upstream": "rare"}, {"upstream": "busy"}],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
         "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],
         "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
@@ -198,7 +199,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "delivery_queue": {
         "oldest_due": [{}],
         "due_webhooks": [{}],
-        "due": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "due": [{"limits": '[["wh_rare", 2]]'}, {"limits": '[["wh_crowd", 2], ["wh_none", 1]]'}],
         "due_in_order": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "due_without_key": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "lease": [{"ids": NO_DELIVERIES, "owner": "me", "token": "t", "until": FUTURE}],

@@ -120,6 +120,21 @@ class DeliveryQueue(Protocol):
         """
         ...
 
+    async def find_due(
+        self, limits: Mapping[WebhookId, int], *, now: datetime
+    ) -> Mapping[WebhookId, Sequence[DeliveryId]]:
+        """Due deliveries of each of these webhooks, up to its limit and longest due first, whatever their order keys.
+
+        They are locked, to be leased in the same unit of work.
+        """
+        ...
+
+    async def lease(
+        self, delivery_ids: Collection[DeliveryId], *, owner: str, token: str, until: datetime
+    ) -> Sequence[Delivery]:
+        """Lease those that are still pending, longest due first. `attempts` of each row counts the leased attempt."""
+        ...
+
     async def apply_updates(self, updates: Sequence[DeliveryUpdate]) -> Collection[DeliveryId]:
         """Write updates of deliveries whose lease still holds, and end the lease. Return their ids.
 

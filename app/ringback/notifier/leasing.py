@@ -1,20 +1,21 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeGuard
 
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
 from ringback.domain.clock import seconds
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
-from ringback.domain.ids import IdGenerator, WebhookId
+from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
+from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
 from ringback.notifier.http.target import TargetCache
 
 WEBHOOKS_PER_LEASE_MAX: Final = 64
@@ -39,6 +40,30 @@ class LeasedBatch:
     deliveries: Sequence[LeasedDelivery]
     has_more: bool
     """Whether the query left out other webhooks or sessions that may be due."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DueDeliveries:
+    """Due deliveries of one unordered webhook, longest due first."""
+
+    ids: Sequence[DeliveryId]
+    limit: int
+    """How many were looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenDeliveries:
+    """Deliveries of one webhook that have permits."""
+
+    webhook: Webhook
+    permits: Mapping[DeliveryId, Permit]
+    leased: Mapping[DeliveryId, Delivery] | None = None
+    """The deliveries themselves, if they are leased already."""
+    has_more: bool = False
+
+
+def _is_sendable(webhook: Webhook | None) -> TypeGuard[Webhook]:
+    return webhook is not None and webhook.state in SENDABLE_STATES and not webhook.has_unreadable_secrets
 
 
 class DeliveryLeasing:
@@ -85,7 +110,10 @@ class DeliveryLeasing:
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
         self._limiter.update_origin_breakers(await tx.origin_breakers.get_breakers(origins))
-        deliveries: list[LeasedDelivery] = []
+        sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
+        await self._follow_shared_rates(tx, sendable)
+        found = await self._find_due(tx, sendable)
+        taken: list[_TakenDeliveries] = []
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
         for remaining, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
             webhook = webhooks.get(webhook_id)
@@ -98,56 +126,101 @@ class DeliveryLeasing:
             elif webhook.has_unreadable_secrets:
                 await self._suspend_unsignable(tx, webhook)
             else:
-                batch = await self._lease_for_webhook(
-                    tx, webhook, permits_max=max(1, self._limiter.free_permits() // remaining)
-                )
-                deliveries += batch.deliveries
-                has_more = has_more or batch.has_more
-        return LeasedBatch(deliveries, has_more=has_more)
+                permits_max = max(1, self._limiter.free_permits() // remaining)
+                chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
+                taken.append(chosen)
+                has_more = has_more or chosen.has_more
+        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more)
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""
 
-    async def _lease_for_webhook(self, tx: Transaction, webhook: Webhook, *, permits_max: int) -> LeasedBatch:
+    async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
+        for webhook in filter(self._shares_rate, webhooks):
+            self._limiter.set_rate_full_at(webhook, await tx.webhook_rates.lock(webhook.id), now=tx.now())
+
+    def _shares_rate(self, webhook: Webhook) -> bool:
+        return webhook.rate_per_second is not None and not self._store.is_exclusive
+
+    async def _find_due(self, tx: Transaction, webhooks: Sequence[Webhook]) -> Mapping[WebhookId, _DueDeliveries]:
+        """As many due deliveries of each unordered webhook as it has permits for, if it is the only one that takes some."""
+        limits = {
+            webhook.id: self._limiter.available_permits(
+                webhook, self._target_cache.get_origin(webhook.url), now=tx.now()
+            )
+            for webhook in webhooks
+            if not webhook.ordered
+        }
+        wanted = {webhook_id: limit for webhook_id, limit in limits.items() if limit > 0}
+        found = await tx.delivery_queue.find_due(wanted, now=tx.now())
+        return {webhook_id: _DueDeliveries(found.get(webhook_id, ()), limit) for webhook_id, limit in limits.items()}
+
+    async def _take_for_webhook(
+        self, tx: Transaction, webhook: Webhook, found: _DueDeliveries | None, *, permits_max: int
+    ) -> _TakenDeliveries:
+        """Take permits for due deliveries of the webhook: for those `found`, or for an ordered webhook's, leased here."""
         now, origin = tx.now(), self._target_cache.get_origin(webhook.url)
-        shares_rate = webhook.rate_per_second is not None and not self._store.is_exclusive
-        if shares_rate:
-            self._limiter.set_rate_full_at(webhook, await tx.webhook_rates.lock(webhook.id), now=now)
         limit = min(permits_max, self._limiter.available_permits(webhook, origin, now=now))
+        if found is not None:
+            limit = min(limit, found.limit)
         if limit <= 0:
             self._limiter.mark_waiting(webhook, origin, now=now)
             if self._limiter.is_paused(webhook, origin, now=now):
                 await record_losses(
                     tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
                 )
-            return LeasedBatch([], has_more=False)
-        page = await tx.delivery_queue.lease_due(
-            webhook.id,
-            now=now,
-            owner=self._owner,
-            token=self._ids.new_lease_token(),
-            until=now + seconds(self._lease_seconds),
-            limit=limit,
-            ordered=webhook.ordered,
-            after=self._order_key_cursors.get(webhook.id, ""),
-        )
-        tx.on_commit(partial(self._advance_order_key_cursor, webhook.id, page.next_position))
-        if len(page) < limit and not webhook.ordered:
+            return _TakenDeliveries(webhook, {})
+        if found is None:
+            page = await self._lease_in_order(tx, webhook, limit=limit)
+            due_ids, next_position = [each.id for each in page], page.next_position
+            leased = {each.id: each for each in page}
+        else:
+            due_ids, next_position, leased = found.ids[:limit], None, None
+        if len(due_ids) < limit and not webhook.ordered:
             self._limiter.clear_waiting(webhook.id)
         else:
             self._limiter.mark_waiting(
-                webhook, origin, now=now, is_blocked=len(page) < limit and page.next_position is None
+                webhook, origin, now=now, is_blocked=len(due_ids) < limit and next_position is None
             )
-        deliveries: Sequence[Delivery] = page
-        if any(delivery.is_unreadable for delivery in page):
-            deliveries = await self._drop_unreadable(tx, page)
-        leased = [
-            LeasedDelivery(delivery=each, webhook=webhook, permit=self._acquire_permit(tx, webhook, origin))
-            for each in deliveries
-        ]
-        if shares_rate and leased:
+        permits = {each: self._acquire_permit(tx, webhook, origin) for each in due_ids}
+        if permits and self._shares_rate(webhook):
             await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
-        return LeasedBatch(leased, has_more=len(page) < limit and page.next_position is not None)
+        has_more = len(due_ids) < limit and next_position is not None
+        return _TakenDeliveries(webhook, permits, leased=leased, has_more=has_more)
+
+    async def _lease_in_order(self, tx: Transaction, webhook: Webhook, *, limit: int) -> Page[Delivery, str]:
+        page = await tx.delivery_queue.lease_due(
+            webhook.id,
+            now=tx.now(),
+            owner=self._owner,
+            token=self._ids.new_lease_token(),
+            until=tx.now() + seconds(self._lease_seconds),
+            limit=limit,
+            ordered=True,
+            after=self._order_key_cursors.get(webhook.id, ""),
+        )
+        tx.on_commit(partial(self._advance_order_key_cursor, webhook.id, page.next_position))
+        return page
+
+    async def _lease_taken(self, tx: Transaction, taken: Sequence[_TakenDeliveries]) -> Sequence[LeasedDelivery]:
+        """Lease what is not leased yet, of all webhooks at once. Permits of what cannot be sent are released at the commit."""
+        leased = {delivery_id: each for chosen in taken for delivery_id, each in (chosen.leased or {}).items()}
+        if delivery_ids := [each for chosen in taken if chosen.leased is None for each in chosen.permits]:
+            until = tx.now() + seconds(self._lease_seconds)
+            found = await tx.delivery_queue.lease(
+                delivery_ids, owner=self._owner, token=self._ids.new_lease_token(), until=until
+            )
+            leased |= {each.id: each for each in found}
+        if any(each.is_unreadable for each in leased.values()):
+            leased = {each.id: each for each in await self._drop_unreadable(tx, list(leased.values()))}
+        sendable: list[LeasedDelivery] = []
+        for chosen in taken:
+            for delivery_id, permit in chosen.permits.items():
+                if (delivery := leased.get(delivery_id)) is not None:
+                    sendable.append(LeasedDelivery(delivery=delivery, webhook=chosen.webhook, permit=permit))
+                else:
+                    tx.on_commit(partial(self._limiter.cancel_permit, chosen.webhook, permit))
+        return sendable
 
     def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None) -> None:
         self._order_key_cursors.pop(webhook_id, None)

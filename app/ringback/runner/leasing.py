@@ -16,7 +16,7 @@ from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import Waiter
+from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
 from ringback.post_commit import CallLeases
 from ringback.waits import LocalWaiter
 
@@ -59,7 +59,9 @@ class CallLeasing:
         get_capacity: Callable[[], Mapping[str, int]],
         can_send_at_once: Callable[[Call], bool],
         begin_call: BeginCall,
+        is_shared: bool,
     ) -> None:
+        """`is_shared` says that other nodes lease from the same queue."""
         self.waiter: Waiter | None = None
         """Notified when capacity becomes free for which a queued call may be waiting."""
         self._ids = ids
@@ -68,6 +70,7 @@ class CallLeasing:
         self._get_capacity = get_capacity
         self._can_send_at_once = can_send_at_once
         self._begin_call = begin_call
+        self._is_shared = is_shared
         self._in_use: Counter[str] = Counter()
         """By upstream: calls that run here, or will once their lease is committed."""
         self._possibly_queued: set[str] = set()
@@ -113,6 +116,8 @@ class CallLeasing:
             self._possibly_queued.discard(upstream)
         else:
             self._possibly_queued.add(upstream)
+            if self._is_shared and await tx.call_queue.has_queued(upstream):
+                tx.notify(CALL_QUEUED_TOPIC)  # another node that skipped the calls leased here may have got too few
         return leased
 
     async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool, trusted_until: float) -> Call | None:

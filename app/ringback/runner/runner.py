@@ -74,6 +74,7 @@ class Runner:
             get_capacity=sessions.get_capacity,
             can_send_at_once=self._can_send_at_once,
             begin_call=self._begin_execution,
+            is_shared=not store.is_exclusive,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -1,6 +1,6 @@
 """The delivery queue: what is due and leased for the dispatcher, and what the janitor releases, ends or probes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -64,19 +64,41 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
         if ordered:
             due = await self._find_due_in_order(webhook_id, now=now, limit=limit, after=after)
         else:
-            rows = await self._sql.fetch_all("due", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
-            due = Page[str, str]((row["id"] for row in rows), next_position=None)
+            found = await self.find_due({webhook_id: limit}, now=now)
+            due = Page[DeliveryId, str](found.get(webhook_id, ()), next_position=None)
         if not due:
             return Page(next_position=due.next_position)
+        leased = await self.lease(due, owner=owner, token=token, until=until)
+        return Page(leased, next_position=due.next_position)
+
+    async def find_due(
+        self, limits: Mapping[WebhookId, int], *, now: datetime
+    ) -> Mapping[WebhookId, Sequence[DeliveryId]]:
+        if not limits:
+            return {}
+        rows = await self._sql.fetch_all(
+            "due",
+            limits=json_to_column(list(limits.items())),
+            limit=max(limits.values()),
+            now=instant_to_column(now),
+        )
+        found: dict[WebhookId, list[DeliveryId]] = {}
+        for row in rows:
+            found.setdefault(row["webhook_id"], []).append(row["id"])
+        return {webhook_id: ids[: limits[webhook_id]] for webhook_id, ids in found.items()}
+
+    async def lease(
+        self, delivery_ids: Collection[DeliveryId], *, owner: str, token: str, until: datetime
+    ) -> Sequence[Delivery]:
         leased = await self._sql.fetch_all(
-            "lease", ids=self._sql.array(due), owner=owner, token=token, until=instant_to_column(until)
+            "lease", ids=self._sql.array(delivery_ids), owner=owner, token=token, until=instant_to_column(until)
         )
         ids = self._sql.array([row["id"] for row in leased])  # another node may have leased one since it was found
-        return Page(await self._fetch_deliveries("by_ids", ids=ids), next_position=due.next_position)
+        return await self._fetch_deliveries("by_ids", ids=ids)
 
     async def _find_due_in_order(
         self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str
-    ) -> Page[str, str]:
+    ) -> Page[DeliveryId, str]:
         visited = await self._sql.fetch_all(
             "due_in_order", webhook_id=webhook_id, now=instant_to_column(now), scan=ORDER_KEYS_SCANNED_MAX, after=after
         )

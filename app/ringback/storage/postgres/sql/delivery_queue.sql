@@ -21,11 +21,17 @@ SELECT webhook_id, (
 FROM webhook_ids WHERE webhook_id IS NOT NULL
 ORDER BY webhook_id;
 
+-- `limits` has a row [webhook, limit] for each webhook. The lock is inside: outside, it would come after all limits.
 -- name: due
-SELECT id FROM deliveries
-WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now
-ORDER BY due_at, seq LIMIT :limit
-FOR NO KEY UPDATE SKIP LOCKED;
+SELECT due.webhook_id, due.id
+FROM json_array_elements(:limits::json) AS wanted (row)
+CROSS JOIN LATERAL (
+    SELECT webhook_id, id, due_at, seq FROM deliveries
+    WHERE webhook_id = wanted.row ->> 0 AND state = 'pending' AND due_at <= :now
+    ORDER BY due_at, seq LIMIT (wanted.row ->> 1)::bigint
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS due
+ORDER BY due.due_at, due.seq;
 
 -- Steps from order key to order key, and visits the next `scan` keys at most and only the first delivery of each. That one is sent
 -- if it is due and no other delivery of its key is leased. Every visited key is a row; its `id` is NULL if it has nothing to send.

@@ -18,10 +18,15 @@ SELECT webhook_id, (
 FROM webhook_ids WHERE webhook_id IS NOT NULL
 ORDER BY webhook_id;
 
+-- `limits` has a row [webhook, limit] for each webhook; `limit` is the highest of them, because a LIMIT cannot differ by row.
 -- name: due
-SELECT id FROM deliveries
-WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now
-ORDER BY due_at, seq LIMIT :limit;
+SELECT deliveries.webhook_id, deliveries.id
+FROM json_each(:limits) AS wanted CROSS JOIN deliveries ON deliveries.id IN (
+    SELECT id FROM deliveries
+    WHERE webhook_id = wanted.value ->> 0 AND state = 'pending' AND due_at <= :now
+    ORDER BY due_at, seq LIMIT :limit
+)
+ORDER BY due_at, seq;
 
 -- Steps from order key to order key, and visits the next `scan` keys at most and only the first delivery of each. That one is sent
 -- if it is due and no other delivery of its key is leased. Every visited key is a row; its `id` is NULL if it has nothing to send.
