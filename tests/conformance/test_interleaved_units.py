@@ -5,6 +5,7 @@ one after the other, the same tests show what that order gives.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from ringback.notifier.verification import accept_proof
 from ringback.services.adoption import AdoptTaskRequest
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.reports import CallReport
+from ringback.services.shared_webhooks import EXPIRY_STEP
 from ringback.services.webhooks import WebhookChange
 from tests.support.builders import make_webhook
 from tests.support.clock import FakeClock
@@ -115,6 +117,46 @@ async def test_calls_of_one_session_share_the_callback_that_the_first_of_them_re
     )
 
     assert len(await list_webhooks(nodes)) == 1
+
+
+async def report_in_session(node: Node, key: str) -> Call:
+    callback = WebhookRegistration(url=URL, client_session_id="session", secret=SECRET)
+    return await report(node, key=key, client_session_id="session", callback=callback)
+
+
+async def open_expiring_webhook(nodes: Nodes, clock: FakeClock) -> tuple[Webhook, Callable[[Node], Awaitable[Any]]]:
+    """A shared webhook that the next call of its session extends, and a unit that removes it as expired."""
+    await report_in_session(nodes.first, "one")
+    (webhook,) = await list_webhooks(nodes)
+    assert webhook.expires_at is not None
+    clock.advance((EXPIRY_STEP * 2).total_seconds())
+    expires_at = webhook.expires_at
+
+    def remove_expired(node: Node) -> Awaitable[Any]:
+        return node.store.write(lambda tx: tx.webhooks.remove_expired(now=expires_at, limit=10))
+
+    return webhook, remove_expired
+
+
+async def test_a_webhook_whose_expiry_a_call_extends_is_not_removed(nodes: Nodes, clock: FakeClock) -> None:
+    webhook, remove_expired = await open_expiring_webhook(nodes, clock)
+
+    await nodes.interleave(lambda node: report_in_session(node, "two"), remove_expired)
+
+    assert [each.id for each in await list_webhooks(nodes)] == [webhook.id]
+
+
+async def test_a_call_whose_shared_webhook_expires_meanwhile_registers_another_one(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    webhook, remove_expired = await open_expiring_webhook(nodes, clock)
+
+    _, call = await nodes.interleave(remove_expired, lambda node: report_in_session(node, "two"))
+
+    (another,) = await list_webhooks(nodes)
+    assert another.id != webhook.id
+    named = await nodes.first.store.read(lambda tx: tx.call_webhooks.select_calls(another.id, [call.id]))
+    assert list(named) == [call.id]
 
 
 async def test_a_task_is_adopted_by_the_principal_whose_unit_commits_first(nodes: Nodes) -> None:

@@ -5,7 +5,7 @@ eight methods. All access is in units of work:
 
     await store.write(work)     work(tx) runs in one transaction; its value is returned after the commit
     await store.read(work)      the same on a read-only snapshot: a few rows, by their keys
-    await store.scan(who, work) the same as read, outside the event loop: lists and counts
+    await store.scan(who, work) the same as read, apart from other reads: lists and counts
 
 `work` is an async function that awaits nothing but its transaction; a long one calls `tx.pause()`. A store raises if it waits
 for anything else, so no unit of work can hold a transaction over the network. A unit may run again after a conflict with
@@ -188,7 +188,8 @@ class Transaction(Protocol):
     async def pause(self) -> None:
         """Yield to the event loop during a long unit of work. The transaction stays open.
 
-        No other unit of work runs meanwhile, but other code does: state in memory may have changed afterwards.
+        Other code runs meanwhile, so state in memory may have changed afterwards. On SQLite no other unit of work runs; on
+        PostgreSQL others do, and only what this one has locked stays as it is.
         """
         ...
 
@@ -214,9 +215,9 @@ class Store(Protocol):
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
 
     async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """The same as `read`, outside the event loop: for lists and counts, which may read thousands of rows.
+        """The same as `read`, for lists and counts, which may read thousands of rows: they delay no reads of single rows.
 
-        `work` runs in another thread, so it uses only its transaction and values. Principals (None: the service itself) take
+        `work` may run in another thread, so it uses only its transaction and values. Principals (None: the service itself) take
         turns, so many lists of one principal do not delay the others.
         """
         ...

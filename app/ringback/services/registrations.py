@@ -152,9 +152,9 @@ class WebhookRegistrations:
         async def insert_or_extend(tx: Transaction) -> Webhook:
             await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
             same = await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None)
-            if same is None:
-                return await self._insert_webhook(tx, webhook, registration.cursor)
-            return same if webhook.expires_at is None else await extend_expiry(tx, same, webhook.expires_at)
+            if same is not None and webhook.expires_at is not None:
+                same = await extend_expiry(tx, same, webhook.expires_at)
+            return same or await self._insert_webhook(tx, webhook, registration.cursor)
 
         return await self._store.write(insert_or_extend)
 
@@ -182,16 +182,14 @@ class WebhookRegistrations:
             await self._verification.insert_webhook(tx, replace(webhook, call_id=call.id))
             return True
         needed_until = callback_needed_until(call.deadline_at)
-        shared = await find_same_webhook(tx, webhook, secret_generated=secret_generated)
+        shared = await _find_and_extend(tx, webhook, needed_until, secret_generated=secret_generated)
         if shared is None:
             # Another call of the session, starting at once, may insert it; under the lock of the log one of them does.
             await tx.event_log.get_head(webhook.principal, lock=True)
-            shared = await find_same_webhook(tx, webhook, secret_generated=secret_generated)
+            shared = await _find_and_extend(tx, webhook, needed_until, secret_generated=secret_generated)
         if shared is None:
             await self._quotas.require_webhook_quota(tx, webhook.principal)
             await self._verification.insert_webhook(tx, replace(webhook, expires_at=needed_until + EXPIRY_STEP))
-        else:
-            await extend_expiry(tx, shared, needed_until)
         await tx.call_webhooks.add(call.id, (shared or webhook).id)
         return shared is None
 
@@ -253,6 +251,13 @@ class WebhookRegistrations:
         if after_seq < head:
             await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
         return webhook
+
+
+async def _find_and_extend(
+    tx: Transaction, wanted: Webhook, needed_until: datetime, *, secret_generated: bool
+) -> Webhook | None:
+    same = await find_same_webhook(tx, wanted, secret_generated=secret_generated)
+    return None if same is None else await extend_expiry(tx, same, needed_until)
 
 
 async def _find_registered(

@@ -53,11 +53,13 @@ async def find_same_webhook(tx: Transaction, wanted: Webhook, *, secret_generate
     return None
 
 
-async def extend_expiry(tx: Transaction, webhook: Webhook, needed_until: datetime) -> Webhook:
-    """The webhook, which expires after `needed_until`."""
+async def extend_expiry(tx: Transaction, webhook: Webhook, needed_until: datetime) -> Webhook | None:
+    """The webhook, which expires after `needed_until`; None if another unit has removed it since it was found."""
     if webhook.expires_at is None or webhook.expires_at >= needed_until:
         return webhook
-    latest = await tx.webhooks.get(webhook.id) or webhook  # locked: its owner may be changing it
+    latest = await tx.webhooks.get(webhook.id)  # locked: its owner may be changing it
+    if latest is None:
+        return None
     extended = replace(latest, expires_at=needed_until + EXPIRY_STEP, updated_at=tx.now())
     await tx.webhooks.update(extended, WebhookPart.SETTINGS)
     return extended

@@ -1,6 +1,6 @@
 """What PostgreSQL's errors mean for the caller of a unit of work.
 
-a conflict with another unit (deadlock, unique index)      the unit runs again
+a conflict with another unit (deadlock, unique index)      the unit runs again, then StoreUnavailable
 the server, its disk or the way to it                       StoreUnavailable: try again
 a password, a database that does not exist, damage          StoreUnavailable: an operator must act
 text that PostgreSQL cannot store                           InvalidRequest
@@ -13,12 +13,16 @@ import asyncpg
 
 from ringback.domain.errors import InvalidRequest, RingbackError, StoreUnavailable
 
-_CONFLICTS: Final = (
+_PASSING_CONFLICTS: Final = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
+    asyncpg.InvalidCachedStatementError,  # a migration has changed a table; asyncpg has forgotten its old plans
+)
+"""Conflicts that say nothing about the request: it may succeed later."""
+_CONFLICTS: Final = (
+    *_PASSING_CONFLICTS,
     asyncpg.UniqueViolationError,  # another unit inserted the row since this one looked: now it finds it
     asyncpg.ForeignKeyViolationError,  # … or removed the row that this one refers to
-    asyncpg.InvalidCachedStatementError,  # a migration has changed a table; asyncpg has forgotten its old plans
 )
 _LOST_CONNECTIONS: Final = (
     asyncpg.InternalClientError,
@@ -56,6 +60,8 @@ def to_caller_error(error: Exception) -> Exception:
         return error
     if isinstance(error.__cause__ or error, UnicodeEncodeError) or _code(error) in _UNSTORABLE_TEXT_CODES:
         return InvalidRequest("A text contains characters that cannot be stored: U+0000, or half of a surrogate pair.")
+    if isinstance(error, _PASSING_CONFLICTS):
+        return StoreUnavailable("Other units of work changed the same rows again and again. Try again.")
     if is_connection_lost(error) or _code(error).startswith((*_UNAVAILABLE_CLASSES, *_OPERATOR_CLASSES)):
         return to_store_unavailable(error)
     return error

@@ -86,6 +86,15 @@ class Lane:
 
     async def _work(self) -> None:
         leave_admission_context()  # the worker runs units of all callers, and end actions start tasks in its context
+        try:
+            await self._run_waiting_units()
+        finally:
+            # Not only in a callback of the task: the last unit's caller runs before that, and its next unit needs a worker.
+            if (worker := asyncio.current_task()) is not None:
+                self._workers.discard(worker)
+
+    async def _run_waiting_units(self) -> None:
+        """Awaits nothing after the last unit is taken: who puts a unit later finds one worker less."""
         connection: Connection | None = None
         while (unit := self._take()) is not None:
             try:
@@ -114,9 +123,14 @@ class Lane:
     async def _acquire(self, connection: Connection | None) -> Connection:
         """This connection if it is open, an idle one, or a new one."""
         while connection is None or connection.is_closed():
-            if not self._idle:
+            if self._idle:
+                connection = self._idle.pop()
+                continue
+            try:
                 return await self._open_connection()
-            connection = self._idle.pop()
+            except Exception:
+                if not self._idle:  # otherwise another worker has returned a connection meanwhile
+                    raise
         return connection
 
     def _give_up_connecting(self, unit: UnitOfWork | None, error: StoreUnavailable) -> None:

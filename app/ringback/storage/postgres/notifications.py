@@ -7,7 +7,7 @@ A NOTIFY in every unit of work would halve the commits per second, because Postg
 one. So units notify nobody themselves: the topics of all units that commit while one NOTIFY is under way are the next one.
 
 A notification is a hint. Every waiter also reads the store now and then, so a lost connection costs latency and never an event:
-topics that cannot be sent are dropped, and after a reconnect all waiters of this node read the store once.
+topics that cannot be sent are dropped, and after a reconnect all waiters of all nodes read the store once.
 """
 
 import asyncio
@@ -103,7 +103,9 @@ class NodeNotifications:
                 if self._connection is None:
                     self._connection = await self._listen()
                     log.info("store.listening_again")
-                    self._signals.notify_all()  # what happened meanwhile
+                    self._signals.notify_all()  # what other nodes sent meanwhile is lost here
+                    self._gathered = {EVERYTHING: None}  # … and what this node sent last may be lost there
+                    self._has_work.set()
                 failures = 0
                 await self._send_until_lost(self._connection)
             except Exception as error:  # noqa: BLE001 - boundary: whatever it is, the node listens again

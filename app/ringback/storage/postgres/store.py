@@ -1,5 +1,6 @@
 """The store: a database, the lanes of its units of work, and notifications from and to the other nodes."""
 
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -36,6 +37,7 @@ class ConnectionLimits:
 
 _SESSION: Final = load_sql("session")
 DEFAULT_LIMITS: Final = ConnectionLimits()
+_CHANCE: Final = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,16 @@ class _Lanes:
 class PostgresStore:
     """Implements `domain.ports.Store`. Open it, and close it, on the event loop that uses it."""
 
-    def __init__(self, url: str, *, clock: Clock, sealer: Sealer, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        sealer: Sealer,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        random_fraction: Callable[[], float] = _CHANCE.random,
+    ) -> None:
+        """`random_fraction` is uniform in [0, 1)."""
         self._url = url
         self._clock = clock
         self._limits = limits
@@ -56,7 +67,9 @@ class PostgresStore:
         self._notifications = NodeNotifications(
             url, clock=clock, signals=self._signals, on_check=self._follow_database_clock
         )
-        self._runner = UnitRunner(clock=clock, sealer=sealer, notify=self._notifications.publish)
+        self._runner = UnitRunner(
+            clock=clock, sealer=sealer, notify=self._notifications.publish, random_fraction=random_fraction
+        )
         self._lanes: _Lanes | None = None
 
     @property

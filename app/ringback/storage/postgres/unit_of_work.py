@@ -6,8 +6,10 @@
                  │ the connection is lost: PostgreSQL rolls back; StoreUnavailable to the caller
 
 Units run at READ COMMITTED and lock what they decide about (`domain.ports`). A connection that is lost during COMMIT leaves
-open whether the unit was committed. Its caller gets `StoreUnavailable`, and everything that callers do afterwards is safe in
-both cases: it repeats with an idempotency key, or its write names the state or the lease that it expects.
+open whether the unit was committed. Its caller gets `StoreUnavailable`, which says so, and its rollback actions run: what
+memory holds for the unit is freed. Its notifications are sent, because they only make waiters read the store. Everything that
+callers do afterwards is safe in both cases: it repeats with an idempotency key, or its write names the state or the lease that
+it expects.
 """
 
 import logging
@@ -16,8 +18,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from ringback.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
+from ringback.domain.errors import StoreUnavailable
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.errors import is_conflict, is_connection_lost, to_caller_error
 from ringback.storage.postgres.statements import UnitConnection, load_sql
@@ -32,38 +36,64 @@ log = logging.getLogger(__name__)
 
 RUNS_MAX: Final = 6
 """Runs of one unit. A second run finds the row that another unit inserted; more are needed only where many units deadlock."""
+CONFLICT_BACKOFF: Final = Backoff(first_seconds=0.02, longest_seconds=0.5, jitter_fraction=0.5)
+"""The pauses before the third run and later ones. A unit takes milliseconds; those that collide again part by the jitter."""
 
 _SESSION: Final = load_sql("session")
+
+
+class CommitUnanswered(StoreUnavailable):
+    """The connection was lost during COMMIT, so PostgreSQL has committed the unit or rolled it back."""
 
 
 class UnitRunner:
     """Runs units on any connection; it belongs to one store and one event loop."""
 
-    def __init__(self, *, clock: Clock, sealer: Sealer, notify: Callable[[Iterable[str]], None]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        sealer: Sealer,
+        notify: Callable[[Iterable[str]], None],
+        random_fraction: Callable[[], float],
+    ) -> None:
+        """`random_fraction` is uniform in [0, 1)."""
         self._clock = clock
         self._sealer = sealer
         self._notify = notify
+        self._random_fraction = random_fraction
         self._webhook_reader = CachingWebhookReader(sealer)
 
     async def run_writing(self, connection: Connection, unit: UnitOfWork) -> None:
         """Run the unit to its commit or rollback, and then its end actions. Raises nothing."""
+        await self._run_until_no_conflict(connection, unit, begin="begin_writing", takes_locks=True)
+        complete_units([unit])
+        if unit.error is None or isinstance(unit.error, CommitUnanswered):
+            self._notify(unit.topics)
+
+    async def run_reading(self, connection: Connection, unit: UnitOfWork) -> None:
+        """Run the unit on one snapshot. Its notifications are dropped. Raises nothing."""
+        await self._run_until_no_conflict(connection, unit, begin="begin_reading", takes_locks=False)
+        unit.resolve()  # once more, if the work raised
+
+    async def _run_until_no_conflict(
+        self, connection: Connection, unit: UnitOfWork, *, begin: str, takes_locks: bool
+    ) -> None:
         for run in range(1, RUNS_MAX + 1):
-            await self._run(connection, unit, begin="begin_writing", takes_locks=True)
+            await self._run(connection, unit, begin=begin, takes_locks=takes_locks)
             if unit.error is None or not is_conflict(unit.error) or connection.is_closed():
                 break
             if run < RUNS_MAX:
                 log.info("store.unit_repeated", extra={"work": unit.work_name, "reason": type(unit.error).__name__})
                 unit.reset_after_rollback()
+                await self._pause_after(run)
         unit.error = None if unit.error is None else to_caller_error(unit.error)
-        complete_units([unit])
-        if unit.error is None:
-            self._notify(unit.topics)
 
-    async def run_reading(self, connection: Connection, unit: UnitOfWork) -> None:
-        """Run the unit on one snapshot. Its notifications are dropped. Raises nothing."""
-        await self._run(connection, unit, begin="begin_reading", takes_locks=False)
-        unit.error = None if unit.error is None else to_caller_error(unit.error)
-        unit.resolve()  # once more, if the work raised
+    async def _pause_after(self, run: int) -> None:
+        """The second run comes at once: it usually finds the row that another unit inserted."""
+        if run > 1:
+            pause_seconds = CONFLICT_BACKOFF.pause_seconds(run - 1, random_fraction=self._random_fraction())
+            await self._clock.sleep(pause_seconds)
 
     async def _run(self, connection: Connection, unit: UnitOfWork, *, begin: str, takes_locks: bool) -> None:
         try:
@@ -76,15 +106,29 @@ class UnitRunner:
             unit.value = await _Steps(unit.work(transaction), unit_connection)
             if not takes_locks:
                 unit.resolve()  # what was read is read, whatever the end of its transaction is
-            await connection.execute(_SESSION["commit"].writing)
+            await _commit(connection)
         except Exception as error:  # boundary: the error is its caller's  # noqa: BLE001
             unit.error = error
             await _roll_back(connection, error)
 
 
+async def _commit(connection: Connection) -> None:
+    try:
+        status = await connection.execute(_SESSION["commit"].writing)
+    except Exception as error:
+        if is_connection_lost(error):
+            raise CommitUnanswered(
+                "The connection to the database was lost during the commit: what you sent may have been stored."
+                " Repeat it with the same Idempotency-Key."
+            ) from error
+        raise
+    if status != "COMMIT":  # PostgreSQL answers ROLLBACK if a statement has failed
+        raise RuntimeError("A unit of work went on after a statement that failed, so nothing of it is stored.")
+
+
 async def _roll_back(connection: Connection, error: Exception) -> None:
     """Leave the connection without a transaction, or closed."""
-    if is_connection_lost(error):
+    if isinstance(error, CommitUnanswered) or is_connection_lost(error):
         connection.terminate()
     elif connection.is_in_transaction():
         try:

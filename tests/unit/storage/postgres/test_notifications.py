@@ -10,6 +10,12 @@ from ringback.storage.postgres.notifications import PAYLOAD_BYTES_MAX, TOPICS_GA
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.limits import WAIT_SECONDS
 
+CUT_FIRST_LISTENER = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'ringback notifications' ORDER BY backend_start LIMIT 1
+"""
+"""The connection of the store that was opened first."""
+
 
 async def notify(store: PostgresStore, *topics: str) -> None:
     async def work(tx: Transaction) -> None:
@@ -73,6 +79,15 @@ async def test_a_node_whose_connection_was_cut_listens_again_and_wakes_its_waite
     with other.signals.listen("later") as waiter:
         await notify(store, "later")
         assert await waiter.wait(WAIT_SECONDS)
+
+
+async def test_the_waiters_of_other_nodes_look_too_after_a_node_could_not_send(
+    store: PostgresStore, other: PostgresStore, admin: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    with other.signals.listen("lost") as waiting:
+        assert await admin.fetchval(CUT_FIRST_LISTENER) is True
+
+        assert await waiting.wait(WAIT_SECONDS)
 
 
 async def test_units_go_on_while_nobody_listens(

@@ -10,7 +10,7 @@ SELECT {challenge in challenges} FROM challenges WHERE webhook_id = :webhook_id
 
 -- Units that list due challenges come one after the other. The number is any that no other lock has.
 -- name: lock_due
-SELECT pg_advisory_xact_lock(2026112214);
+SELECT pg_advisory_xact_lock(2026112215);
 
 -- name: due_challenges
 SELECT {challenge in challenges} FROM challenges WHERE due_at <= :now ORDER BY due_at LIMIT :limit

@@ -90,11 +90,14 @@ UPDATE deliveries SET
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
 -- Every visited webhook is a row, so that the last row is where the next scan begins. (Here and above a
--- subquery returns true instead of an EXISTS: for that, PostgreSQL may read all rows of the other table once.)
+-- subquery returns true instead of an EXISTS: for that, PostgreSQL may read all rows of the other table once.) The
+-- locks make sure that what is deleted has still expired: a webhook that another unit changes now is skipped, and
+-- PostgreSQL looks again at one that was extended before its lock.
 -- name: expired
 SELECT id, expires_at, coalesce((
     SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased') LIMIT 1
 ), false) AS busy
 FROM webhooks
 WHERE expires_at <= :now AND (expires_at, id) > (:after_instant, :after_id)
-ORDER BY expires_at, id LIMIT :limit;
+ORDER BY expires_at, id LIMIT :limit
+{lock webhooks skip locked};

@@ -1,0 +1,112 @@
+"""Lanes: no waiting unit is left without a worker, and units use the connections that are there. Over simulated connections."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.storage.postgres.driver import Connection
+from ringback.storage.postgres.lanes import Lane
+from ringback.storage.unit_queues import AdmissionQueue
+from ringback.storage.units import UnitOfWork
+from tests.support.limits import WAIT_SECONDS
+
+
+class SimulatedConnection:
+    def is_closed(self) -> bool:
+        return False
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's
+        pass
+
+
+async def nothing(_tx: Transaction) -> None:
+    pass
+
+
+async def connect() -> Connection:
+    return SimulatedConnection()  # pyright: ignore[reportReturnType] - a lane only opens and closes connections
+
+
+def make_lane(
+    connections_max: int,
+    run_unit: Callable[[Connection, UnitOfWork], Awaitable[None]],
+    open_connection: Callable[[], Awaitable[Connection]] = connect,
+) -> Lane:
+    return Lane(
+        AdmissionQueue[UnitOfWork](),
+        connections_max=connections_max,
+        open_connection=open_connection,
+        run_unit=run_unit,
+    )
+
+
+@pytest.mark.parametrize("connections", [1, 2, 8])
+async def test_a_caller_whose_unit_ends_with_all_others_gets_a_worker_for_its_next_one(connections: int) -> None:
+    flushed = asyncio.Event()
+
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        await flushed.wait()  # one flush answers all commits in the same turn of the event loop
+        unit.resolve()
+
+    lane = make_lane(connections, run_unit)
+
+    async def write_twice() -> None:
+        await lane.run(nothing)
+        await lane.run(nothing)
+
+    callers = [asyncio.create_task(write_twice()) for _ in range(connections)]
+    await asyncio.sleep(0)
+    flushed.set()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        await asyncio.gather(*callers)
+        await lane.close()
+
+
+@pytest.mark.parametrize("connections", [1, 2, 8])
+async def test_closing_runs_a_unit_that_came_just_before(connections: int) -> None:
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        unit.resolve()
+
+    lane = make_lane(connections, run_unit)
+
+    async def write_twice() -> None:
+        await lane.run(nothing)
+        await lane.run(nothing)
+
+    callers = [asyncio.create_task(write_twice()) for _ in range(connections)]
+    await asyncio.gather(*(lane.run(nothing) for _ in range(connections)))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await lane.close()
+        outcomes = await asyncio.gather(*callers, return_exceptions=True)
+
+    assert all(outcome is None or isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+
+
+async def test_a_worker_that_cannot_connect_takes_the_connection_that_another_has_returned() -> None:
+    connecting, refused, opened = asyncio.Event(), asyncio.Event(), list[Connection]()
+
+    async def open_one_connection() -> Connection:
+        if opened:
+            connecting.set()
+            await refused.wait()
+            raise ConnectionRefusedError("too many clients")
+        opened.append(await connect())
+        return opened[0]
+
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        await connecting.wait()
+        unit.resolve()
+
+    lane = make_lane(2, run_unit, open_one_connection)
+    async with asyncio.timeout(WAIT_SECONDS):
+        first, second = asyncio.create_task(lane.run(nothing)), asyncio.create_task(lane.run(nothing))
+        await first
+        refused.set()  # the first worker has ended: its connection is idle
+
+        await second
+        await lane.close()
+    assert len(opened) == 1
