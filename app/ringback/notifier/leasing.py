@@ -41,6 +41,14 @@ class LeasedBatch:
     """Whether the query left out other webhooks or sessions that may be due."""
 
 
+@dataclass(slots=True)
+class _ReservedPermits:
+    """Permits of one webhook that a unit of work has acquired and uses, or gives back."""
+
+    permit: Permit
+    count: int
+
+
 class DeliveryLeasing:
     def __init__(
         self,
@@ -121,6 +129,9 @@ class DeliveryLeasing:
                     tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
                 )
             return LeasedBatch([], has_more=False)
+        # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
+        reserved = _ReservedPermits(self._limiter.acquire_permit(webhook, origin, now=now, count=limit), limit)
+        tx.on_rollback(lambda: self._limiter.give_back_permits(webhook, reserved.permit, reserved.count))
         page = await tx.delivery_queue.lease_due(
             webhook.id,
             now=now,
@@ -141,10 +152,9 @@ class DeliveryLeasing:
         deliveries: Sequence[Delivery] = page
         if any(delivery.is_unreadable for delivery in page):
             deliveries = await self._drop_unreadable(tx, page)
-        leased = [
-            LeasedDelivery(delivery=each, webhook=webhook, permit=self._acquire_permit(tx, webhook, origin))
-            for each in deliveries
-        ]
+        self._limiter.give_back_permits(webhook, reserved.permit, limit - len(deliveries))
+        reserved.count = len(deliveries)
+        leased = [LeasedDelivery(delivery=each, webhook=webhook, permit=reserved.permit) for each in deliveries]
         if shares_rate and leased:
             await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
         return LeasedBatch(leased, has_more=len(page) < limit and page.next_position is not None)
