@@ -50,8 +50,8 @@ OVERDUE_GRACE_SECONDS: Final = 60.0
 LEASE_GRACE_SECONDS: Final = 15.0
 """How long a lease must have expired before its holder counts as dead: the holder may only have been delayed."""
 RESUME_GRACE_SECONDS: Final = 30.0
-"""How long after a suspension of the machine no lease counts as expired: the length of a lease. Within a third of it a holder
-extends the lease of each running call, and within it each delivery attempt ends."""
+"""How long after a suspension of the machine or an outage of the store no lease counts as expired: the length of a lease.
+Within a third of it a holder extends the lease of each running call, and within it each delivery attempt ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +165,7 @@ class Janitor:
                 more = await self.run_once()
             except StoreUnavailable:
                 log.warning("janitor.store_unavailable")
+                self._suspensions.note_outage()
                 more = False
             await self._pause(ROUND_PAUSE_SECONDS if more else self._config.interval_seconds, stop)
 

@@ -46,7 +46,9 @@ of them runs again.
     retention of events                      the logs in the order of principals
 
 What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
-units of that moment add. Quotas of open calls and webhooks, limits of challenges, and breakers are exact.
+units of that moment add. A quota of open calls is exact unless more than a thousand calls of one principal start in units that
+are open at the same moment (the lock is taken only near the quota); then it is exceeded by what is beyond the thousand. Quotas
+of webhooks, limits of challenges, and breakers are exact.
 """
 
 from collections.abc import Awaitable, Callable

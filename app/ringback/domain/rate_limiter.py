@@ -56,8 +56,8 @@ class TokenBucket:
     def consume_permit(self, now: float, count: int = 1) -> None:
         self.full_at = max(now, self.full_at) + count / self.limit.per_second
 
-    def refund_permit(self) -> None:
-        self.full_at -= 1 / self.limit.per_second
+    def refund_permit(self, count: int = 1) -> None:
+        self.full_at -= count / self.limit.per_second
 
 
 class RateLimiter(Generic[K]):
@@ -79,10 +79,10 @@ class RateLimiter(Generic[K]):
         bucket.limit = limit
         return bucket
 
-    def refund_permit(self, key: K) -> None:
-        """Return a permit that was consumed and not used."""
+    def refund_permit(self, key: K, count: int = 1) -> None:
+        """Return permits that were consumed and not used."""
         if key in self._buckets:
-            self._buckets[key].refund_permit()
+            self._buckets[key].refund_permit(count)
 
     def _drop_full_buckets(self, now: float) -> None:
         """Sweep above the limit, and again only after the number of buckets has doubled: a sweep visits each of them."""

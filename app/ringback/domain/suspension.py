@@ -4,7 +4,8 @@
     monotonic time    ────────────────────┤├────────────────────────▶   does not
                                             resumed: the two are farther apart than before
 
-A frozen process finds that one of its sleeps ended late; both times count the freeze.
+A frozen process finds that one of its sleeps ended late; both times count the freeze. An outage of the store has the same
+effect on leases as a freeze of each holder.
 
 After a resume every lease shorter than the suspension has run out, although its holder is alive and could not extend it. The
 janitor waits until the holders have had time to do so.
@@ -25,7 +26,7 @@ FREEZE_SECONDS: Final = 5.0
 
 
 class SuspensionWatch:
-    """Detects suspensions at each check, since it was made. Its user reports freezes."""
+    """Detects suspensions at each check, since it was made. Its user reports freezes and outages."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,6 +37,10 @@ class SuspensionWatch:
 
     def note_freeze(self) -> None:
         """This process was frozen until now."""
+        self._resumed_at = self._clock.monotonic()
+
+    def note_outage(self) -> None:
+        """The store was unavailable until now: no holder could extend its lease."""
         self._resumed_at = self._clock.monotonic()
 
     def has_been_awake(self, seconds: float, *, now: datetime) -> bool:

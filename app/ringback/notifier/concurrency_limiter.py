@@ -108,11 +108,12 @@ class ConcurrencyLimiter:
             permits = min(permits, bucket.available_permits(now.timestamp()))
         return max(0, permits)
 
-    def acquire_permit(self, webhook: Webhook, origin: str, *, now: datetime) -> Permit:
+    def acquire_permit(self, webhook: Webhook, origin: str, *, now: datetime, count: int = 1) -> Permit:
+        """Count so many attempts as in flight. All of one webhook have equal permits; each is released by itself."""
         permit = Permit(webhook.id, ReceiverKey(webhook.principal, origin))
-        self._count_permit(permit, 1)
+        self._count_permit(permit, count)
         if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
-            bucket.consume_permit(now.timestamp())
+            bucket.consume_permit(now.timestamp(), count)
         return permit
 
     def release_permit(self, permit: Permit) -> bool:
@@ -132,6 +133,11 @@ class ConcurrencyLimiter:
         """Release the permit of an attempt that is not made, because its transaction was rolled back."""
         self.release_permit(permit)
         self._rate_limiter.refund_permit(webhook.id)
+
+    def give_back_permits(self, webhook: Webhook, permit: Permit, count: int) -> None:
+        """Return what was acquired before the store said how many deliveries are due. It waits or not as before."""
+        self._count_permit(permit, -count)
+        self._rate_limiter.refund_permit(webhook.id, count)
 
     def _get_rate_bucket(self, webhook: Webhook, *, now: datetime) -> TokenBucket | None:
         rate = webhook.rate_per_second

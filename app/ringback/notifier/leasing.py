@@ -51,6 +51,14 @@ class _DueDeliveries:
     """How many were looked for."""
 
 
+@dataclass(slots=True)
+class _ReservedPermits:
+    """Permits of one webhook that a unit of work has acquired and uses, or gives back."""
+
+    permit: Permit
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class _TakenDeliveries:
     """Deliveries of one webhook that have permits."""
@@ -171,18 +179,21 @@ class DeliveryLeasing:
                 )
             return _TakenDeliveries(webhook, {})
         if found is None:
+            # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
+            reserved = self._reserve_permits(tx, webhook, origin, limit)
             page = await self._lease_in_order(tx, webhook, limit=limit)
+            self._keep_permits(webhook, reserved, len(page))
             due_ids, next_position = [each.id for each in page], page.next_position
-            leased = {each.id: each for each in page}
+            permits, leased = dict.fromkeys(due_ids, reserved.permit), {each.id: each for each in page}
         else:
-            due_ids, next_position, leased = found.ids[:limit], None, None
+            due_ids, next_position = found.ids[:limit], None
+            permits, leased = {each: self._acquire_permit(tx, webhook, origin) for each in due_ids}, None
         if len(due_ids) < limit and not webhook.ordered:
             self._limiter.clear_waiting(webhook.id)
         else:
             self._limiter.mark_waiting(
                 webhook, origin, now=now, is_blocked=len(due_ids) < limit and next_position is None
             )
-        permits = {each: self._acquire_permit(tx, webhook, origin) for each in due_ids}
         if permits and self._shares_rate(webhook):
             await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
         has_more = len(due_ids) < limit and next_position is not None
@@ -246,6 +257,17 @@ class DeliveryLeasing:
         suspended = replace(latest, failing_since=latest.failing_since or tx.now(), breaker=breaker)
         await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
         await tx.webhook_deliveries.hold_pending(webhook.id, limit=RELEASE_BATCH_SIZE)
+
+    def _reserve_permits(self, tx: Transaction, webhook: Webhook, origin: str, count: int) -> _ReservedPermits:
+        permit = self._limiter.acquire_permit(webhook, origin, now=tx.now(), count=count)
+        reserved = _ReservedPermits(permit, count)
+        tx.on_rollback(lambda: self._keep_permits(webhook, reserved, 0))
+        return reserved
+
+    def _keep_permits(self, webhook: Webhook, reserved: _ReservedPermits, count: int) -> None:
+        """Give the others back."""
+        self._limiter.give_back_permits(webhook, reserved.permit, reserved.count - count)
+        reserved.count = count
 
     def _acquire_permit(self, tx: Transaction, webhook: Webhook, origin: str) -> Permit:
         permit = self._limiter.acquire_permit(webhook, origin, now=tx.now())

@@ -3,6 +3,9 @@
 lease ──committed────▶ the execution begins; its capacity is in use until `release_capacity`
   └─────rolled back──▶ the capacity is free again
 
+On PostgreSQL several transactions of this process are open at once. So a transaction reserves capacity before it queries the
+store, and gives back afterwards what it does not use. If another one found no capacity meanwhile, the runner looks again.
+
 An upstream whose queue may hold more calls than it had capacity for is remembered. Capacity that becomes free wakes the runner
 only for such an upstream: a call that ends on an idle upstream costs no query of the store.
 """
@@ -31,7 +34,8 @@ class RunnerConfig:
     lease_seconds: float = 30.0
     heartbeat_seconds: float = 10.0
     lease_margin_seconds: float = 5.0
-    """The holder stops trusting a lease this long before it ends: for clocks that drift, and for stopping the work."""
+    """The holder stops trusting a lease this long before it ends: for clocks that drift.
+    A request that is sent later is committed first, which needs the lease."""
     poll_seconds: float = 5.0
     """The longest delay that a lost notification can cause."""
     drain_seconds: float = 10.0
@@ -75,6 +79,10 @@ class CallLeasing:
         """By upstream: calls that run here, or will once their lease is committed."""
         self._possibly_queued: set[str] = set()
         """Upstreams whose queue may hold more calls than they had capacity for."""
+        self._refusals: Counter[str] = Counter()
+        """By upstream: how often a transaction found no capacity."""
+        self._releases: Counter[str] = Counter()
+        """By upstream: how often capacity became free."""
         self._uncommitted_dispatches = 0
         """Calls that an open transaction inserts as dispatched."""
         self._dispatch_settled = LocalWaiter()
@@ -83,7 +91,8 @@ class CallLeasing:
         """Upstreams that take more calls now. The others are remembered as possibly queued."""
         upstreams = self._get_capacity()
         with_capacity = [upstream for upstream in upstreams if self._free_capacity(upstream) > 0]
-        self._possibly_queued.update(set(upstreams).difference(with_capacity))
+        for upstream in set(upstreams).difference(with_capacity):
+            self._note_refusal(upstream)
         return with_capacity
 
     def prepare_leases(self) -> CallLeases:
@@ -96,14 +105,16 @@ class CallLeasing:
 
     def release_capacity(self, upstream: str) -> None:
         """The execution of a call has ended."""
-        self._in_use[upstream] -= 1
-        if self.waiter is not None and upstream in self._possibly_queued:
-            self.waiter.notify()
+        self._free(upstream, 1)
+        if upstream in self._possibly_queued:
+            self._wake_runner()
 
     async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
         if (free := self._free_capacity(upstream)) <= 0:
-            self._possibly_queued.add(upstream)
+            self._note_refusal(upstream)
             return []
+        reservation = self._reserve(tx, upstream, free)
+        releases = self._releases[upstream]
         leased = await tx.call_queue.lease_queued(
             upstream,
             owner=self._config.owner,
@@ -111,19 +122,27 @@ class CallLeasing:
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
         )
-        self._reserve_capacity(tx, upstream, leased, trusted_until=trusted_until)
-        if len(leased) < free:
-            self._possibly_queued.discard(upstream)
-        else:
+        if len(leased) == free:
             self._possibly_queued.add(upstream)
+            if self._releases[upstream] != releases:
+                self._wake_runner()  # capacity became free while this transaction did not know that it leases too little
             if self._is_shared and await tx.call_queue.has_queued(upstream):
                 tx.notify(CALL_QUEUED_TOPIC)  # another node that skipped the calls leased here may have got too few
+        else:
+            self._possibly_queued.discard(upstream)
+            self._give_back(reservation, keep=len(leased))
+        self._begin_on_commit(tx, leased, trusted_until=trusted_until)
         return leased
 
     async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool, trusted_until: float) -> Call | None:
         """Lease a call before it is inserted: one statement instead of an insert, a query, an update and a read."""
         upstream = call.upstream
-        if self._free_capacity(upstream) <= 0 or not await tx.call_queue.take_turn(upstream, call.principal):
+        if self._free_capacity(upstream) <= 0:
+            self._note_refusal(upstream)
+            return None
+        reservation = self._reserve(tx, upstream, 1)
+        if not await tx.call_queue.take_turn(upstream, call.principal):
+            self._give_back(reservation, keep=0)
             return None
         dispatches = may_dispatch and self._can_send_at_once(call)
         leased = replace(
@@ -137,8 +156,9 @@ class CallLeasing:
         )
         if dispatches:
             self._count_uncommitted_dispatch(tx)
-        self._reserve_capacity(tx, upstream, [leased], trusted_until=trusted_until)
-        self._possibly_queued.discard(upstream)
+        self._begin_on_commit(tx, [leased], trusted_until=trusted_until)
+        if self._refusals[upstream] == reservation.refusals:
+            self._possibly_queued.discard(upstream)
         return leased
 
     async def wait_for_uncommitted_dispatches(self) -> None:
@@ -155,20 +175,55 @@ class CallLeasing:
         tx.on_rollback(settle)
         tx.on_commit(settle)
 
-    def _reserve_capacity(
-        self, tx: Transaction, upstream: str, leased: Sequence[Call], *, trusted_until: float
-    ) -> None:
-        self._in_use[upstream] += len(leased)
-        tx.on_rollback(partial(self._undo_reservation, upstream, len(leased)))
+    def _reserve(self, tx: Transaction, upstream: str, calls: int) -> "_Reservation":
+        reservation = _Reservation(upstream, calls, refusals=self._refusals[upstream])
+        self._in_use[upstream] += calls
+        tx.on_rollback(partial(self._undo_reservation, reservation))
+        return reservation
+
+    def _give_back(self, reservation: "_Reservation", *, keep: int) -> None:
+        """Free what the transaction does not use, and let the runner look if another found no capacity because of it."""
+        upstream = reservation.upstream
+        self._free(upstream, reservation.calls - keep)
+        reservation.calls = keep
+        if self._refusals[upstream] != reservation.refusals:
+            self._possibly_queued.add(upstream)
+            self._wake_runner()
+
+    def _undo_reservation(self, reservation: "_Reservation") -> None:
+        self._free(reservation.upstream, reservation.calls)
+        self._possibly_queued.add(reservation.upstream)
+        if self._refusals[reservation.upstream] != reservation.refusals:
+            self._wake_runner()
+
+    def _begin_on_commit(self, tx: Transaction, leased: Sequence[Call], *, trusted_until: float) -> None:
         for call in leased:
             tx.on_commit(partial(self._begin_call, call, trusted_until))
 
-    def _undo_reservation(self, upstream: str, calls: int) -> None:
-        self._in_use[upstream] -= calls
+    def _note_refusal(self, upstream: str) -> None:
+        self._refusals[upstream] += 1
         self._possibly_queued.add(upstream)
+
+    def _free(self, upstream: str, calls: int) -> None:
+        self._in_use[upstream] -= calls
+        self._releases[upstream] += 1
+
+    def _wake_runner(self) -> None:
+        if self.waiter is not None:
+            self.waiter.notify()
 
     def _free_capacity(self, upstream: str) -> int:
         return self._get_capacity().get(upstream, 0) - self._in_use[upstream]
+
+
+@dataclass(slots=True)
+class _Reservation:
+    """Capacity that one transaction has taken."""
+
+    upstream: str
+    calls: int
+    refusals: int
+    """As many transactions had found no capacity for the upstream when this one took it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
-from ringback.domain.suspension import FREEZE_SECONDS
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
@@ -26,8 +25,8 @@ from ringback.waits import LocalWaiter, wait_first
 
 log = logging.getLogger(__name__)
 
-EXTEND_SECONDS_MAX: Final = 5.0
-"""How long extending the leases may take after a freeze, before executions are stopped: half of a heartbeat."""
+EXTEND_SECONDS_MAX: Final = 10.0
+"""How long one extension of the leases may take: a heartbeat. One that hangs must not prevent the next."""
 QUEUE_DUE_BATCH_SIZE: Final = 200
 """Scheduled calls that one transaction queues: some 5 ms. If more are due, the next transaction follows at once."""
 
@@ -81,18 +80,14 @@ class Runner:
         """Run calls until `stop` is set. Calls in flight then have `drain_seconds` to end; what remains is aborted."""
         shutdown = ShutdownSignal()
         async with asyncio.TaskGroup() as group:
-            lease_tasks = [
-                group.create_task(self._run_heartbeats()),
-                group.create_task(self._stop_untrusted_executions()),
-            ]
+            heartbeats = group.create_task(self._run_heartbeats())
             async with asyncio.TaskGroup() as executions:
                 with self._accept_leased_calls(executions, shutdown):
                     await self._lease_until_stopped(stop)
                     shutdown.drain_requested.set()
                     await self._drain_executions(shutdown)
                     await self._leasing.wait_for_uncommitted_dispatches()
-            for task in lease_tasks:
-                task.cancel()
+            heartbeats.cancel()
         await self._completion_batcher.drain()
 
     @contextmanager
@@ -196,11 +191,19 @@ class Runner:
     async def _run_heartbeats(self) -> None:
         while True:
             await self._clock.sleep(self._config.heartbeat_seconds)
-            if self._executions:
-                await self._extend_leases()
+            if not self._executions:
+                continue
+            try:
+                async with asyncio.timeout(EXTEND_SECONDS_MAX):
+                    await self._extend_leases()
+            except TimeoutError:
+                log.warning("leases.not_extended")
 
     async def _extend_leases(self) -> None:
         """Extend the leases of all executions. An execution whose lease is gone stops its own work.
+
+        Only the store says that a lease is gone. While the store is away, or after a freeze of this process, the requests
+        upstream go on: to stop them would end the calls as `unknown`, although nobody else may have taken them.
 
         An execution also learns that its cancellation was requested, because a notification from another node can be lost.
         """
@@ -223,21 +226,3 @@ class Runner:
                         execution.notice_cancellation()
                 else:
                     execution.abandon_lease()
-
-    async def _stop_untrusted_executions(self) -> None:
-        """Stop each execution whose lease was not extended in time, even while the store hangs.
-
-        After a freeze of this process no lease was extended in time. Those that no other runner has taken are extended then:
-        their requests upstream go on, and to stop them would end the calls as `unknown`.
-        """
-        wakes_at = self._clock.monotonic()
-        while True:
-            if self._clock.monotonic() - wakes_at > FREEZE_SECONDS:
-                await wait_first(self._extend_leases(), timeout_seconds=EXTEND_SECONDS_MAX)
-            now = self._clock.monotonic()
-            for execution in list(self._executions.values()):
-                if execution.trusted_until <= now:
-                    execution.abandon_lease()
-            trusted = [each.trusted_until for each in self._executions.values() if each.trusted_until > now]
-            wakes_at = min(trusted) if trusted else now + self._config.heartbeat_seconds
-            await self._clock.sleep(wakes_at - now)

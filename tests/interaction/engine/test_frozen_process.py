@@ -12,12 +12,14 @@ import pytest
 
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
-from ringback.janitor import LEASE_GRACE_SECONDS, JanitorConfig
+from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, JanitorConfig
+from tests.interaction.engine.test_janitor import insert_dispatched_call
+from tests.support.builders import make_call
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock
 from tests.support.engine import LEASE_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
 from tests.support.executions import replace_lease
-from tests.support.stores import open_test_store
+from tests.support.stores import FailingStore, open_test_store
 
 pytestmark = pytest.mark.requirement("R35")
 
@@ -93,3 +95,23 @@ async def test_a_call_that_another_runner_took_meanwhile_is_left_to_it(engine: E
         await tool.wait_until_cancelled(1)
 
     assert await engine.read_call(call) == taken
+
+
+async def test_the_janitor_voids_no_lease_soon_after_the_store_was_away(
+    engine: Engine, clock: RecordingClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its holder could not extend it either, and may do so now."""
+    call, store = await insert_dispatched_call(engine, make_call()), FailingStore(engine.store)
+    clock.advance(FREEZE)
+    store.refusals = 1
+
+    async with running_janitor(Engine(store, clock)):
+        rounds = round(RESUME_GRACE_SECONDS / JANITOR_PAUSE)
+        for finished in range(1, rounds + 1):
+            await wait_until(partial(clock.has_slept, JANITOR_PAUSE, finished))
+            assert not (await engine.read_call(call)).is_final
+            clock.advance(JANITOR_PAUSE)
+        (ended,) = await engine.wait_until_final(call)
+
+    assert "janitor.store_unavailable" in caplog.messages
+    assert ended.outcome is CallOutcome.UNKNOWN

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallPhase, CallStatus, RerunPolicy
+from ringback.domain.call import Call, CallStatus, RerunPolicy
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
@@ -32,6 +31,7 @@ from tests.support.executions import replace_lease
 from tests.support.stores import FOREVER, FailingStore, StoreWrapper
 
 QUICK = {"heartbeat_seconds": 0.01}
+HEARTBEAT_SECONDS = RunnerConfig(owner=OWNER).heartbeat_seconds
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------------
@@ -205,24 +205,48 @@ def test_a_lease_is_not_trusted_to_its_end() -> None:
     assert config.trust_window_seconds == config.lease_seconds - config.lease_margin_seconds
 
 
-@pytest.mark.requirement("R35")
-async def test_a_runner_that_cannot_extend_its_leases_stops_its_executions_and_writes_nothing(
-    engine: Engine, unsteady: FailingStore
+@pytest.mark.requirement("R34")
+async def test_calls_go_on_while_the_store_is_away_for_longer_than_their_leases(
+    engine: Engine, unsteady: FailingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls, tool, clock = make_calls(engine, 2), BlockingTool(), ManualClock()
     await engine.insert_calls(*calls)
 
-    async with Engine(engine.store, clock).running_runner(ScriptedUpstreams(tool)):
+    async with Engine(engine.store, clock).running_runner(ScriptedUpstreams(tool), poll_seconds=3600.0):
         await tool.wait_until_inside(2)
         before = [await engine.read_call(call) for call in calls]
         unsteady.refusals = FOREVER
-        clock.advance(LEASE_SECONDS)
-        await tool.wait_until_cancelled(2)
+        for failures in range(1, 7):
+            clock.advance(HEARTBEAT_SECONDS)
+            await wait_until(partial(has_logged, caplog, "leases.not_extended", failures))
+        assert [await engine.read_call(call) for call in calls] == before
         unsteady.refusals = 0
+        clock.advance(HEARTBEAT_SECONDS)
+        await wait_until(partial(is_extended, engine, before[0]))
+        tool.release.set()
+        ended = await engine.wait_until_final(*calls)
 
-    after = [await engine.read_call(call) for call in calls]
-    assert [replace(call, lease_until=None) for call in after] == [replace(call, lease_until=None) for call in before]
-    assert await engine.read_events() == []
+    assert ({call.outcome for call in ended}, tool.cancelled) == ({CallOutcome.RESULT}, [])
+
+
+@pytest.mark.requirement("R35")
+async def test_a_call_that_another_runner_took_while_the_store_was_away_is_left_to_it(
+    engine: Engine, unsteady: FailingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    (call,), tool, clock = make_calls(engine, 1), BlockingTool(), ManualClock()
+    await engine.insert_calls(call)
+
+    async with Engine(engine.store, clock).running_runner(ScriptedUpstreams(tool), poll_seconds=3600.0):
+        await tool.wait_until_inside(1)
+        unsteady.refusals = FOREVER
+        clock.advance(LEASE_SECONDS)
+        await wait_until(partial(has_logged, caplog, "leases.not_extended"))
+        unsteady.refusals = 0
+        taken = await replace_lease(engine, call)
+        clock.advance(HEARTBEAT_SECONDS)
+        await tool.wait_until_cancelled(1)
+
+    assert await engine.read_call(call) == taken
 
 
 class StalledStore(StoreWrapper):
@@ -239,19 +263,27 @@ class StalledStore(StoreWrapper):
 
 
 @pytest.mark.requirement("R35")
-async def test_a_heartbeat_that_hangs_counts_as_failed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "EXTEND_SECONDS_MAX", 0.01)
+async def test_a_heartbeat_that_hangs_is_repeated(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     (call,), tool, store, clock = make_calls(engine, 1), BlockingTool(), StalledStore(engine.store), ManualClock()
     await engine.insert_calls(call)
 
     async with Engine(store, clock).running_runner(ScriptedUpstreams(tool), poll_seconds=3600.0):
         await tool.wait_until_inside(1)
+        before = await engine.read_call(call)
         store.stalled = True
-        clock.advance(LEASE_SECONDS)
-        await tool.wait_until_cancelled(1)
+        with monkeypatch.context() as patched:
+            patched.setattr(runner, "EXTEND_SECONDS_MAX", 0.01)
+            clock.advance(LEASE_SECONDS)
+            await wait_until(partial(has_logged, caplog, "leases.not_extended"))
         store.stalled = False
+        clock.advance(HEARTBEAT_SECONDS)
+        await wait_until(partial(is_extended, engine, before))
+        tool.release.set()
+        (ended,) = await engine.wait_until_final(call)
 
-    assert (await engine.read_call(call)).phase is CallPhase.RUNNING
+    assert (ended.outcome, tool.cancelled) == (CallOutcome.RESULT, [])
 
 
 async def test_a_runner_that_resumes_after_its_lease_was_replaced_changes_nothing(engine: Engine) -> None:
@@ -269,8 +301,12 @@ async def test_a_runner_that_resumes_after_its_lease_was_replaced_changes_nothin
     assert await engine.read_events() == []
 
 
-async def has_logged(caplog: pytest.LogCaptureFixture, event: str) -> bool:
-    return event in caplog.messages
+async def has_logged(caplog: pytest.LogCaptureFixture, event: str, times: int = 1) -> bool:
+    return caplog.messages.count(event) >= times
+
+
+async def is_extended(engine: Engine, before: Call) -> bool:
+    return (await engine.read_call(before)).lease_until != before.lease_until
 
 
 async def is_unheld(tool: BlockingTool) -> bool:

@@ -181,3 +181,16 @@ def test_an_undone_attempt_returns_its_permit_and_its_rate_token(lanes: Concurre
 
     assert available_permits(lanes, webhook) == 2
     assert lanes.in_flight == 0
+
+
+def test_permits_that_are_given_back_are_available_again_and_the_webhook_still_waits() -> None:
+    lanes, webhook = ConcurrencyLimiter(ConcurrencyLimits()), make_verified_webhook(rate_per_second=4.0)
+    assert lanes.available_permits(webhook, HERE, now=START) == 4
+
+    permit = lanes.acquire_permit(webhook, HERE, now=START, count=4)
+    assert lanes.available_permits(webhook, HERE, now=START) == 0
+    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
+    lanes.give_back_permits(webhook, permit, 3)
+
+    assert (lanes.available_permits(webhook, HERE, now=START), lanes.in_flight) == (3, 1)
+    assert lanes.is_waiting(webhook.id)

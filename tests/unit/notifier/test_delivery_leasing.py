@@ -1,0 +1,86 @@
+"""The dispatcher and a unit of work that inserts a delivery never use the same permit."""
+
+from typing import Any, cast
+
+import pytest
+
+from ringback.domain.ids import IdGenerator
+from ringback.domain.ports import Store, Transaction
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
+from ringback.notifier.http.target import TargetCache
+from ringback.notifier.leasing import DeliveryLeasing
+from tests.support.builders import START, make_delivery, make_verified_webhook
+from tests.support.clock import FakeClock
+
+pytestmark = pytest.mark.requirement("R34")
+
+WEBHOOK = make_verified_webhook()
+DELIVERY = make_delivery(webhook_id=WEBHOOK.id)
+
+
+class Page(list[Any]):
+    next_position = None
+
+
+class OneWebhookStore:
+    """Store and transaction: one delivery is due, and another unit of work asks for a permit while the query runs."""
+
+    is_exclusive = False
+
+    def __init__(self, limits: ConcurrencyLimits) -> None:
+        self.limiter = ConcurrencyLimiter(limits)
+        self.leasing = DeliveryLeasing(
+            store=cast("Store", self),
+            ids=IdGenerator(FakeClock()),
+            limiter=self.limiter,
+            target_cache=cast("TargetCache", self),
+            owner="node",
+            lease_seconds=30.0,
+        )
+        self.webhooks = self.origin_breakers = self.delivery_queue = self
+        self.asked: list[Any] = []
+
+    async def write(self, work: Any) -> Any:
+        return await work(self)
+
+    def now(self) -> Any:
+        return START
+
+    def on_commit(self, _action: Any) -> None: ...
+
+    def on_rollback(self, _action: Any) -> None: ...
+
+    def get_origin(self, url: str) -> str:
+        return url
+
+    async def list_due_webhooks(self, **_: Any) -> Page:
+        return Page([WEBHOOK.id])
+
+    async def get_many(self, _ids: Any) -> Any:
+        return [WEBHOOK]
+
+    async def get_breakers(self, _origins: Any) -> Any:
+        return {}
+
+    async def find_due(self, _limits: Any, **_: Any) -> Any:
+        self.asked.append(self.leasing.acquire_handoff_permit(cast("Transaction", self), WEBHOOK))
+        return {WEBHOOK.id: [DELIVERY.id]}
+
+    async def lease(self, _delivery_ids: Any, **_: Any) -> Page:
+        return Page([DELIVERY])
+
+
+async def test_one_permit_goes_to_the_query_or_to_a_delivery_that_is_inserted_meanwhile() -> None:
+    store = OneWebhookStore(ConcurrencyLimits(in_flight_max=1))
+
+    leased = await store.leasing.lease_due()
+
+    assert len(leased.deliveries) + sum(permit is not None for permit in store.asked) == store.limiter.in_flight == 1
+
+
+async def test_permits_that_the_query_does_not_use_are_free_afterwards() -> None:
+    store = OneWebhookStore(ConcurrencyLimits(in_flight_max=3))
+
+    await store.leasing.lease_due()
+
+    assert store.limiter.free_permits() == 1  # one for the due delivery, one for the inserted one

@@ -1,0 +1,153 @@
+"""Transactions of one process that are open at once never lease more calls than an upstream runs at once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from ringback.domain.call import Call
+from ringback.domain.ids import IdGenerator
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import Waiter
+from ringback.runner.leasing import CallLeasing, RunnerConfig
+from ringback.waits import LocalWaiter
+from tests.support.builders import START, make_call
+from tests.support.clock import FakeClock
+
+pytestmark = pytest.mark.requirement("R34")
+
+UPSTREAM = make_call().upstream
+
+
+class FakeQueue:
+    """Answers once the test lets it, as a database does."""
+
+    def __init__(self, queued: int) -> None:
+        self.queued = queued
+        self.answers = asyncio.Event()
+
+    async def take_turn(self, _upstream: str, _principal: str) -> bool:
+        await self.answers.wait()
+        return self.queued == 0
+
+    async def lease_queued(self, _upstream: str, *, limit: int, **_: Any) -> Sequence[Call]:
+        await self.answers.wait()
+        leased = min(limit, self.queued)
+        self.queued -= leased
+        return [make_call() for _ in range(leased)]
+
+
+class FakeTransaction:
+    def __init__(self, queue: FakeQueue) -> None:
+        self.call_queue = queue
+        self.committed: list[Callable[[], None]] = []
+        self.rolled_back: list[Callable[[], None]] = []
+        self.on_commit, self.on_rollback = self.committed.append, self.rolled_back.append
+
+    def now(self) -> Any:
+        return START
+
+
+class Node:
+    def __init__(self, *, capacity: int, queued: int = 0) -> None:
+        self.queue, self.begun, self.woken = FakeQueue(queued), list[Call](), LocalWaiter()
+        self.leasing = CallLeasing(
+            ids=IdGenerator(FakeClock(START)),
+            clock=FakeClock(START),
+            config=RunnerConfig(owner="node"),
+            get_capacity=lambda: {UPSTREAM: capacity},
+            can_send_at_once=lambda _: False,
+            is_shared=False,
+            begin_call=lambda call, _: self.begun.append(call),
+        )
+        self.leasing.waiter = cast("Waiter", self.woken)
+
+    def lease_queued(self, tx: FakeTransaction | None = None) -> "asyncio.Task[Sequence[Call]]":
+        transaction = cast("Transaction", tx or FakeTransaction(self.queue))
+        return asyncio.ensure_future(self.leasing.lease_queued(transaction, UPSTREAM, trusted_until=1.0))
+
+    def lease_new(self) -> "asyncio.Task[Call | None]":
+        tx = cast("Transaction", FakeTransaction(self.queue))
+        return asyncio.ensure_future(self.leasing.lease_new(tx, make_call(), may_dispatch=False, trusted_until=1.0))
+
+    async def answer(self) -> None:
+        """Let the database answer, once each open transaction has sent its query."""
+        await asyncio.sleep(0)
+        self.queue.answers.set()
+
+
+async def test_starts_that_run_at_once_lease_no_more_calls_than_the_capacity() -> None:
+    node = Node(capacity=2)
+    starts = [node.lease_new() for _ in range(8)]
+
+    await node.answer()
+
+    assert sum(leased is not None for leased in await asyncio.gather(*starts)) == 2
+
+
+async def test_transactions_that_lease_queued_calls_at_once_lease_no_more_than_the_capacity() -> None:
+    node = Node(capacity=3, queued=10)
+    rounds = [node.lease_queued() for _ in range(4)]
+
+    await node.answer()
+
+    assert sum(map(len, await asyncio.gather(*rounds))) == 3
+
+
+async def test_capacity_that_a_transaction_does_not_use_is_free_again() -> None:
+    node = Node(capacity=3, queued=1)
+    node.queue.answers.set()
+
+    await node.lease_queued()
+
+    assert node.leasing.find_upstreams_with_capacity() == [UPSTREAM]
+    node.queue.queued = 10
+    assert len(await node.lease_queued()) == 2
+
+
+async def test_a_rollback_frees_only_what_the_transaction_still_had() -> None:
+    node, tx = Node(capacity=3, queued=1), FakeTransaction(FakeQueue(0))
+    tx.call_queue = node.queue
+    node.queue.answers.set()
+    await node.lease_queued(tx)
+
+    for action in tx.rolled_back:
+        action()
+    node.queue.queued = 10
+
+    assert len(await node.lease_queued()) == 3
+
+
+async def test_a_transaction_that_found_no_capacity_makes_the_runner_look_again_once_some_is_given_back() -> None:
+    node = Node(capacity=1)
+    looking, starting = node.lease_queued(), node.lease_new()
+
+    await node.answer()
+
+    assert (await looking, await starting) == ([], None)
+    assert await node.woken.wait(0)
+
+
+async def test_a_transaction_that_leaves_capacity_unused_wakes_nobody_if_none_was_refused() -> None:
+    node = Node(capacity=2, queued=1)
+    node.queue.answers.set()
+
+    await node.lease_queued()
+
+    assert not await node.woken.wait(0)
+
+
+async def test_capacity_that_becomes_free_while_all_of_it_is_leased_makes_the_runner_look_again() -> None:
+    node = Node(capacity=2)
+    node.queue.answers.set()
+    assert await node.lease_new() is not None
+    node.queue.queued, node.queue.answers = 5, asyncio.Event()
+    full = node.lease_queued()
+    await asyncio.sleep(0)
+    node.leasing.release_capacity(UPSTREAM)
+
+    await node.answer()
+
+    assert len(await full) == 1
+    assert await node.woken.wait(0)
