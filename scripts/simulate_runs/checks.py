@@ -45,6 +45,7 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
     yield from find_delivery_violations(result)
     for rule, descriptions in (
         (Rule.BROKEN_LEASES, result.history.broken_leases),
+        (Rule.CONCURRENCY, result.history.crowds),
         (Rule.WIDE_TOKENS, result.history.wide_tokens),
         (Rule.SURPRISES, result.history.surprises),
     ):

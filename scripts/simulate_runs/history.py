@@ -118,6 +118,8 @@ class History:
     """The positions of the events that a reader of each principal's log got, in their order."""
     wide_tokens: list[str] = field(default_factory=list[str])
     """Resume tokens that opened what they must not."""
+    crowds: list[str] = field(default_factory=list[str])
+    """Calls at an upstream beyond the capacity of their node."""
     surprises: list[str] = field(default_factory=list[str])
     """Responses and errors that no client should get."""
     disturbances: list[Disturbance] = field(default_factory=list[Disturbance])

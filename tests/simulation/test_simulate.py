@@ -179,3 +179,11 @@ def test_a_webhook_never_hears_of_two_ends_of_a_call(empty: EmptyDatabase) -> No
 
 def _descriptions(result: SimulationResult, rule: Rule) -> list[str]:
     return [violation.description for violation in find_violations(result) if violation.rule is rule]
+
+
+def test_units_that_pause_hold_the_database_and_lose_nothing(empty: EmptyDatabase) -> None:
+    calls = tuple(replace(QUIET.calls[0], key=f"work-{number}", session="session-1") for number in range(3))
+    results = [run_plan(replace(QUIET, calls=calls, pauses=pauses), empty) for pauses in (0.0, 1.0)]
+
+    assert [find_violations(result) for result in results] == [[], []]
+    assert results[0].trace_hash != results[1].trace_hash
