@@ -85,7 +85,9 @@ def run_batch(seeds: range, *, nodes: int, size: str) -> Batch:
     for seed in seeds:
         result = run_plan(make_plan(seed, nodes=nodes, size=SIZES[size]), empty)
         violations = find_violations(result)
-        batch.totals.update({"seeds": 1, "calls": len(result.records.calls), "faults": result.history.disturbances})
+        batch.totals.update(
+            {"seeds": 1, "calls": len(result.records.calls), "faults": len(result.history.disturbances)}
+        )
         batch.totals.update(str(violation.rule) for violation in violations)
         batch.totals.update({"callbacks": len(result.history.callbacks), "simulated_seconds": int(result.seconds)})
         if violations:

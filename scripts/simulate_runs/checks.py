@@ -10,8 +10,9 @@ from typing import Final
 
 from ringback.domain.call import FINAL_CALL_STATUSES, RerunPolicy
 from scripts.simulate_runs.checks_of_deliveries import find_delivery_violations
+from scripts.simulate_runs.clock import STARTED_AT
 from scripts.simulate_runs.history import CallObservations
-from scripts.simulate_runs.plan import PlannedCall, ToolEnd
+from scripts.simulate_runs.plan import PlannedCall, ToolEnd, UpstreamKind
 from scripts.simulate_runs.records import StoredCall
 from scripts.simulate_runs.rules import CLOCK_ERROR_MILLISECONDS, Rule, Violation
 from scripts.simulate_runs.run import SimulationResult
@@ -44,6 +45,7 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
     yield from find_delivery_violations(result)
     for rule, descriptions in (
         (Rule.BROKEN_LEASES, result.history.broken_leases),
+        (Rule.CONCURRENCY, result.history.crowds),
         (Rule.WIDE_TOKENS, result.history.wide_tokens),
         (Rule.SURPRISES, result.history.surprises),
     ):
@@ -120,9 +122,25 @@ def _contradict_upstream(result: SimulationResult, planned: PlannedCall, call: S
             return "its upstream returned no error"
         case "rejected" if any(start.key == planned.key for start in result.history.starts):
             return "it was started"
+        case "unknown" if not _may_have_lost_answer(result, planned, call):
+            return "no node and no answer was lost"
         case _:
             pass
     return None
+
+
+def _may_have_lost_answer(result: SimulationResult, planned: PlannedCall, call: StoredCall) -> bool:
+    """Whether a fault before its end may have kept its node from learning how the call ended.
+
+    A reported call has no node: it is unknown if nobody has reported its end until its deadline.
+    """
+    if planned.upstream is UpstreamKind.REPORTED:
+        return _is_overdue(call)
+    ended_at = ((call.finished_at or 0) + CLOCK_ERROR_MILLISECONDS - STARTED_AT) / 1000
+    return any(
+        each.may_lose_answers and each.at_seconds <= ended_at and each.upstream in {None, planned.upstream}
+        for each in result.history.disturbances
+    )
 
 
 def _contradict_client(

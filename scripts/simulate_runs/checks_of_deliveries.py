@@ -1,11 +1,11 @@
 """Every event reaches each webhook that matches it, or is dead and says so; in order, where that was promised."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from scripts.simulate_runs.history import ReceivedCallback
-from scripts.simulate_runs.plan import PlannedWebhook, ReceiverTrouble
+from scripts.simulate_runs.plan import PlannedReceiver, PlannedWebhook, ReceiverTrouble
 from scripts.simulate_runs.records import StoredCall, StoredDelivery, StoredEvent
 from scripts.simulate_runs.rules import CLOCK_ERROR_MILLISECONDS, Rule, Violation
 from scripts.simulate_runs.run import SimulationResult
@@ -23,6 +23,7 @@ def find_delivery_violations(result: SimulationResult) -> Iterator[Violation]:
     for webhook_id, event in _find_expected(result, calls):
         yield from _check_delivery(result, webhook_id, event, deliveries[webhook_id, event.id])
     yield from _check_callbacks(result)
+    yield from _check_repetitions(result)
     yield from _check_order(result)
 
 
@@ -74,12 +75,24 @@ def _check_delivery(
             yield Violation(
                 Rule.LOST_EVENTS, f"{about} is {delivery.state} at the end, after {delivery.attempts} attempts"
             )
-        if delivery.state == "dead" and delivery.attempts < ATTEMPTS_BEFORE_DEATH and not _was_gone(result):
+        if delivery.state == "dead" and delivery.attempts < ATTEMPTS_BEFORE_DEATH and not _was_gone(result, webhook_id):
             yield Violation(Rule.LOST_EVENTS, f"{about} is dead after {delivery.attempts} attempts only")
 
 
-def _was_gone(result: SimulationResult) -> bool:
-    return any(each.trouble is ReceiverTrouble.GONE for receiver in result.plan.receivers for each in receiver.troubles)
+def _was_gone(result: SimulationResult, webhook_id: str) -> bool:
+    """Whether the receiver of this webhook was gone at some time. One such answer ends the webhook, and all its deliveries."""
+    receiver = _find_receiver(result, webhook_id)
+    return receiver is None or any(each.trouble is ReceiverTrouble.GONE for each in receiver.troubles)
+
+
+def _find_receiver(result: SimulationResult, webhook_id: str) -> PlannedReceiver | None:
+    """Whom the plan lets this webhook call: a webhook of its own, or the callback of a call."""
+    names = {webhook.name: webhook.receiver for webhook in result.plan.webhooks}
+    by_id = {registered: names[name] for name, (registered, _) in result.history.webhooks.items()}
+    callbacks = {call.key: call.callback for call in result.plan.calls}
+    for key, seen in result.history.calls.items():
+        by_id.update(dict.fromkeys(seen.webhook_ids - by_id.keys(), callbacks[key] or ""))
+    return next((each for each in result.plan.receivers if each.name == by_id.get(webhook_id)), None)
 
 
 # -- what may arrive --
@@ -102,6 +115,29 @@ def _check_callbacks(result: SimulationResult) -> Iterator[Violation]:
             yield Violation(Rule.FALSE_CALLBACKS, f"{about} is about an event that is not in the log")
         elif event.outcome != callback.body["data"].get("outcome"):
             yield Violation(Rule.FALSE_CALLBACKS, f"{about} has another outcome than the log")
+
+
+def _check_repetitions(result: SimulationResult) -> Iterator[Violation]:
+    """A webhook hears of one end of a call; and of it once, if nothing went wrong and its receiver always answered."""
+    ends: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    accepted: Counter[tuple[str, str]] = Counter()
+    for callback in result.history.callbacks:
+        if callback.body.get("name") == "call.finished":
+            ends[callback.webhook_id, callback.body["data"]["call_id"]].add(callback.message_id)
+        accepted[callback.webhook_id, callback.message_id] += callback.was_accepted
+    for (webhook_id, call_id), message_ids in ends.items():
+        if len(message_ids) > 1:
+            yield Violation(Rule.SECOND_EVENTS, f"{webhook_id} heard of the end of {call_id} as {sorted(message_ids)}")
+    for (webhook_id, message_id), count in accepted.items():
+        if count > 1 and not result.history.disturbances and _always_answered(result, webhook_id):
+            yield Violation(Rule.SECOND_EVENTS, f"{webhook_id} accepted {message_id} {count} times")
+
+
+def _always_answered(result: SimulationResult, webhook_id: str) -> bool:
+    receiver = _find_receiver(result, webhook_id)
+    return receiver is not None and all(
+        each.trouble is not ReceiverTrouble.FORGETS_TO_ANSWER for each in receiver.troubles
+    )
 
 
 def _check_order(result: SimulationResult) -> Iterator[Violation]:

@@ -76,7 +76,10 @@ class Cluster:
         self._chance = chance
         self._world = world
         self._births = 0
-        self.faults = [StoreFaults(reruns=plan.reruns, lost_notifications=plan.lost_notifications) for _ in self.places]
+        self.faults = [
+            StoreFaults(reruns=plan.reruns, pauses=plan.pauses, lost_notifications=plan.lost_notifications)
+            for _ in self.places
+        ]
         """Of each place: a restarted node has the network of the earlier one."""
 
     # -- nodes --
@@ -98,7 +101,9 @@ class Cluster:
             store=store,
             clock=clock,
             sender=NodeSender(self._receivers, loop=self._loop, world=self._world, on_send=audit.check_send),
-            sessions=NodeSessions(self._upstreams, node=name, loop=self._loop),
+            sessions=NodeSessions(
+                self._upstreams, node=name, loop=self._loop, capacity=self._plan.capacity, history=self._history
+            ),
             chance=self._chance,
             plan=self._plan,
         )
@@ -124,6 +129,7 @@ class Cluster:
         if running is not None:
             self._history.disturb(f"{running.node.name} freezes")
             self._loop.freeze_process(running.process)
+            running.node.store.abort_open_unit()
 
     def thaw_node(self, place: int) -> None:
         running = self.places[place]

@@ -1,12 +1,13 @@
 """The shared database of a simulation: the SQLite store's rows and statements, in memory, without its writer, lock and threads.
 
-A unit of work runs at one instant, so units are serial. What concurrent transactions do to one another is not simulated: the
-conformance suite shows it on a real PostgreSQL.
+Units are serial: each runs at one instant, or pauses around its statements and holds the database meanwhile (`steps`). What
+concurrent transactions do to one another's rows is not simulated: the conformance suite shows it on a real PostgreSQL.
 """
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
 from ringback.storage.units import UnitOfWork
 from scripts.simulate_runs.clock import STARTED_AT, NodeClock
+from scripts.simulate_runs.steps import PausingStatements, SteppedUnit
 
 T = TypeVar("T")
 
@@ -109,11 +111,21 @@ class SharedDatabase:
         self._changes = 0
         """Rows that the connection had changed when the open unit began."""
 
+        self._holder: ConnectedNode | None = None
+        """The node whose open unit holds the database between two of its steps."""
+        self._held_by: object | None = None
+        """The unit that does."""
+
+    @property
+    def is_held(self) -> bool:
+        return self._held_by is not None
+
     def connect(self, node: ConnectedNode) -> None:
         self._nodes.append(node)
 
     def disconnect(self, node: ConnectedNode) -> None:
         self._nodes.remove(node)
+        self.abort_unit(node)
 
     def run_unit(self, unit: UnitOfWork, clock: NodeClock) -> None:
         """Run the unit in a new transaction, and leave it open. An error of the unit has rolled it back."""
@@ -127,8 +139,35 @@ class SharedDatabase:
             unit.error = error
             self.roll_back()
 
+    def begin_steps(self, unit: UnitOfWork, clock: NodeClock, node: ConnectedNode) -> SteppedUnit:
+        """Prepare a run of the unit that pauses around its statements. The first of them takes the database."""
+
+        def enter() -> bool:
+            if self._held_by is None:
+                self._connection.execute("BEGIN")
+                self._changes = self._connection.total_changes
+                self._holder, self._held_by = node, unit
+            return self._held_by is unit
+
+        transaction = self._make_transaction(clock)
+        transaction.unit = replace(
+            transaction.unit, open_statements=partial(PausingStatements, enter, self._connection)
+        )
+        unit.begin_run(transaction)
+        return SteppedUnit(unit, transaction)
+
+    def holds(self, unit: UnitOfWork) -> bool:
+        """Whether the unit has run a statement, and has neither ended nor been aborted."""
+        return self._held_by is unit
+
+    def abort_unit(self, node: ConnectedNode) -> None:
+        """Roll back the open unit of a node that has died, or does not go on."""
+        if self._holder is node:
+            self.roll_back()
+
     def commit(self) -> Sequence[LeaseEnd]:
         """Commit the open unit, and return the leases that it has ended."""
+        self._holder = self._held_by = None
         if self._connection.total_changes == self._changes:
             self._connection.execute("COMMIT")
             return ()
@@ -139,6 +178,7 @@ class SharedDatabase:
         return ends
 
     def roll_back(self) -> None:
+        self._holder = self._held_by = None
         self._connection.execute("ROLLBACK")
 
     def read(self, work: Callable[[Transaction], Awaitable[T]], clock: NodeClock) -> T:

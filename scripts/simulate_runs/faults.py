@@ -90,14 +90,18 @@ class Faults:
         running = self._cluster.places[fault.node]
         if running is None:
             return
-        self._history.disturbances += 1
+        self._history.disturb(f"{running.node.name} has to stop")
         await self._cluster.stop_node(fault.node)
         await asyncio.sleep(fault.lasts_seconds)
         self._restart(fault.node)
 
     async def _disturb_upstream(self, fault: PlannedFault) -> None:
         upstream = self._upstreams[fault.upstream]
-        self._history.disturb(f"{fault.upstream} has the fault {fault.kind}")
+        self._history.disturb(
+            f"{fault.upstream} has the fault {fault.kind}",
+            may_lose_answers=fault.kind is FaultKind.UPSTREAM_CRASH,
+            upstream=fault.upstream,
+        )
         if fault.kind is FaultKind.UPSTREAM_CRASH:
             upstream.crash(forgets_tasks=fault.forgets_tasks)
         else:
@@ -109,7 +113,10 @@ class Faults:
     async def _disturb_store(self, fault: PlannedFault) -> None:
         places = range(self._plan.nodes) if fault.node == ALL_NODES else [fault.node]
         affected = [self._cluster.faults[place] for place in places]
-        self._history.disturb(f"{fault.kind} for {'all nodes' if fault.node == ALL_NODES else f'node-{fault.node}'}")
+        self._history.disturb(
+            f"{fault.kind} for {'all nodes' if fault.node == ALL_NODES else f'node-{fault.node}'}",
+            may_lose_answers=fault.kind is not FaultKind.LOSE_NOTIFICATIONS,
+        )
         for each in affected:
             self._apply(each, fault.kind)
         await asyncio.sleep(fault.lasts_seconds)

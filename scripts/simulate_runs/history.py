@@ -27,6 +27,17 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A fault of the plan, when it began."""
+
+    at_seconds: float
+    may_lose_answers: bool
+    """Whether a node may not learn how its call ends: it dies, freezes or stops, its lease ends, or its upstream crashes."""
+    upstream: str | None = None
+    """Whose fault it is; None: a node's or the database's."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedStatus:
     """A call as one response showed it."""
 
@@ -107,17 +118,19 @@ class History:
     """The positions of the events that a reader of each principal's log got, in their order."""
     wide_tokens: list[str] = field(default_factory=list[str])
     """Resume tokens that opened what they must not."""
+    crowds: list[str] = field(default_factory=list[str])
+    """Calls at an upstream beyond the capacity of their node."""
     surprises: list[str] = field(default_factory=list[str])
     """Responses and errors that no client should get."""
-    disturbances: int = 0
+    disturbances: list[Disturbance] = field(default_factory=list[Disturbance])
     """Faults so far."""
 
     def note(self, subject: Subject, text: str) -> None:
         self.facts.append(Fact(self.get_time(), subject, text))
 
-    def disturb(self, text: str) -> None:
+    def disturb(self, text: str, *, may_lose_answers: bool = True, upstream: str | None = None) -> None:
         """Note a fault that the plan demands."""
-        self.disturbances += 1
+        self.disturbances.append(Disturbance(self.get_time(), may_lose_answers, upstream))
         self.note(Subject.FAULT, text)
 
     def surprise(self, text: str) -> None:

@@ -63,6 +63,8 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
         lost_notifications=draw.one_of(0.0, 0.0, 0.1, 1.0),
         open_calls_max=draw.one_of(100, 100, 1, 2),
         wall_offsets=tuple(draw.chance.uniform(-120.0, 120.0) for _ in range(nodes)),
+        pauses=draw.one_of(0.0, 0.0, 0.3, 1.0),
+        capacity=draw.one_of(4, 4, 1, 2),
     )
 
 

@@ -5,7 +5,7 @@ find each of them.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -35,6 +35,7 @@ from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
 from ringback.storage.rows.events import SqlEvents
 from scripts.simulate_runs.node_store import NodeSignals, NodeStore
+from scripts.simulate_runs.sessions import NodeSessions
 
 Patch = tuple[Any, str, Any]
 
@@ -274,6 +275,18 @@ def _ignore_order() -> Sequence[Patch]:
     return [(SqlDeliveryQueue, "lease_due", lease_any)]
 
 
+# -- capacity --
+
+
+def _lease_beyond_capacity() -> Sequence[Patch]:
+    original = NodeSessions.get_capacity
+
+    def get_more(self: NodeSessions) -> Mapping[str, int]:
+        return {upstream: capacity + 1 for upstream, capacity in original(self).items()}
+
+    return [(NodeSessions, "get_capacity", get_more)]
+
+
 _kept_tasks: set[asyncio.Task[None]] = set()
 
 
@@ -302,4 +315,5 @@ MUTANTS: Final = (
     Mutant("held for ever", "held deliveries are never released", _never_release_held_deliveries),
     Mutant("no retry", "the first failed attempt is the last", _forget_retries),
     Mutant("no order", "an ordered webhook gets several deliveries at once", _ignore_order),
+    Mutant("no capacity", "a runner leases one call more than its upstream takes", _lease_beyond_capacity),
 )

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ringback.domain.errors import StoreUnavailable
@@ -23,12 +24,14 @@ from ringback.waits import LocalWaiter
 from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.database import LeaseEnd, SharedDatabase
 from scripts.simulate_runs.loop import SimulationLoop
+from scripts.simulate_runs.steps import STEP_SECONDS_MAX, SteppedUnit
 
 T = TypeVar("T")
 Work = Callable[[Transaction], Awaitable[T]]
 
 RUNS_MAX: Final = 6
 """Runs of one unit after serialization failures, as in the PostgreSQL store."""
+ABORTED: Final = "The simulated database has rolled back a unit whose node did not go on."
 REFUSED: Final = "The simulated database cannot be reached."
 RESPONSE_LOST: Final = "The response of the simulated database was lost."
 
@@ -43,6 +46,8 @@ class StoreFaults:
     """The fraction of units that are committed while the node gets `StoreUnavailable`."""
     reruns: float = 0.0
     """The fraction of units that are rolled back and run again."""
+    pauses: float = 0.0
+    """The fraction of units that pause around their statements."""
     lost_notifications: float = 0.0
     """The fraction of notifications of other nodes that do not arrive."""
     latency_seconds: float = 0.002
@@ -149,7 +154,37 @@ class NodeStore:
             unit.error = StoreUnavailable(REFUSED)
             self._call_after_latency(self._complete, unit)
             return
-        self._database.run_unit(unit, self._clock)
+        if self._database.is_held:
+            self._after_step(self._run_unit, unit, run)
+        elif self.faults.pauses and self._draw() < self.faults.pauses:
+            self._step(unit, run, self._database.begin_steps(unit, self._clock, self), has_database=False)
+        else:
+            self._database.run_unit(unit, self._clock)
+            self._end_run(unit, run)
+
+    def _step(self, unit: UnitOfWork, run: int, steps: SteppedUnit, *, has_database: bool) -> None:
+        """Run the unit to its next pause. `has_database`: it held the database at its last pause."""
+        if has_database and not self._database.holds(unit):
+            steps.abort(StoreUnavailable(ABORTED))
+            self._call_after_latency(self._complete, unit)
+            return
+        has_ended = steps.advance()
+        holds = self._database.holds(unit)
+        if not has_ended:
+            self._after_step(partial(self._step, has_database=holds), unit, run, steps)
+        elif not holds:
+            self._call_after_latency(self._complete, unit)  # it had no statement, so there is nothing to commit
+        else:
+            if unit.error is not None:
+                self._database.roll_back()
+            self._end_run(unit, run)
+
+    def abort_open_unit(self) -> None:
+        """The node does not go on: the database rolls its open unit back, so that others are not held up."""
+        self._database.abort_unit(self)
+
+    def _end_run(self, unit: UnitOfWork, run: int) -> None:
+        """Commit the open run of the unit, unless it raised an error or has to run again."""
         if unit.error is None and run < RUNS_MAX and self._draw() < self.faults.reruns:
             self._database.roll_back()
             unit.reset_after_rollback()
@@ -168,6 +203,9 @@ class NodeStore:
         if self.faults.is_away:
             self._call_after_latency(_set_exception, done, StoreUnavailable(REFUSED))
             return
+        if self._database.is_held:  # what its unit has written is not committed yet
+            self._after_step(self._run_read, work, done)
+            return
         try:
             value = self._database.read(work, self._clock)
         except Exception as error:  # noqa: BLE001 - boundary: the error is its caller's
@@ -182,6 +220,9 @@ class NodeStore:
         if unit.error is None:
             self._signals.notify(unit.topics)
             self._database.publish(unit.topics, self)
+
+    def _after_step(self, callback: Callable[..., None], *args: Any) -> None:
+        self._loop.call_later(self._draw() * STEP_SECONDS_MAX, callback, *args, context=self._context)
 
     def _call_after_latency(self, callback: Callable[..., None], *args: Any) -> None:
         self._loop.call_later(self._draw() * self.faults.latency_seconds, callback, *args, context=self._context)

@@ -153,6 +153,10 @@ class Plan:
     reruns: float = 0.0
     """The fraction of units of work that the database makes run again."""
     lost_notifications: float = 0.0
+    pauses: float = 0.0
+    """The fraction of units of work that pause around their statements, while their node goes on."""
+    capacity: int = 4
+    """Calls that one node runs at one upstream at once: few, so that calls also wait."""
     open_calls_max: int = 100
     """The quota of open calls of each principal."""
     wall_offsets: tuple[float, ...] = field(default_factory=tuple)

@@ -34,6 +34,8 @@ class Rule(StrEnum):
     LATE_CALLS = "late_calls"
     """A call waited until its deadline although nothing was in its way."""
     QUOTAS = "quotas"
+    CONCURRENCY = "concurrency"
+    """A node had more calls at an upstream at once than its capacity."""
     WIDE_TOKENS = "wide_tokens"
     """A resume token opened more than its one call for its one principal."""
     LEAKS = "leaks"

@@ -1,6 +1,7 @@
 """The sessions of a node with the simulated upstreams: the seam at which the real drivers end."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from contextvars import copy_context
@@ -15,6 +16,7 @@ from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnSt
 from ringback.protocol.tasks import TASKS_EXTENSION
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session_ports import LegacySessionPort, NotificationStreamPort, OnElicitation
+from scripts.simulate_runs.history import History
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.plan import UpstreamKind
 from scripts.simulate_runs.upstreams import Exchange, SimulatedUpstream
@@ -22,8 +24,6 @@ from scripts.simulate_runs.upstreams import Exchange, SimulatedUpstream
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 """How long a call waits for its upstream before it counts as unreachable. A service waits for 30 s by default."""
 CONNECT_RETRY_SECONDS: Final = 1.0
-CAPACITY: Final = 4
-"""Calls that one node runs at one upstream at once: few, so that calls also wait."""
 LEGACY_VERSION: Final = "2025-11-25"
 
 _PROTOCOLS: Final = {
@@ -38,9 +38,19 @@ _PROTOCOLS: Final = {
 class NodeSessions:
     """Implements `runner.drivers.selection.CallSessionOpener` for one node."""
 
-    def __init__(self, upstreams: Mapping[UpstreamKind, SimulatedUpstream], *, node: str, loop: SimulationLoop) -> None:
+    def __init__(
+        self,
+        upstreams: Mapping[UpstreamKind, SimulatedUpstream],
+        *,
+        node: str,
+        loop: SimulationLoop,
+        capacity: int,
+        history: History,
+    ) -> None:
         self._upstreams = {kind.value: upstream for kind, upstream in upstreams.items()}
-        self._capacity = dict.fromkeys(self._upstreams, CAPACITY)
+        self._capacity = dict.fromkeys(self._upstreams, capacity)
+        self._history = history
+        self._open_calls: Counter[str] = Counter()
         self._node = node
         self._loop = loop
         self.open_count = 0
@@ -53,6 +63,24 @@ class NodeSessions:
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator["SimulatedSession"]:
+        self._enter(call)
+        try:
+            async with self._connect(call) as session:
+                yield session
+        finally:
+            self._open_calls[call.upstream] -= 1
+
+    def _enter(self, call: Call) -> None:
+        """Count a call that has begun at its upstream, also while it still waits for the connection."""
+        self._open_calls[call.upstream] += 1
+        count, capacity = self._open_calls[call.upstream], self._capacity[call.upstream]
+        if count > capacity:
+            self._history.crowds.append(
+                f"{self._node} has {count} calls at {call.upstream}, and a capacity of {capacity}"
+            )
+
+    @asynccontextmanager
+    async def _connect(self, call: Call) -> AsyncGenerator["SimulatedSession"]:
         upstream = self._upstreams[call.upstream]
         give_up_at = self._loop.time() + CONNECT_TIMEOUT_SECONDS
         while not upstream.is_up:

@@ -14,6 +14,7 @@ import pytest
 from scripts.simulate_runs.__main__ import Batch, breaks_rule, find_mutant, run_batch
 from scripts.simulate_runs.checks import find_violations
 from scripts.simulate_runs.database import EmptyDatabase
+from scripts.simulate_runs.history import Disturbance
 from scripts.simulate_runs.make_plan import MEDIUM, make_plan
 from scripts.simulate_runs.mutants import MUTANTS
 from scripts.simulate_runs.plan import (
@@ -26,7 +27,7 @@ from scripts.simulate_runs.plan import (
     UpstreamKind,
 )
 from scripts.simulate_runs.rules import Rule
-from scripts.simulate_runs.run import run_plan
+from scripts.simulate_runs.run import SimulationResult, run_plan
 from scripts.simulate_runs.shrink import shrink_plan
 
 SEEDS: Final = 16
@@ -129,3 +130,60 @@ def test_a_mutant_leaves_nothing_behind(empty: EmptyDatabase) -> None:
             pass
 
     assert find_violations(run_plan(QUIET, empty)) == []
+
+
+def test_an_unknown_end_needs_a_fault_that_may_lose_an_answer(empty: EmptyDatabase) -> None:
+    result = run_plan(replace(QUIET, calls=(replace(QUIET.calls[0], upstream=UpstreamKind.PLAIN),)), empty)
+    unknown = replace(result.records.calls[0], outcome="unknown")
+    told = replace(result, records=replace(result.records, calls=(unknown,)))
+
+    for fault in (
+        Disturbance(2.0, may_lose_answers=False),
+        Disturbance(2.0, may_lose_answers=True, upstream=UpstreamKind.TASK),
+        Disturbance(4_000.0, may_lose_answers=True),
+    ):
+        result.history.disturbances[:] = [fault]
+        assert "work-0 is unknown: no node and no answer was lost" in _descriptions(told, Rule.FALSE_OUTCOMES)
+
+    result.history.disturbances[:] = [Disturbance(2.0, may_lose_answers=True)]
+    assert not [each for each in _descriptions(told, Rule.FALSE_OUTCOMES) if "no answer was lost" in each]
+
+
+def test_only_the_receiver_of_a_webhook_excuses_a_delivery_that_is_dead_too_early(empty: EmptyDatabase) -> None:
+    gone = (PlannedTrouble(trouble=ReceiverTrouble.GONE, from_seconds=100.0, until_seconds=101.0),)
+    healthy, other = QUIET.receivers[0], PlannedReceiver(name="receiver-1", troubles=gone)
+    result = run_plan(replace(QUIET, receivers=(healthy, other)), empty)
+    dead = replace(result.records.deliveries[0], state="dead", attempts=1)
+    records = replace(result.records, deliveries=(dead,))
+
+    assert _descriptions(replace(result, records=records), Rule.LOST_EVENTS)
+
+    own_receiver_gone = replace(result.plan, receivers=(replace(healthy, troubles=gone), other))
+    assert not _descriptions(replace(result, plan=own_receiver_gone, records=records), Rule.LOST_EVENTS)
+
+
+def test_a_webhook_hears_of_an_end_once_where_nothing_goes_wrong(empty: EmptyDatabase) -> None:
+    result = run_plan(QUIET, empty)
+    result.history.callbacks.append(result.history.callbacks[0])
+
+    assert len(_descriptions(result, Rule.SECOND_EVENTS)) == 1
+
+
+def test_a_webhook_never_hears_of_two_ends_of_a_call(empty: EmptyDatabase) -> None:
+    result = run_plan(QUIET, empty)
+    result.history.disturb("a fault")
+    result.history.callbacks.append(replace(result.history.callbacks[0], message_id="evt_second"))
+
+    assert len(_descriptions(result, Rule.SECOND_EVENTS)) == 1
+
+
+def _descriptions(result: SimulationResult, rule: Rule) -> list[str]:
+    return [violation.description for violation in find_violations(result) if violation.rule is rule]
+
+
+def test_units_that_pause_hold_the_database_and_lose_nothing(empty: EmptyDatabase) -> None:
+    calls = tuple(replace(QUIET.calls[0], key=f"work-{number}", session="session-1") for number in range(3))
+    results = [run_plan(replace(QUIET, calls=calls, pauses=pauses), empty) for pauses in (0.0, 1.0)]
+
+    assert [find_violations(result) for result in results] == [[], []]
+    assert results[0].trace_hash != results[1].trace_hash
