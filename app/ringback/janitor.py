@@ -164,7 +164,7 @@ class Janitor:
             try:
                 more = await self.run_once()
             except StoreUnavailable:
-                log.warning("janitor.store_unavailable")
+                log.debug("janitor.store_unavailable")
                 self._suspensions.note_outage()
                 more = False
             await self._pause(ROUND_PAUSE_SECONDS if more else self._config.interval_seconds, stop)

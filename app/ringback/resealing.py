@@ -61,7 +61,7 @@ class Resealer:
                 lambda tx: tx.sealed_values.reseal(column, after=after, limit=RESEAL_BATCH_SIZE)
             )
         except StoreUnavailable:
-            log.warning("sealed.store_unavailable")
+            log.debug("sealed.store_unavailable")
             return None
 
 

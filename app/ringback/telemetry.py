@@ -1,7 +1,8 @@
 """Logging: one line for each fact, with an event name and ids, and never a payload, a secret or a token.
 
 The message of a record is a stable event name such as `delivery.attempted`; ids and facts are in `extra`. Expected failures
-(a receiver that returns an error, an upstream that is down) are info or warning; an exception in the log is a bug.
+(a receiver that returns an error, an upstream that is down) are info or warning; an exception in the log is a bug. While the
+store is unavailable, the store itself says so once in a while; its users log each of their failures at debug only.
 """
 
 import logging

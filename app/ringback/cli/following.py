@@ -1,8 +1,10 @@
 """Follows a call until it ends: its progress on standard error, its result on standard output. For `call --wait` and `join`."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from math import inf
+from typing import Any, Final, TypeVar, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -10,6 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from ringback.backoff import Backoff
 from ringback.cli.output import (
     EXIT_NO_RESULT,
+    EXIT_NOT_DONE,
     TRY_AGAIN,
     model_to_json,
     print_json,
@@ -17,12 +20,51 @@ from ringback.cli.output import (
     print_output,
     strip_control_characters,
 )
-from ringback.client import Call, ConnectionFailed, QuotaExceeded, RingbackClient, Unavailable
+from ringback.client import Call, ClientError, ConnectionFailed, QuotaExceeded, RingbackClient, Unavailable
+
+T = TypeVar("T")
 
 POLL_INTERVAL_SECONDS: Final = 0.5
 """Between two requests for the progress. The service records progress at most once a second."""
 RETRY_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=15.0)
 """The pause while the service does not respond."""
+AWAY_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded)
+"""The errors of a service that restarts, or whose database does."""
+
+
+class StillAway(ClientError):
+    """The service could not execute the request until the command's own time limit."""
+
+
+def exit_code_of_wait(error: Exception) -> int:
+    return TRY_AGAIN if isinstance(error, StillAway) else EXIT_NOT_DONE
+
+
+def end_of_wait(wait_seconds: float | None) -> float:
+    """On the event loop's clock."""
+    return inf if wait_seconds is None else asyncio.get_running_loop().time() + wait_seconds
+
+
+async def repeat_request(send: Callable[[], Awaitable[T]], *, ends_at: float = inf, has_responded: bool = True) -> T:
+    """Send the request until the service executes it: a wait outlives a restart of the service, and of its database.
+
+    Raises `StillAway` when the next attempt would be after `ends_at`. If the service has never responded, a failed connection
+    is raised at once, because a wrong URL is more likely than a restart.
+    """
+    failures = 0
+    while True:
+        try:
+            return await send()
+        except AWAY_ERRORS as error:
+            if isinstance(error, ConnectionFailed) and not has_responded:
+                raise
+            has_responded = True
+            failures += 1
+            pause = RETRY_BACKOFF.pause_seconds(failures)
+            if asyncio.get_running_loop().time() + pause >= ends_at:
+                raise StillAway(str(error)) from error
+            print_message(f"{error} The next attempt follows.")
+            await asyncio.sleep(pause)
 
 
 async def show_outcome(
@@ -34,10 +76,11 @@ async def show_outcome(
     as_json: bool = False,
 ) -> int:
     """Follow the call and print its result, or the reason for its absence. Returns the exit code."""
+    ends_at = end_of_wait(wait_seconds)
     if not call.final:
         call = await follow_call(client, call, wait_seconds=wait_seconds)
     if call.status == "completed" and result is None:
-        result = await client.result(call.id)
+        result = await repeat_request(lambda: client.result(call.id), ends_at=ends_at)
     if as_json:
         print_json({"call": model_to_json(call), "result": result})
     elif result is not None:
@@ -60,25 +103,13 @@ async def follow_call(client: RingbackClient, call: Call, *, wait_seconds: float
                 while not call.final:
                     display.show_call(call)
                     await asyncio.sleep(POLL_INTERVAL_SECONDS)
-                    call = await _read_call(client, call.id)
+                    call = await repeat_request(partial(client.call, call.id))
     except TimeoutError:
         return call
     except asyncio.CancelledError:
         print_message(f"{call.id} continues. {join_advice(call.id)}")
         raise
     return call
-
-
-async def _read_call(client: RingbackClient, call_id: str) -> Call:
-    """Read the call, for as long as it takes the service to respond: a join outlives its restart."""
-    failures = 0
-    while True:
-        try:
-            return await client.call(call_id)
-        except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
-            failures += 1
-            print_message(f"{error} The next attempt follows.")
-            await asyncio.sleep(RETRY_BACKOFF.pause_seconds(failures))
 
 
 class _ProgressDisplay:

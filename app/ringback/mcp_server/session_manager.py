@@ -227,7 +227,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         try:
             session = await self._sessions.find_session(get_request_caller(scope), session_id, self._endpoint.path)
         except StoreUnavailable:
-            log.warning(
+            log.debug(
                 "session.store_unavailable"
             )  # the next change, stream or round of `extend_used_sessions` follows it
             return
@@ -282,7 +282,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             try:
                 await self.record_used_sessions()
             except StoreUnavailable:
-                log.warning("session.store_unavailable")
+                log.debug("session.store_unavailable")
 
     async def record_used_sessions(self) -> None:
         """Move the expiry of the sessions that were used since the last record, and drop those that ended elsewhere."""

@@ -100,7 +100,7 @@ class CatchUpWorker:
                 try:
                     did_step = await self.run_once()
                 except StoreUnavailable:
-                    log.warning("catch_up.store_unavailable")
+                    log.debug("catch_up.store_unavailable")
                     did_step = False
                 if did_step:
                     await wait_first(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))

@@ -159,7 +159,7 @@ class Dispatcher:
         try:
             return await self._leasing.lease_due()
         except StoreUnavailable:
-            log.warning("deliveries.claim_failed")
+            log.debug("deliveries.claim_failed")
             return LeasedBatch([], has_more=False)
 
     async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:

@@ -128,7 +128,7 @@ class Verifier:
         try:
             due = await self._store.write(self._lease_due)
         except StoreUnavailable:
-            log.warning("challenges.take_failed")
+            log.debug("challenges.take_failed")
             return _DueChallenges([], due_count=0)
         self._in_flight += len(due.leased)
         return due

@@ -271,7 +271,7 @@ class LeasedCall:
             except LeaseLost:
                 self.lease_lost.set()
             except StoreUnavailable:
-                log.warning("call.not_written", extra={"call_id": self.call.id})
+                log.debug("call.not_written", extra={"call_id": self.call.id})
                 await self._clock.sleep(STORE_RETRY_SECONDS)
         raise LeaseLost
 
@@ -281,6 +281,7 @@ class LeasedCall:
         Once the process must end there is one more attempt. If that fails too, the next start voids the lease and recovers
         the call as one whose runner was lost.
         """
+        log_level = logging.WARNING
         while True:
             is_last_attempt = self._abort_requested.is_set()
             try:
@@ -290,7 +291,8 @@ class LeasedCall:
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
             except StoreUnavailable:
                 if not is_last_attempt:
-                    log.warning("call.not_recorded", extra={"call_id": self.call.id})
+                    log.log(log_level, "call.not_recorded", extra={"call_id": self.call.id})
+                    log_level = logging.DEBUG  # the store says how long it is unavailable
                     await self._wait_before_retry()
                     continue
                 log.error("call.left_unrecorded", extra={"call_id": self.call.id})  # noqa: TRY400 - the store has logged the cause

@@ -185,7 +185,7 @@ class Runner:
         try:
             return (await self._store.write(lease_all)).pause_seconds
         except StoreUnavailable:
-            log.warning("calls.lease_failed")
+            log.debug("calls.lease_failed")
             return math.inf
 
     async def _run_heartbeats(self) -> None:
@@ -216,7 +216,7 @@ class Runner:
         try:
             still_held = await self._store.write(extend)
         except StoreUnavailable:
-            log.warning("leases.not_extended")
+            log.debug("leases.not_extended")
             return
         for call_id in held_ids:
             if execution := self._executions.get(call_id):

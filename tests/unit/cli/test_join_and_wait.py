@@ -21,6 +21,8 @@ PATH = f"/v1/calls/{CALL_ID}"
 RESULT = {"content": [{"type": "text", "text": "done"}]}
 PROBLEM_JSON = {"content-type": "application/problem+json"}
 
+AWAY = httpx.Response(503, json={"detail": "Stopping."}, headers=PROBLEM_JSON)
+
 
 def call(document: dict[str, Any], **changes: Any) -> httpx.Response:
     return httpx.Response(200, json={**document, **changes})
@@ -95,6 +97,45 @@ def test_a_join_outlives_a_restart_of_the_service(
     assert "The next attempt follows." in ran.stderr
 
 
+def test_a_join_outlives_an_outage_from_its_first_request_to_the_result(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.get(PATH).side_effect = [AWAY, call(FINISHED)]
+    service.get(f"{PATH}/result").side_effect = [
+        AWAY,
+        httpx.ConnectError("refused"),
+        httpx.Response(200, json=RESULT),
+    ]
+
+    ran = run("join", CALL_ID)
+
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
+    assert ran.stderr.count("The next attempt follows.") == 3
+
+
+@pytest.mark.parametrize("command", ["join", "wait"])
+def test_a_service_that_was_never_there_ends_the_command_at_once(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.route().mock(side_effect=httpx.ConnectError("refused"))
+
+    assert run(command, CALL_ID).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["join", "wait"])
+def test_a_service_that_stays_away_ends_the_command_at_its_time_limit(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.route().mock(return_value=AWAY)
+
+    ran = run(command, CALL_ID, "--wait-seconds", "0")
+
+    assert (ran.exit_code, ran.stderr) == (75, "Error: Stopping.\n")
+
+
 def test_an_unknown_call_is_one_line(run: Run, service: respx.MockRouter) -> None:
     service.get(PATH).respond(404, json={"detail": "There is no such call."}, headers=PROBLEM_JSON)
 
@@ -139,6 +180,22 @@ def test_a_wait_that_ends_too_early_counts_what_continues(run: Run, service: res
 
     assert (ran.exit_code, ran.stdout) == (75, f"{CALL_ID} completed (result)\ncall_2 working\n")
     assert "1 of 2 calls continue." in ran.stderr
+
+
+def test_a_wait_outlives_an_outage(run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.post("/v1/calls/wait").side_effect = [
+        AWAY,
+        httpx.Response(200, json={"calls": [WORKING], "done": False}),
+        AWAY,
+        httpx.ConnectError("refused"),
+        httpx.Response(200, json={"calls": [FINISHED], "done": True}),
+    ]
+
+    ran = run("wait", CALL_ID)
+
+    assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\n")
+    assert ran.stderr.count("The next attempt follows.") == 3
 
 
 def test_a_wait_for_any_is_over_when_one_has_ended(run: Run, service: respx.MockRouter) -> None:

@@ -10,6 +10,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.postgres.availability import Availability
 from ringback.storage.postgres.driver import Connection, connect
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.postgres.lanes import Lane
@@ -70,6 +71,7 @@ class PostgresStore:
         self._runner = UnitRunner(
             clock=clock, sealer=sealer, notify=self._notifications.publish, random_fraction=random_fraction
         )
+        self._availability = Availability(clock)
         self._lanes: _Lanes | None = None
 
     @property
@@ -119,15 +121,15 @@ class PostgresStore:
             await self._notifications.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._require_open().writing.run(work)
+        return await self._availability.observe(self._require_open().writing.run(work), writes=True)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot. Its notifications are dropped."""
-        return await self._require_open().reading.run(work)
+        return await self._availability.observe(self._require_open().reading.run(work), writes=False)
 
     async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """The same on connections of their own, so that lists do not delay reads of single rows."""
-        return await self._require_open().scanning.run(work, principal)
+        return await self._availability.observe(self._require_open().scanning.run(work, principal), writes=False)
 
     async def _connect(self) -> Connection:
         try:

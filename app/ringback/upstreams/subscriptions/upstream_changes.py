@@ -150,7 +150,7 @@ class UpstreamChangeRecorder:
                 await self._store.write(lambda tx: self._write_events(tx, changes))
             written = True
         except StoreUnavailable:
-            log.warning("upstream.change_not_recorded")
+            log.debug("upstream.change_not_recorded")
         finally:
             if not written:
                 for change in changes:
