@@ -50,14 +50,24 @@ class SealedRows(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SealingKey:
+    """A key that seals stored values. The key ring has the key itself."""
+
+    lost_at: datetime | None = None
+    """When an operator accepted its loss; None: not accepted."""
+    check_value: bytes | None = None
+    """Tells it from other keys with its id; None until a service that has it starts."""
+
+
 class SealingKeyRows(Protocol):
-    """The ids of the keys that sealed stored values. The key ring has the keys."""
+    """The keys that sealed stored values, by id."""
 
-    async def list_all(self) -> Mapping[str, datetime | None]:
-        """The id of each key, and when an operator accepted its loss (None: not accepted)."""
+    async def list_all(self) -> Mapping[str, SealingKey]: ...
+
+    async def add(self, key_id: str, check_value: bytes | None) -> None:
+        """Insert the key if it is absent. A key that was accepted as lost is lost no more. An earlier check value is kept."""
         ...
-
-    async def add(self, key_id: str) -> None: ...
 
     async def remove(self, key_id: str) -> None: ...
 

@@ -12,6 +12,7 @@ Nonces are random, so one key seals at most 2**32 values (NIST SP 800-38D §8.3)
 """
 
 import hashlib
+import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ NONCE_BYTES: Final = 12
 _VERSION: Final = 1
 _KEY_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _FINGERPRINT_DIGITS: Final = 8
+_CHECK_PURPOSE: Final = b"ringback key check value 1 "
+CHECK_VALUE_BYTES: Final = 16
+"""Two different keys have the same check value with a probability of 2**-128."""
 
 
 class UnsealError(Exception):
@@ -49,6 +53,13 @@ class KeyRing:
     @property
     def key_ids_newest_first(self) -> list[str]:
         return [self.current_id, *(key_id for key_id in self.keys if key_id != self.current_id)]
+
+    def compute_check_values(self) -> dict[str, bytes]:
+        """For each key id what tells its key from others. It reveals nothing about the key, and may be stored."""
+        return {
+            key_id: hmac.digest(key, _CHECK_PURPOSE + key_id.encode(), "sha512")[:CHECK_VALUE_BYTES]
+            for key_id, key in self.keys.items()
+        }
 
 
 class AesGcmSealer:
