@@ -69,6 +69,13 @@ class SealingKeyRows(Protocol):
         """Insert the key if it is absent. A key that was accepted as lost is lost no more. An earlier check value is kept."""
         ...
 
+    async def lacks_any(self) -> bool:
+        """Whether another process seals with a key that this one does not have, or has otherwise.
+
+        Then a value that cannot be unsealed here may be readable there. Keys that were accepted as lost do not count.
+        """
+        ...
+
     async def remove(self, key_id: str) -> None: ...
 
     async def accept_loss(self, key_id: str, *, now: datetime) -> None: ...
@@ -84,6 +91,11 @@ class Sealer(Protocol):
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes: ...
 
     def unseal(self, ciphertext: bytes, *, associated_data: str) -> bytes: ...
+
+    @property
+    def check_values(self) -> Mapping[str, bytes]:
+        """For each key id what tells its key from others."""
+        ...
 
     def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:
         """Whether the newest key sealed it."""

@@ -55,11 +55,7 @@ class KeyRing:
         return [self.current_id, *(key_id for key_id in self.keys if key_id != self.current_id)]
 
     def compute_check_values(self) -> dict[str, bytes]:
-        """For each key id what tells its key from others. It reveals nothing about the key, and may be stored."""
-        return {
-            key_id: hmac.digest(key, _CHECK_PURPOSE + key_id.encode(), "sha512")[:CHECK_VALUE_BYTES]
-            for key_id, key in self.keys.items()
-        }
+        return compute_check_values(self.keys)
 
 
 class AesGcmSealer:
@@ -72,6 +68,7 @@ class AesGcmSealer:
             raise InvalidKeyRing("The current key is not in the key ring.")
         self._ciphers = {sealed_value_header(key_id): AESGCM(key) for key_id, key in keys.items()}
         self._current = sealed_value_header(current)
+        self._check_values = compute_check_values(keys)
         self._random_bytes = random_bytes
 
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes:
@@ -91,9 +88,22 @@ class AesGcmSealer:
         except (InvalidTag, ValueError):  # ValueError: cut off within its nonce
             raise UnsealError("This sealed value is damaged, or it belongs to another place.") from None
 
+    @property
+    def check_values(self) -> Mapping[str, bytes]:
+        """For each key id what tells its key from others."""
+        return self._check_values
+
     def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:
         """Whether the newest key sealed it."""
         return ciphertext.startswith(self._current)
+
+
+def compute_check_values(keys: Mapping[str, bytes]) -> dict[str, bytes]:
+    """For each key id what tells its key from others. It reveals nothing about the key, and may be stored."""
+    return {
+        key_id: hmac.digest(key, _CHECK_PURPOSE + key_id.encode(), "sha512")[:CHECK_VALUE_BYTES]
+        for key_id, key in keys.items()
+    }
 
 
 def format_key_ring(ring: KeyRing) -> str:

@@ -61,6 +61,11 @@ class SqlSealingKeys(SqlRows, noun="sealing_keys"):
     async def add(self, key_id: str, check_value: bytes | None) -> None:
         await self._sql.execute("add", key_id=key_id, check_value=check_value)
 
+    async def lacks_any(self) -> bool:
+        own = self._unit.sealer.check_values
+        used = {key_id: key for key_id, key in (await self.list_all()).items() if key.lost_at is None}
+        return any(key_id not in own or key.check_value not in {None, own[key_id]} for key_id, key in used.items())
+
     async def remove(self, key_id: str) -> None:
         await self._sql.execute("remove", key_id=key_id)
 
