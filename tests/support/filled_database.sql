@@ -209,7 +209,7 @@ INSERT INTO catch_ups SELECT id, principal, 0, 0 FROM webhooks WHERE id < 'wh_a'
 INSERT INTO call_webhooks SELECT id, 'wh_crowd' FROM calls;
 
 -- name: around: sealing_keys
-INSERT INTO sealing_keys VALUES ('k', NULL);
+INSERT INTO sealing_keys VALUES ('k', NULL, NULL);
 
 -- name: mcp_sessions
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)

@@ -182,7 +182,7 @@ INSERT INTO catch_ups SELECT id, principal, 0, 0 FROM webhooks WHERE id < 'wh_a'
 INSERT INTO call_webhooks SELECT id, 'wh_crowd' FROM calls;
 
 -- name: around: sealing_keys
-INSERT INTO sealing_keys VALUES ('k', NULL);
+INSERT INTO sealing_keys VALUES ('k', NULL, NULL);
 
 -- name: mcp_sessions
 INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)

@@ -296,7 +296,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "sealing_keys": {
         "all": [{}],
-        "add": [{"key_id": "k"}, {"key_id": "new"}],
+        "add": [{"key_id": "k", "check_value": b"check"}, {"key_id": "new", "check_value": b"check"}],
         "remove": [{"key_id": "k"}],
         "accept_loss": [{"key_id": "k"}],
         "sealed_by": [{"prefix": b"\x01\x01k"}, {"prefix": b"\x01\x01x"}],

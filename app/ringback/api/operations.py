@@ -12,6 +12,8 @@ from ringback.domain import errors
 from ringback.domain.protected_resource import MCP_RESOURCE, WELL_KNOWN_PATH, parse_bearer_token
 from ringback.schemas.operations import HealthView, JwkSetView, ProblemTypeView, ReadinessView
 
+DEGRADED_KEYS: Final = frozenset({"RINGBACK_SECRET_KEYS"})
+"""What readiness lists while other nodes seal with a key that this node does not have."""
 SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
 """How long receivers may cache the public keys. During a rotation, both keys sign for longer than this."""
 
@@ -32,13 +34,15 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
     """Responds with 200 while this node works: no shutdown, a writable database, and running workers.
 
     `roles` has this node's roles, and whether each works. No role works without the database.
-    `degraded` lists the MCP endpoints that failed and are being restarted. They do not change the status, because a load
-    balancer would then also remove the REST API and all other endpoints.
+    `degraded` lists the MCP endpoints that failed and are being restarted, and `RINGBACK_SECRET_KEYS` while other nodes have
+    a key that this one does not have. They do not change the status, because a load balancer would then also remove the REST
+    API and all other endpoints.
     """
     config = get_config(request)
     roles = config.roles_ready()
     try:
         await services.insights.require_ready()
+        lacks_keys = await services.insights.lacks_keys()
     except errors.Unavailable as problem:
         problem.extra["roles"] = dict.fromkeys(roles, False)
         raise
@@ -46,7 +50,9 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
         raise errors.Unavailable(
             f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing, roles=roles
         )
-    return ReadinessView(degraded=sorted(config.failing_endpoints()), roles=roles)
+    return ReadinessView(
+        degraded=sorted(config.failing_endpoints() | (DEGRADED_KEYS if lacks_keys else set())), roles=roles
+    )
 
 
 @router.get("/.well-known/mcp-webhook-jwks.json", responses=problem_responses())

@@ -33,9 +33,9 @@ async def load_service_key_ring(settings: Settings, environment: Environment) ->
 
 
 async def require_key_ring(store: Store, ring: KeyRing, settings: Settings) -> None:
-    """Raise `StoreUnavailable` unless the ring has every key that encrypted stored data."""
-    source = key_ring_source(settings)
-    await store.write(lambda tx: register_current_key(tx, ring.keys.keys(), current=ring.current_id, source=source))
+    """Raise `StoreUnavailable` unless the ring has every key that encrypted stored data, and the other nodes' keys."""
+    source, values = key_ring_source(settings), ring.compute_check_values()
+    await store.write(lambda tx: register_current_key(tx, values, current=ring.current_id, source=source))
 
 
 async def accept_restore(settings: Settings) -> None:

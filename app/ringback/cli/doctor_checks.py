@@ -94,9 +94,13 @@ def _check_readiness(url: str, response: httpx.Response) -> Finding:
     if not response.is_success:
         return Finding("service", False, f"{url} responds but is not ready: {_problem_detail(response)}")
     if degraded := _degraded_endpoints(response):
-        return Finding(
-            "service", False, f"{url} accepts work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
-        )
+        if "RINGBACK_SECRET_KEYS" in degraded:
+            detail = (
+                f"{url} accepts work, but lacks a key of other nodes. All nodes need the same RINGBACK_SECRET_KEYS."
+            )
+        else:
+            detail = f"{url} accepts work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
+        return Finding("service", False, detail)
     return Finding("service", True, f"{url} responds and accepts work")
 
 

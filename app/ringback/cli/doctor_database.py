@@ -11,8 +11,9 @@ from ringback.bootstrap import open_shared_store
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
-from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
+from ringback.keyring import KEY_FILE_SUFFIX, key_ring_source, load_key_ring
 from ringback.resealing import count_sealed_by_key
+from ringback.services.sealing_keys import differing_keys_detail, find_differing_keys
 from ringback.settings import Settings, SettingsError
 from ringback.storage.open import check_integrity, inspect_server
 from ringback.storage.urls import describe_database, find_sqlite_path
@@ -199,10 +200,11 @@ async def _check_store(store: Store, settings: Settings) -> list[Finding]:
 
 async def _check_sealed(store: Store, settings: Settings) -> Finding:
     ring = load_key_ring(settings, random_bytes=os.urandom)
+    if differing := await store.read(lambda tx: find_differing_keys(tx, ring.compute_check_values())):
+        return Finding("sealed data", False, differing_keys_detail(differing, key_ring_source(settings)))
     counts = await count_sealed_by_key(store)
-    accepted = {
-        key_id for key_id, lost_at in (await store.read(lambda tx: tx.sealing_keys.list_all())).items() if lost_at
-    }
+    registered = await store.read(lambda tx: tx.sealing_keys.list_all())
+    accepted = {key_id for key_id, key in registered.items() if key.lost_at}
     if missing := sorted(counts.keys() - ring.keys.keys() - accepted):
         lost = sum(counts[key_id] for key_id in missing)
         return Finding(

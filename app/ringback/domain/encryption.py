@@ -50,14 +50,31 @@ class SealedRows(Protocol):
         ...
 
 
-class SealingKeyRows(Protocol):
-    """The ids of the keys that sealed stored values. The key ring has the keys."""
+@dataclass(frozen=True, slots=True)
+class SealingKey:
+    """A key that seals stored values. The key ring has the key itself."""
 
-    async def list_all(self) -> Mapping[str, datetime | None]:
-        """The id of each key, and when an operator accepted its loss (None: not accepted)."""
+    lost_at: datetime | None = None
+    """When an operator accepted its loss; None: not accepted."""
+    check_value: bytes | None = None
+    """Tells it from other keys with its id; None until a service that has it starts."""
+
+
+class SealingKeyRows(Protocol):
+    """The keys that sealed stored values, by id."""
+
+    async def list_all(self) -> Mapping[str, SealingKey]: ...
+
+    async def add(self, key_id: str, check_value: bytes | None) -> None:
+        """Insert the key if it is absent. A key that was accepted as lost is lost no more. An earlier check value is kept."""
         ...
 
-    async def add(self, key_id: str) -> None: ...
+    async def lacks_any(self) -> bool:
+        """Whether another process seals with a key that this one does not have, or has otherwise.
+
+        Then a value that cannot be unsealed here may be readable there. Keys that were accepted as lost do not count.
+        """
+        ...
 
     async def remove(self, key_id: str) -> None: ...
 
@@ -74,6 +91,11 @@ class Sealer(Protocol):
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes: ...
 
     def unseal(self, ciphertext: bytes, *, associated_data: str) -> bytes: ...
+
+    @property
+    def check_values(self) -> Mapping[str, bytes]:
+        """For each key id what tells its key from others."""
+        ...
 
     def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:
         """Whether the newest key sealed it."""

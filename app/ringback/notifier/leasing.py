@@ -1,7 +1,9 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
@@ -11,16 +13,21 @@ from ringback.domain.cursor import Page
 from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
+from ringback.domain.webhook import Webhook, WebhookState, with_unreadable_secrets
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
 from ringback.notifier.http.target import TargetCache
 
+log = logging.getLogger(__name__)
+
 WEBHOOKS_PER_LEASE_MAX: Final = 64
 """Webhooks in one transaction, which takes some two milliseconds of the one writer's time."""
 GIVE_UP_BATCH_SIZE: Final = 200
+LEFT_TO_OTHERS_SECONDS: Final = 60.0
+"""A node lacks a key until it is restarted with it; one look a minute finds out that the key was accepted as lost."""
 PLACES_MAX: Final = 10_000
 """Cursors of ordered webhooks that have more sessions than one query visits. Beyond this, the cursor that was used longest ago
 is dropped, and its webhook begins again at its first session."""
@@ -92,6 +99,8 @@ class DeliveryLeasing:
         self._owner = owner
         self._lease_seconds = lease_seconds
         self._webhook_cursor = ""
+        self._left_until: dict[WebhookId, datetime] = {}
+        """Webhooks that this node cannot read and others can, and until when it does not look at them."""
         self._order_key_cursors: dict[WebhookId, str] = {}
 
     async def lease_due(self) -> LeasedBatch:
@@ -102,7 +111,9 @@ class DeliveryLeasing:
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
         """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
-        if webhook.ordered or webhook.rate_per_second is not None or self._limiter.is_waiting(webhook.id):
+        if webhook.has_unreadable_secrets or webhook.ordered or webhook.rate_per_second is not None:
+            return None
+        if self._limiter.is_waiting(webhook.id):
             return None
         origin = self._target_cache.get_origin(webhook.url)
         if self._limiter.available_permits(webhook, origin, now=tx.now()) <= 0:
@@ -110,7 +121,7 @@ class DeliveryLeasing:
         return self._acquire_permit(tx, webhook, origin)
 
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
-        excluded = self._limiter.webhooks_without_permits(now=tx.now())
+        excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._left_webhooks(tx.now())
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
         )
@@ -131,6 +142,8 @@ class DeliveryLeasing:
                 await tx.webhook_deliveries.hold_pending(
                     webhook_id, limit=RELEASE_BATCH_SIZE
                 )  # it was active until its URL changed
+            elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
+                self._leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
                 await self._suspend_unsignable(tx, webhook)
             else:
@@ -240,21 +253,47 @@ class DeliveryLeasing:
             if len(self._order_key_cursors) > PLACES_MAX:
                 del self._order_key_cursors[next(iter(self._order_key_cursors))]
 
+    def _left_webhooks(self, now: datetime) -> set[WebhookId]:
+        self._left_until = {webhook_id: until for webhook_id, until in self._left_until.items() if until > now}
+        return set(self._left_until)
+
+    def _leave_to_others(self, tx: Transaction, webhook_id: WebhookId) -> None:
+        """Lease nothing of this webhook for a while: other nodes have a key that this one does not have."""
+        log.warning("webhook.left_to_other_nodes", extra={"webhook_id": webhook_id})
+        self._left_until[webhook_id] = tx.now() + seconds(LEFT_TO_OTHERS_SECONDS)
+
     async def _drop_unreadable(self, tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """End deliveries whose body cannot be decrypted, record them as missed, and return the others."""
-        dead = RetryDecision(state=DeliveryState.DEAD)
+        """End deliveries whose body cannot be decrypted, record them as missed, and return the others.
+
+        A node that lacks a key of others gives the deliveries back instead, as they were.
+        """
         unsent = [replace(each, attempts=each.attempts - 1) for each in deliveries if each.is_unreadable]
+        if unsent and await tx.sealing_keys.lacks_any():
+            await self._give_back(tx, unsent)
+            return [each for each in deliveries if not each.is_unreadable]
+        dead = RetryDecision(state=DeliveryState.DEAD)
         await tx.delivery_queue.apply_updates(
             [build_delivery_update(each, dead, category=AttemptCategory.UNREADABLE, now=tx.now()) for each in unsent]
         )
         await record_losses(tx, unsent)
         return [each for each in deliveries if not each.is_unreadable]
 
+    async def _give_back(self, tx: Transaction, deliveries: Sequence[Delivery]) -> None:
+        pending = RetryDecision(state=DeliveryState.PENDING)
+        await tx.delivery_queue.apply_updates(
+            [build_delivery_update(each, pending, category=each.last_category, now=tx.now()) for each in deliveries]
+        )
+        for webhook_id in {each.webhook_id for each in deliveries}:
+            self._leave_to_others(tx, webhook_id)
+        tx.notify(DELIVERY_DUE_TOPIC)
+
     async def _suspend_unsignable(self, tx: Transaction, webhook: Webhook) -> None:
         """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""
         breaker = breaker_after_failure(CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, now=tx.now(), random_fraction=0.5)
         latest = await tx.webhooks.get(webhook.id) or webhook  # locked: its owner may be changing it
-        suspended = replace(latest, failing_since=latest.failing_since or tx.now(), breaker=breaker)
+        suspended = replace(
+            with_unreadable_secrets(latest), failing_since=latest.failing_since or tx.now(), breaker=breaker
+        )
         await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
         await tx.webhook_deliveries.hold_pending(webhook.id, limit=RELEASE_BATCH_SIZE)
 

@@ -155,7 +155,10 @@ class Verifier:
         leased_urls: set[tuple[Principal, str]] = set()
         for challenge in due:
             webhook = webhooks.get(challenge.webhook_id)
-            if webhook is None or webhook.has_unreadable_secrets or webhook.url != challenge.url:
+            if webhook is not None and webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
+                later = tx.now() + seconds(SAME_URL_DELAY_SECONDS)  # another node has the key
+                await tx.challenges.save(replace(challenge, due_at=later, token=None))
+            elif webhook is None or webhook.has_unreadable_secrets or webhook.url != challenge.url:
                 await tx.challenges.remove(challenge.webhook_id)
             elif webhook.state is WebhookState.PENDING_VERIFICATION and await is_proven(tx, webhook):
                 latest = await tx.webhooks.get(webhook.id)

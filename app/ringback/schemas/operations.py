@@ -36,7 +36,8 @@ class HealthView(ResponseBody):
 class ReadinessView(ResponseBody):
     status: Literal["ready"] = "ready"
     degraded: list[str] = Field(
-        description="Paths of MCP endpoints that failed and are being restarted. All other endpoints and REST are served."
+        description="Paths of MCP endpoints that failed and are being restarted; all other endpoints and REST are served. "
+        "RINGBACK_SECRET_KEYS, while other nodes have a key that this node does not have; they send what it cannot read."
     )
     roles: dict[str, bool] = Field(
         description="This node's roles (api, runner, dispatcher, janitor), and whether each works.",

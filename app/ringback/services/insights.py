@@ -97,3 +97,7 @@ class Insights:
         """Raise if the service cannot accept work: it is shutting down, or the store cannot store a call."""
         self._lifecycle.require_running()
         await self._write_check.require_writable()
+
+    async def lacks_keys(self) -> bool:
+        """Whether other nodes seal with a key that this node does not have."""
+        return await self._store.read(lambda tx: tx.sealing_keys.lacks_any())

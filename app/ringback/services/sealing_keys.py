@@ -2,11 +2,14 @@
 
     a missing key still seals stored data   ──▶  the service refuses to start, until the key is back or accepted as lost
     a missing key seals no stored data      ──▶  its row is removed: it was dropped after all data was sealed again
+    another key has the id of a stored one  ──▶  the service refuses to start, until it has the key of the other nodes
+
+A check value says which key an id means. It is stored when a service with that key starts for the first time.
 
 Without this check, the service would start and silently fail to send callbacks that it cannot read.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
@@ -15,18 +18,34 @@ from ringback.domain.ports import Transaction
 async def find_missing_keys(tx: Transaction, key_ids: Collection[str]) -> Sequence[str]:
     """Return the ids of keys that sealed stored data, are not in the key ring, and are not accepted as lost."""
     registered = await tx.sealing_keys.list_all()
-    absent = [key_id for key_id, lost_at in registered.items() if lost_at is None and key_id not in key_ids]
+    absent = [key_id for key_id, key in registered.items() if key.lost_at is None and key_id not in key_ids]
     return [key_id for key_id in absent if await tx.sealing_keys.has_sealed(key_id)]
 
 
-async def register_current_key(tx: Transaction, key_ids: Collection[str], *, current: str, source: str) -> None:
-    """Store which key seals from now on. Raises `StoreUnavailable` if a key that sealed stored data is missing."""
-    if missing := await find_missing_keys(tx, key_ids):
+async def find_differing_keys(tx: Transaction, check_values: Mapping[str, bytes]) -> Sequence[str]:
+    """Return the ids that mean other keys in the store than in the key ring, whose `check_values` these are."""
+    registered = await tx.sealing_keys.list_all()
+    stored = {key_id: key.check_value for key_id, key in registered.items() if key.check_value is not None}
+    return [key_id for key_id, value in stored.items() if check_values.get(key_id, value) != value]
+
+
+async def register_current_key(
+    tx: Transaction, check_values: Mapping[str, bytes], *, current: str, source: str
+) -> None:
+    """Store which key seals from now on; `check_values` are those of the key ring.
+
+    Raises `StoreUnavailable` if a key that sealed stored data is missing, or an id of the ring means another key in the store.
+    """
+    if missing := await find_missing_keys(tx, check_values):
         raise StoreUnavailable(missing_keys_detail(missing, source), needs_operator=True)
-    for key_id, lost_at in (await tx.sealing_keys.list_all()).items():
-        if key_id not in key_ids and lost_at is None:
+    registered = await tx.sealing_keys.list_all()
+    for key_id, key in registered.items():
+        if key_id not in check_values and key.lost_at is None:
             await tx.sealing_keys.remove(key_id)
-    await tx.sealing_keys.add(current)
+    for key_id in sorted({current} | (registered.keys() & check_values.keys())):
+        await tx.sealing_keys.add(key_id, check_values[key_id])
+    if differing := await find_differing_keys(tx, check_values):  # last: another node may have added one meanwhile
+        raise StoreUnavailable(differing_keys_detail(differing, source), needs_operator=True)
 
 
 async def accept_lost_keys(tx: Transaction, key_ids: Collection[str]) -> Sequence[str]:
@@ -43,4 +62,12 @@ def missing_keys_detail(missing: Sequence[str], source: str) -> str:
         f"Secrets of webhooks or stored callbacks were sealed with {names}, which {source} does not have. Restore it from a "
         "backup. If it is lost, run `ringback doctor --accept-lost-keys` once and start again: webhooks then need new "
         "secrets, unsent callbacks are lost, and resume tokens of that key are refused."
+    )
+
+
+def differing_keys_detail(differing: Sequence[str], source: str) -> str:
+    names = ", ".join(f"'{key_id}'" for key_id in differing)
+    return (
+        f"{source} has another key with the id {names} than the one that seals the stored data. All nodes need the same keys: "
+        "copy the keys of a node that works. A new key needs an id of its own; `ringback keys ring` makes one."
     )

@@ -12,6 +12,7 @@ Nonces are random, so one key seals at most 2**32 values (NIST SP 800-38D §8.3)
 """
 
 import hashlib
+import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ NONCE_BYTES: Final = 12
 _VERSION: Final = 1
 _KEY_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _FINGERPRINT_DIGITS: Final = 8
+_CHECK_PURPOSE: Final = b"ringback key check value 1 "
+CHECK_VALUE_BYTES: Final = 16
+"""Two different keys have the same check value with a probability of 2**-128."""
 
 
 class UnsealError(Exception):
@@ -50,6 +54,9 @@ class KeyRing:
     def key_ids_newest_first(self) -> list[str]:
         return [self.current_id, *(key_id for key_id in self.keys if key_id != self.current_id)]
 
+    def compute_check_values(self) -> dict[str, bytes]:
+        return compute_check_values(self.keys)
+
 
 class AesGcmSealer:
     """Seals with one key of the ring and unseals with any; `random(n)` gives n fresh random bytes."""
@@ -61,6 +68,7 @@ class AesGcmSealer:
             raise InvalidKeyRing("The current key is not in the key ring.")
         self._ciphers = {sealed_value_header(key_id): AESGCM(key) for key_id, key in keys.items()}
         self._current = sealed_value_header(current)
+        self._check_values = compute_check_values(keys)
         self._random_bytes = random_bytes
 
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes:
@@ -80,9 +88,22 @@ class AesGcmSealer:
         except (InvalidTag, ValueError):  # ValueError: cut off within its nonce
             raise UnsealError("This sealed value is damaged, or it belongs to another place.") from None
 
+    @property
+    def check_values(self) -> Mapping[str, bytes]:
+        """For each key id what tells its key from others."""
+        return self._check_values
+
     def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:
         """Whether the newest key sealed it."""
         return ciphertext.startswith(self._current)
+
+
+def compute_check_values(keys: Mapping[str, bytes]) -> dict[str, bytes]:
+    """For each key id what tells its key from others. It reveals nothing about the key, and may be stored."""
+    return {
+        key_id: hmac.digest(key, _CHECK_PURPOSE + key_id.encode(), "sha512")[:CHECK_VALUE_BYTES]
+        for key_id, key in keys.items()
+    }
 
 
 def format_key_ring(ring: KeyRing) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from ringback.cli.app import app
 from ringback.cli.doctor_database import NODE_CONNECTIONS_MAX, describe_server
+from ringback.domain.errors import StoreUnavailable
+from ringback.signing.sealing import KEY_BYTES
 from ringback.storage.open import inspect_server
 from ringback.storage.postgres.store import DEFAULT_LIMITS
 from tests.interaction.nodes.conftest import Site
@@ -18,10 +21,12 @@ from tests.support.nodes import SECRET_KEYS
 pytestmark = pytest.mark.requirement("R34")
 
 
-async def run_command(site: Site, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+async def run_command(
+    site: Site, monkeypatch: pytest.MonkeyPatch, *arguments: str, secret_keys: str = SECRET_KEYS
+) -> str:
     """The output of a command with the service's settings, in a thread, because it runs an event loop of its own."""
     monkeypatch.setenv("RINGBACK_DATABASE_URL", site.cluster.database_url)
-    monkeypatch.setenv("RINGBACK_SECRET_KEYS", SECRET_KEYS)
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", secret_keys)
     result = await asyncio.to_thread(CliRunner().invoke, app, arguments)
     return result.output
 
@@ -53,6 +58,21 @@ async def test_the_doctor_describes_the_server_and_shows_no_password(
     assert findings["database clock"]["ok"]
     assert findings["database schema"]["ok"]
     assert findings["sealed data"]["ok"]
+
+
+async def test_a_node_with_another_key_of_the_same_id_does_not_start_and_the_doctor_says_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.cluster.start_node()
+    other = f"test:{b64encode(b'o' * KEY_BYTES).decode()}"
+
+    with pytest.raises(StoreUnavailable, match=r"another key with the id 'test'"):
+        await site.cluster.start_node(secret_keys=other)
+
+    output = await run_command(site, monkeypatch, "doctor", "--json", secret_keys=other)
+    findings = {finding["about"]: finding for finding in json.loads(output)}
+    assert not findings["sealed data"]["ok"]
+    assert "'test'" in findings["sealed data"]["detail"]
 
 
 async def test_the_doctor_reports_a_server_that_nodes_cannot_use(site: Site) -> None:

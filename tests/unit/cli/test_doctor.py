@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -259,6 +260,20 @@ def register() -> None:
             await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
 
     asyncio.run(work())
+
+
+def test_another_key_with_the_id_of_the_stored_one_is_reported(
+    run: Run, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", f"k:{b64encode(b'a' * KEY_BYTES).decode()}")
+    register()
+    assert findings(list_checks(run))["sealed data"][0]
+
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", f"k:{b64encode(b'b' * KEY_BYTES).decode()}")
+
+    detail = list_failed_checks(list_checks(run))["sealed data"][1]
+    assert "'k'" in detail
+    assert "All nodes need the same keys" in detail
 
 
 def test_a_disk_with_too_little_room_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ class UnitRunner:
         self._sealer = sealer
         self._notify = notify
         self._random_fraction = random_fraction
-        self._webhook_reader = CachingWebhookReader(sealer)
+        self._webhook_reader = CachingWebhookReader(sealer, is_shared=True)
 
     async def run_writing(self, connection: Connection, unit: UnitOfWork) -> None:
         """Run the unit to its commit or rollback, and then its end actions. Raises nothing."""

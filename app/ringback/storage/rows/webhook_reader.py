@@ -24,8 +24,10 @@ class CachingWebhookReader:
     returns what was rolled back, or what another process has changed.
     """
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, *, is_shared: bool = False) -> None:
+        """With `is_shared`, a webhook keeps its state if its secrets cannot be read here: other nodes may read them."""
         self._sealer = sealer
+        self._is_shared = is_shared
         self._cache: dict[str, tuple[tuple[Any, ...], Webhook]] = {}
 
     def read_webhook(self, row: Row, columns: tuple[Any, ...] | None = None) -> Webhook:
@@ -44,7 +46,8 @@ class CachingWebhookReader:
             secrets = self._sealer.unseal(row["secrets"], associated_data=secrets_associated_data(row["id"]))
         except UnsealError:
             log.warning("webhook.secrets_unreadable", extra={"webhook_id": row["id"]})
-            return with_unreadable_secrets(RECORDS.webhook.decode(row, secrets=NO_SECRETS))
+            webhook = RECORDS.webhook.decode(row, secrets=NO_SECRETS)
+            return webhook if self._is_shared else with_unreadable_secrets(webhook)
         return RECORDS.webhook.decode(row, secrets=secrets)
 
 

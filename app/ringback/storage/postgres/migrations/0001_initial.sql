@@ -574,9 +574,11 @@ CREATE TABLE write_probe (
 
 ALTER TABLE write_probe ALTER filler SET STORAGE EXTERNAL;  -- written as it is, as a sealed body
 
+-- `check_value` says which key the id means. NULL until a service that has the key starts.
 CREATE TABLE sealing_keys (
-    key_id  text COLLATE "C" PRIMARY KEY,
-    lost_at bigint
+    key_id      text COLLATE "C" PRIMARY KEY,
+    lost_at     bigint,
+    check_value bytea
 );
 
 CREATE TABLE mcp_sessions (

@@ -1,0 +1,114 @@
+"""A node that does not have a key of the others leaves what it cannot read to them, and its readiness says so."""
+
+import os
+from base64 import b64encode
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import httpx
+import pytest
+
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier.leasing import LEFT_TO_OTHERS_SECONDS
+from ringback.services.sealing_keys import accept_lost_keys, register_current_key
+from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
+from ringback.storage.open import open_store
+from tests.interaction.nodes.conftest import Site
+from tests.support.builders import make_call, make_delivery, make_verified_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine
+from tests.support.nodes import SECRET_KEYS
+from tests.support.postgres_databases import empty_database
+
+pytestmark = pytest.mark.requirement("R34")
+
+KEYS: Final = {name: name[:1].encode() * KEY_BYTES for name in ("old", "new")}
+
+
+@asynccontextmanager
+async def node_with(url: str, clock: FakeClock, *names: str) -> AsyncGenerator[Engine]:
+    """A node that has started with these keys, newest first."""
+    sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random_bytes=os.urandom)
+    async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
+        await store.write(
+            lambda tx: register_current_key(tx, sealer.check_values, current=names[0], source="RINGBACK_SECRET_KEYS")
+        )
+        yield Engine(store, clock)
+
+
+async def dispatch(engine: Engine) -> int:
+    """The number of callbacks that the node sends in three rounds."""
+    dispatcher = engine.make_dispatcher(lambda _: httpx.Response(204))
+    return sum([await dispatcher.run_once() for _ in range(3)])
+
+
+@pytest.fixture
+def fake_clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def nodes(fake_clock: FakeClock) -> AsyncGenerator[tuple[Engine, Engine]]:
+    """One node without the new key, and one that already seals with it."""
+    async with (
+        empty_database() as url,
+        node_with(url, fake_clock, "old") as without,
+        node_with(url, fake_clock, "new", "old") as having,
+    ):
+        yield without, having
+
+
+async def insert_both(nodes: tuple[Engine, Engine]) -> tuple[Webhook, Webhook]:
+    """A webhook whose secret has the new key, and one whose callback has it."""
+    without, having = nodes
+    secret, body = make_verified_webhook(), make_verified_webhook(url="https://body.example/hook")
+    await having.insert_webhooks(secret)
+    await without.insert_webhooks(body)
+    await having.insert_deliveries(make_delivery(webhook_id=body.id, seq=7))
+    return secret, body
+
+
+async def test_what_a_node_cannot_read_is_sent_by_the_node_that_has_the_key(nodes: tuple[Engine, Engine]) -> None:
+    without, having = nodes
+    secret, body = await insert_both(nodes)
+    await without.finish_call(make_call())
+    sent = await dispatch(without)
+
+    webhooks = [await having.read_webhook(webhook.id) for webhook in (secret, body)]
+    assert [(webhook.state, webhook.last_error) for webhook in webhooks] == [(WebhookState.ACTIVE, None)] * 2
+    waiting = [delivery for delivery in await having.read_deliveries() if delivery.state is not DeliveryState.DELIVERED]
+    assert {(each.state, each.attempts, each.lease_token) for each in waiting} == {(DeliveryState.PENDING, 0, None)}
+    assert secret.id in {each.webhook_id for each in waiting}
+
+    assert sent + await dispatch(having) == 3
+    assert {delivery.state for delivery in await having.read_deliveries()} == {DeliveryState.DELIVERED}
+
+
+async def test_what_no_node_can_read_any_more_ends_once_the_loss_of_the_key_is_accepted(
+    nodes: tuple[Engine, Engine], fake_clock: FakeClock
+) -> None:
+    without, _ = nodes
+    secret, _ = await insert_both(nodes)
+    await dispatch(without)
+
+    await without.store.write(lambda tx: accept_lost_keys(tx, ["old"]))
+    await without.finish_call(make_call())
+    fake_clock.advance(LEFT_TO_OTHERS_SECONDS + 1)
+    await dispatch(without)
+
+    assert (await without.read_webhook(secret.id)).state is WebhookState.SUSPENDED
+    states = {(each.webhook_id == secret.id, each.state) for each in await without.read_deliveries()}
+    assert (True, DeliveryState.HELD) in states
+    assert (False, DeliveryState.DEAD) in states
+
+
+async def test_readiness_names_the_keys_while_another_node_has_more(site: Site) -> None:
+    node = await site.cluster.start_node()
+    assert (await node.get("/readyz")).json()["degraded"] == []
+
+    await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+
+    response = await node.get("/readyz")
+    assert (response.status_code, response.json()["degraded"]) == (200, ["RINGBACK_SECRET_KEYS"])
