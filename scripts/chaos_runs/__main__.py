@@ -72,13 +72,22 @@ def count_outcomes(done: ChaosResult) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/chaos")
+    parser = argparse.ArgumentParser(
+        prog="scripts/chaos",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Kills and freezes real processes of the service and its upstreams while agents work.\n"
+        "No violation means that these runs lost nothing that was acknowledged, and repeated nothing that must not be.",
+        epilog="counters: kills and stops are faults (steps: those at a chosen step of the code); duplicates are callbacks\n"
+        "that arrived again, which is allowed; each of the promises counts its violations, and must be 0.",
+    )
     parser.add_argument("--runs", type=int, default=1, help="number of runs, with consecutive seeds (1)")
     parser.add_argument("--store", choices=list(Store), default=Store.SQLITE, help="the service's store (sqlite)")
     parser.add_argument("--nodes", type=int, default=1, help="nodes of the service, on PostgreSQL (1)")
     parser.add_argument("--seed", type=int, default=None, help="seed of the first run (random)")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     options = parser.parse_args()
+    if options.nodes < 1 or options.runs < 1:
+        parser.error("--nodes and --runs must be at least 1")
     if options.store == Store.SQLITE and options.nodes != 1:
         parser.error("SQLite has one node; several nodes need --store postgres")
     if options.seed is None:

@@ -189,7 +189,14 @@ def _first_violation(mutant: Mutant, *, nodes: int, size: str, seeds_max: int) -
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/simulate")
+    parser = argparse.ArgumentParser(
+        prog="scripts/simulate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Runs whole clusters on virtual time with seeded faults, and checks the promises of the product.\n"
+        "No violation means that none of these seeds breaks a promise; a seed repeats its run exactly.",
+        epilog="counters: seeds, calls, callbacks and faults are totals; simulated_seconds is virtual time;\n"
+        "each of the others counts the violations of one promise, and must be 0.",
+    )
     parser.add_argument(
         "--seeds", type=int, default=None, help="number of seeds (100; with --mutants the most for each: 2000)"
     )
@@ -203,6 +210,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mutants", action="store_true", help="look for the bugs that are put in on purpose")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     options = parser.parse_args()
+    for name in ("nodes", "jobs"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1")
+    if options.seeds is not None and options.seeds < 1:
+        parser.error("--seeds must be at least 1")
     if options.seeds is None and not options.mutants:
         options.seeds = 100
     return options

@@ -1,6 +1,7 @@
 """Opens and closes a whole service."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +10,12 @@ from fastapi import FastAPI
 
 from ringback.api.app import Services, create_app, create_operations_app
 from ringback.bootstrap.components import Components, build_sealer, open_components
-from ringback.bootstrap.configuration import build_retention, require_complete_roles
+from ringback.bootstrap.configuration import (
+    build_retention,
+    names_itself_in_callbacks,
+    require_callback_url,
+    require_complete_roles,
+)
 from ringback.bootstrap.entrypoints import build_api_config, open_authenticator, open_mcp_server
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring
@@ -26,6 +32,8 @@ from ringback.settings import Settings
 from ringback.storage.open import open_store
 from ringback.supervisor import Supervisor
 from ringback.upstreams.registry import UpstreamConfig
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,9 @@ async def open_application(
     health, readiness and metrics.
     """
     require_complete_roles(settings)
+    require_callback_url(settings)
+    if names_itself_in_callbacks(settings):
+        log.warning("service.public_url_missing", extra={"callbacks_name": settings.base_url})
     retention = build_retention(settings)
     create_api = create_app if Role.API in settings.roles else create_operations_app
     async with open_components(

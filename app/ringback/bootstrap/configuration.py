@@ -2,7 +2,7 @@
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.domain.protected_resource import ProtectedResource
-from ringback.domain.roles import ALL_ROLES
+from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
@@ -20,6 +20,21 @@ def require_complete_roles(settings: Settings) -> None:
             f"RINGBACK_ROLES: an SQLite database has one node, so it needs every role; {', '.join(missing)} is missing. Remove "
             "RINGBACK_ROLES, or share a PostgreSQL database between nodes (RINGBACK_DATABASE_URL)."
         )
+
+
+def require_callback_url(settings: Settings) -> None:
+    """Raise `SettingsError` if callbacks would name a node that does not serve the API."""
+    if not names_itself_in_callbacks(settings) or Role.API in settings.roles:
+        return
+    raise SettingsError(
+        f"RINGBACK_PUBLIC_URL is required on a node without the role api: callbacks would name {settings.base_url}, which does "
+        "not serve the API. Set it, on every node to the same URL, at which clients reach the nodes with the role api."
+    )
+
+
+def names_itself_in_callbacks(settings: Settings) -> bool:
+    """Whether a node that may be one of several has no URL for all of them. `serve --dev` is for one machine."""
+    return is_postgres_url(settings.database_url) and settings.public_url is None and settings.auth != "off"
 
 
 def build_retention(settings: Settings) -> Retention:

@@ -3,6 +3,7 @@
 import logging
 import re
 import shlex
+import shutil
 import signal
 import tempfile
 from collections import deque
@@ -67,6 +68,8 @@ def dev(
     text = command[0] if len(command) == 1 else shlex.join(command)
     upstream_name = name or derive_upstream_name(text.split())
     upstream = parse_upstream_option(f"{upstream_name}={text}")
+    if upstream.command and shutil.which(upstream.command) is None:
+        exit_with_error(f"'{upstream.command}' is no program that can be run. Check its name or path, and your PATH.")
     with ExitStack() as stack:
         database_url = KEPT_DATABASE_URL
         if not keep:
@@ -117,7 +120,7 @@ def describe_endpoints(url: str, name: str) -> str:
 
 
 class _FirstLook:
-    """Prints the URLs and the server's tools once the service listens. The service itself would run on without the server."""
+    """Prints the URLs and the tools once these can be listed. The service itself would run on without the server."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -125,7 +128,6 @@ class _FirstLook:
         """Why the tools cannot be listed. The service then stops."""
 
     async def announce(self, url: str) -> None:
-        print_output(describe_endpoints(url, self._name))
         async with RingbackClient(url) as client:
             try:
                 tools = [tool.name for tool in await client.tools(self._name)]
@@ -133,6 +135,7 @@ class _FirstLook:
                 self.problem = f"The server's tools cannot be listed: {error}"
                 signal.raise_signal(signal.SIGTERM)
                 return
+        print_output(describe_endpoints(url, self._name))
         shown = ", ".join(tools[:TOOLS_SHOWN_MAX])
         print_output(f"Tools      {shown}{', …' if len(tools) > TOOLS_SHOWN_MAX else ''}")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ringback.bootstrap import accept_lost_keys, accept_restore, require_complete_roles
+from ringback.bootstrap import accept_lost_keys, accept_restore, require_callback_url, require_complete_roles
 from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
@@ -102,6 +102,7 @@ async def _run_checks(
 def _check_roles(settings: Settings) -> list[Finding]:
     try:
         require_complete_roles(settings)
+        require_callback_url(settings)
     except SettingsError as problem:
         return [Finding("roles", False, str(problem))]
     return []

@@ -10,6 +10,7 @@ from typing import Final
 
 import httpx
 
+from ringback.bootstrap import names_itself_in_callbacks
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
@@ -122,7 +123,10 @@ def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
 async def check_public_url(settings: Settings) -> Finding:
     """Whether the URL in callbacks leads to a Ringback from this machine."""
     if settings.public_url is None:
-        return Finding("public URL", True, f"none is set; callbacks contain {settings.base_url}")
+        detail = f"none is set; callbacks contain {settings.base_url}"
+        if names_itself_in_callbacks(settings):
+            detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
+        return Finding("public URL", True, detail)
     try:
         response = await _get_url(f"{settings.base_url}/healthz")
     except httpx.HTTPError as problem:

@@ -7,17 +7,21 @@ import typer
 
 from ringback.bootstrap import migrate_database
 from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
+from ringback.cli.serve import exit_code_of_start
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.settings import load_settings
 from ringback.storage.migrations import SchemaState
 from ringback.storage.schema import read_schema_state
 
 
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
 def migrate(
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing. Exits with 1 if migrations are missing.")
+        bool,
+        typer.Option(
+            "--check", help="Change nothing. Exits with 1 if migrations are missing, with 75 if the database is away."
+        ),
     ] = False,
     database: Annotated[
         str | None,

@@ -13,7 +13,10 @@ _TOOL_COLUMNS: Final = ("name", "title", "description")
 
 @exit_on_errors()
 def upstreams(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """List the MCP servers behind the service, and how each is doing."""
+    """List the MCP servers behind the service, and how each is doing.
+
+    With several nodes, states and calls in flight are those of the node that answers.
+    """
     found = run_with_client(url, api_key, lambda client: client.upstreams())
     if as_json:
         print_models(found)

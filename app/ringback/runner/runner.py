@@ -126,6 +126,9 @@ class Runner:
                 await wait_first(waiter.wait(pause_seconds), stop.wait())
 
     async def _drain_executions(self, shutdown: ShutdownSignal) -> None:
+        log.info(
+            "service.draining", extra={"calls": len(self._executions), "seconds": f"{self._config.drain_seconds:g}"}
+        )
         ends_at = self._clock.monotonic() + self._config.drain_seconds
         while self._executions and (remaining := ends_at - self._clock.monotonic()) > 0:
             await wait_first(self._execution_ended.wait(), self._clock.sleep(remaining))

@@ -1,6 +1,7 @@
 """A stopped runner begins no call, waits for running ones up to the drain time, and hands back the rest."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -24,7 +25,10 @@ async def test_a_stopped_runner_waits_for_running_calls_and_begins_none(engine: 
 
 
 @pytest.mark.requirement("R33")
-async def test_calls_that_still_run_after_the_drain_end_as_unknown(engine: Engine) -> None:
+async def test_calls_that_still_run_after_the_drain_end_as_unknown(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ringback")
     (running, waiting), tool = [*make_calls(engine, 1), *make_calls(engine, 1, upstream="away")], BlockingTool()
     await engine.insert_calls(running, waiting)
     upstreams = ScriptedUpstreams(tool, capacity={"git": 1, "away": 1}, away=frozenset({"away"}))
@@ -33,6 +37,8 @@ async def test_calls_that_still_run_after_the_drain_end_as_unknown(engine: Engin
         await tool.wait_until_inside(1)
         stop.set()
 
+    (draining,) = (record for record in caplog.records if record.message == "service.draining")
+    assert (draining.__dict__["calls"], draining.__dict__["seconds"]) == (2, "0")
     assert len(tool.cancelled) == 1
     assert (await engine.read_call(running)).outcome is CallOutcome.UNKNOWN
     assert (await engine.read_call(waiting)).lease_token is None

@@ -1,6 +1,9 @@
 """The names that `ringback dev` derives from commands."""
 
+from collections.abc import Callable
+
 import pytest
+from typer.testing import Result
 
 from ringback.cli.dev import derive_upstream_name, describe_endpoints
 
@@ -31,3 +34,10 @@ def test_a_server_is_named_by_its_command(command: list[str], name: str) -> None
 def test_the_default_url_needs_no_option() -> None:
     assert "ringback listen\n" in describe_endpoints("http://127.0.0.1:8090", "git")
     assert "ringback listen --url http://127.0.0.1:9\n" in describe_endpoints("http://127.0.0.1:9", "git")
+
+
+def test_a_program_that_does_not_exist_ends_the_command_before_the_service_starts(run: Callable[..., Result]) -> None:
+    ended = run("dev", "--", "no-such-server-7")
+
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("Error: 'no-such-server-7' is no program that can be run.")

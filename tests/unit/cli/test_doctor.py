@@ -107,6 +107,15 @@ def test_roles_that_leave_work_undone_are_reported(run: Run, monkeypatch: pytest
     assert "runner, dispatcher" in list_failed_checks(list_checks(run))["roles"][1]
 
 
+def test_a_node_without_the_api_needs_the_url_of_the_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_ROLES", "runner,dispatcher")
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", "broken")  # the database is not asked
+    checks = list_checks(run, "--database", "postgresql://db.invalid/ringback")
+
+    assert "RINGBACK_PUBLIC_URL is required on a node without the role api" in list_failed_checks(checks)["roles"][1]
+    assert "With several nodes, set RINGBACK_PUBLIC_URL" in findings(checks)["public URL"][1]
+
+
 @pytest.mark.parametrize(
     ("database", "words"),
     [

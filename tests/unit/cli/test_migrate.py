@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -132,7 +133,7 @@ def test_a_file_that_a_service_has_open_is_not_migrated(run: Run, monkeypatch: p
     finally:
         lock.release()
 
-    assert refused.exit_code == 2
+    assert refused.exit_code == 75
     assert "already serves this database" in refused.stderr
     with closing(sqlite3.connect(DATABASE)) as connection:
         assert connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'another'").fetchall() == []
@@ -141,6 +142,17 @@ def test_a_file_that_a_service_has_open_is_not_migrated(run: Run, monkeypatch: p
 def test_the_password_of_a_database_that_cannot_be_reached_is_not_shown(run: Run) -> None:
     refused = run("migrate", "--database", "postgresql://ringback:opensesame@127.0.0.1:1/ringback")
 
-    assert refused.exit_code == 2
+    assert refused.exit_code == 75
     assert "The database cannot be used now" in refused.stderr
     assert "opensesame" not in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize("option", [["--check"], []])
+def test_a_database_that_is_away_is_no_missing_migration(run: Run, option: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    away = run("migrate", *option, "--database", f"postgresql://ringback@127.0.0.1:{port}/ringback")
+
+    assert away.exit_code == 75
+    assert "cannot be used now" in away.stderr

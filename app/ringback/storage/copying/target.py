@@ -23,6 +23,9 @@ COPY_SETTINGS: Final = {
 _LOCK: Final = 2026112214
 """Any number that no other program uses: one copy at a time."""
 
+_FINISHED: Final = "Finished copy of "
+"""The comment of the table `calls` begins so, and the path of the source follows."""
+
 
 @asynccontextmanager
 async def open_target(url: str) -> AsyncGenerator["CopyTarget"]:
@@ -59,6 +62,12 @@ class CopyTarget:
             return True
         for table in tables:
             if await self._connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table})"):  # noqa: S608 - a name of ours
+                if await self._connection.fetchval("SELECT obj_description('calls'::regclass)") == _FINISHED + source:
+                    raise StoreUnavailable(
+                        f"The copy of '{source}' is already finished, and nodes may use the PostgreSQL database. "
+                        "Another copy needs an empty database.",
+                        needs_operator=True,
+                    )
                 raise StoreUnavailable(
                     f"The PostgreSQL database is not empty: the table '{table}' has rows. Use an empty database.",
                     needs_operator=True,
@@ -75,6 +84,10 @@ class CopyTarget:
             await self._connection.execute(
                 "SELECT setval('turn_tickets', 1 + (SELECT coalesce(max(ticket), 0) FROM turns))"
             )
+            comment = await self._connection.fetchval(
+                "SELECT format('COMMENT ON TABLE calls IS %L', $1 || source) FROM unfinished_copy", _FINISHED
+            )
+            await self._connection.execute(comment)
             await self._connection.execute("DROP TABLE unfinished_copy")
         await self._connection.execute("ANALYZE")
 

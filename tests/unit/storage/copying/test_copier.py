@@ -187,7 +187,7 @@ async def test_a_database_that_is_not_empty_is_refused_and_stays_as_it_is(path: 
 async def test_a_finished_copy_is_not_copied_to_again(path: Path, url: str) -> None:
     await copy(path, url)
 
-    with pytest.raises(StoreUnavailable, match="not empty"):
+    with pytest.raises(StoreUnavailable, match="is already finished"):
         await copy(path, url)
 
 
