@@ -51,7 +51,7 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
             f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing, roles=roles
         )
     return ReadinessView(
-        degraded=sorted(config.failing_endpoints() | (DEGRADED_KEYS if lacks_keys else set())), roles=roles
+        degraded=sorted(config.failing_endpoints() | (DEGRADED_KEYS if lacks_keys else frozenset[str]())), roles=roles
     )
 
 

@@ -11,7 +11,7 @@ from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.errors import StoreUnavailable
 from ringback.keyring import KEY_FILE_SUFFIX
 from ringback.storage.schema import driver_missing
-from ringback.storage.urls import describe_database, is_postgres_url, require_sqlite_path
+from ringback.storage.urls import describe_database, find_sqlite_path, require_sqlite_path
 
 if TYPE_CHECKING:
     from ringback.storage.copying.copier import CopyResult, TableProgress
@@ -38,7 +38,7 @@ def copy(
     copies what has changed since. Run it again, too, if it was interrupted.
     """
     path = require_sqlite_path(source).resolve()
-    if not is_postgres_url(target):
+    if find_sqlite_path(target) is not None:
         raise StoreUnavailable("--to needs a PostgreSQL database: postgresql://user:password@host/database")
     try:  # imported here, because an installation on SQLite has no driver
         from ringback.storage.copying.copier import copy_database  # noqa: PLC0415

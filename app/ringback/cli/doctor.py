@@ -12,7 +12,7 @@ from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding, check_database
-from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
+from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
@@ -28,7 +28,7 @@ def doctor(
     upstream: UpstreamOption = None,
     database: Annotated[
         str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
+        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP),
     ] = None,
     url: Annotated[
         str | None,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ringback.bootstrap import migrate_database
-from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
+from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
 from ringback.cli.serve import exit_code_of_start
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.settings import load_settings
@@ -25,7 +25,7 @@ def migrate(
     ] = False,
     database: Annotated[
         str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
+        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from ringback import server
 from ringback.cli.client_options import URL_DEFAULT
-from ringback.cli.output import EXIT_NOT_DONE, TRY_AGAIN, exit_on_errors, print_message
+from ringback.cli.output import DATABASE_HELP, EXIT_NOT_DONE, TRY_AGAIN, exit_on_errors, print_message
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.errors import StoreUnavailable
 from ringback.settings import Settings, load_settings
@@ -53,7 +53,7 @@ def serve(
     upstream: UpstreamOption = None,
     database: Annotated[
         str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The database."),
+        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP),
     ] = None,
     roles: Annotated[
         str | None,

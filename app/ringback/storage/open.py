@@ -12,7 +12,7 @@ from ringback.storage.schema import driver_missing
 from ringback.storage.sqlite.database import to_store_unavailable
 from ringback.storage.sqlite.integrity_check import IntegrityReport, check_database_file
 from ringback.storage.sqlite.store import SqliteStore
-from ringback.storage.urls import is_postgres_url, require_sqlite_path
+from ringback.storage.urls import find_sqlite_path, require_sqlite_path
 
 if TYPE_CHECKING:
     from ringback.storage.postgres.inspection import ServerReport
@@ -32,7 +32,7 @@ async def open_store(
     running service, open it without. If commits are missing, the service opens the store only with `accept_missing_commits`,
     which accepts the loss for good. Raises `StoreUnavailable`, which says what to do.
     """
-    if is_postgres_url(url):
+    if find_sqlite_path(url) is None:
         store = _load_postgres_store()(url, clock=clock, sealer=sealer)
         await store.open()
     else:

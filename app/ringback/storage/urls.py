@@ -16,6 +16,16 @@ _POSTGRES_SCHEMES: Final = frozenset({"postgres", "postgresql"})
 _SECRET_PARAMETERS: Final = frozenset({"password", "passfile", "sslpassword"})
 """Query parameters of libpq that are secrets, or lead to one."""
 _ACCOUNT_NAME_END: Final = re.compile(r"[:/?#]")
+_BRACKETS: Final = re.compile(r"[\[\]]")
+_BROKEN_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%a-z]+\]|[^\[\]:\s]*)(?::(?P<port>[0-9]{1,5}))?")
+"""Empty, if the host is a parameter: a socket's folder."""
+PORT_MAX: Final = 65_535
+_SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_ENCODING: Final = (
+    "In the user and the password, write these characters encoded: % as %25, / as %2F, ? as %3F, # as %23, @ as %40, : as %3A, "
+    "[ as %5B, ] as %5D."
+)
 _EXAMPLES: Final = "sqlite:///ringback.db or postgresql://user:password@host/database"
 
 
@@ -28,6 +38,8 @@ def find_sqlite_path(url: str) -> Path | None:
     """The file that the URL names; None for PostgreSQL. Raises `StoreUnavailable`, which never contains the URL."""
     scheme, separator, _ = url.partition("://")
     if is_postgres_url(url):
+        if fault := _find_fault(url):
+            raise StoreUnavailable(f"The database URL is not valid: {fault}", needs_operator=True)
         return None
     if separator and scheme.partition("+")[0] in _POSTGRES_SCHEMES:
         raise StoreUnavailable(
@@ -43,6 +55,43 @@ def find_sqlite_path(url: str) -> Path | None:
             "The database must be a file, because calls outlive the process: sqlite:///ringback.db", needs_operator=True
         )
     return Path(path)
+
+
+def _find_fault(url: str) -> str | None:
+    """What is wrong with a PostgreSQL URL, in words that repeat none of it; None for a valid one."""
+    rest = url.partition("://")[2]
+    netloc, path, query = _split_place(rest)
+    account, _, hosts = netloc.rpartition("@")
+    if "#" in rest or "@" in path or account.count("@") or _BRACKETS.search(account):
+        return _ENCODING
+    if _BROKEN_PERCENT.search(netloc + path + query):
+        return f"a % is not followed by two hexadecimal digits. {_ENCODING}"
+    if not all(_is_host(host) for host in hosts.split(",")):
+        return f"the host is not of the form HOST or HOST:PORT. {_ENCODING}"
+    return _find_fault_of_query(query)
+
+
+def _split_place(rest: str) -> tuple[str, str, str]:
+    """The account with the hosts, the path, and the query."""
+    place, _, query = rest.partition("?")
+    netloc, _, path = place.partition("/")
+    return netloc, path, query
+
+
+def _is_host(text: str) -> bool:
+    found = _HOST.fullmatch(text)
+    return found is not None and (found["port"] is None or 0 < int(found["port"]) <= PORT_MAX)
+
+
+def _find_fault_of_query(query: str) -> str | None:
+    values = dict(parse_qsl(query, keep_blank_values=True))
+    if query and any("=" not in part for part in query.split("&")):
+        return f"its parameters are not of the form ?name=value&name=value. {_ENCODING}"
+    if values.get("sslmode", "require") not in _SSL_MODES:
+        return f"sslmode is one of {', '.join(_SSL_MODES)}."
+    if not all(port.isdecimal() for port in values.get("port", "1").split(",")):
+        return "the port is not a number."
+    return None
 
 
 def require_sqlite_path(url: str) -> Path:

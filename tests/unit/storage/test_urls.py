@@ -71,3 +71,44 @@ def test_a_url_that_cannot_be_opened_is_refused_with_a_url_to_use_instead(url: s
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert describe_database(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:hidden@h:notaport/rb", "HOST:PORT"),
+        ("postgresql://u:hidden@h:70000/rb", "HOST:PORT"),
+        ("postgresql://u:hidden@[::1/rb", "HOST:PORT"),
+        ("postgresql://u:hid/den@h/rb", "/ as %2F"),
+        ("postgresql://u:1/hidden@h/rb", "/ as %2F"),
+        ("postgresql://u:hid?den@h/rb", r"\? as %3F"),
+        ("postgresql://u:hid#den@h/rb", "# as %23"),
+        ("postgresql://u:hid@den@h/rb", "@ as %40"),
+        ("postgresql://u:hid[den@h/rb", r"\[ as %5B"),
+        ("postgresql://u:hid%-den@h/rb", "% as %25"),
+        ("postgresql://u:hidden@h/rb?sslmode=sometimes", "sslmode is one of disable"),
+        ("postgresql://u:hidden@h/rb?sslmode", "name=value"),
+        ("postgresql://u:hidden@h/rb?port=many", "port is not a number"),
+    ],
+)
+def test_a_malformed_postgresql_url_is_refused_without_its_password(url: str, expected: str) -> None:
+    with pytest.raises(StoreUnavailable, match=expected) as refusal:
+        find_sqlite_path(url)
+
+    assert refusal.value.needs_operator
+    assert not any(word in refusal.value.detail for word in ("hid", "den@", "sometimes", "notaport"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:hid%2Fden%23@h:5432/rb?sslmode=verify-full&application_name=a",
+        "postgresql://u@[::1]:5432/rb",
+        "postgresql://u@one:5432,two:5433/rb?target_session_attrs=read-write",
+        "postgresql://u@%2Ftmp%2Fserver/rb",
+        "postgresql:///rb?host=/tmp/server&port=5433",
+        "postgresql://u:a:b@h/rb",
+    ],
+)
+def test_a_valid_postgresql_url_is_accepted(url: str) -> None:
+    assert find_sqlite_path(url) is None

@@ -70,10 +70,21 @@ def to_caller_error(error: Exception) -> Exception:
 def to_store_unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error
+    if _is_driver_internal(error):
+        return StoreUnavailable(
+            "The database cannot be used now: the connection was lost. Try again."
+        )  # the driver's words are internals
     reason = str(error) or type(error).__name__
     if _code(error).startswith(_OPERATOR_CLASSES):
         return StoreUnavailable(f"PostgreSQL refuses: {reason}.", needs_operator=True)
     return StoreUnavailable(f"The database cannot be used now: {reason}. Try again.")
+
+
+def _is_driver_internal(error: BaseException) -> bool:
+    """Whether the driver raised this about a connection that it lost, rather than the server or the system."""
+    return isinstance(error, asyncpg.ConnectionDoesNotExistError | EOFError) or (
+        isinstance(error, asyncpg.InternalClientError | asyncpg.InterfaceError) and is_connection_lost(error)
+    )
 
 
 def _code(error: BaseException) -> str:
