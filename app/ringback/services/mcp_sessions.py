@@ -82,7 +82,7 @@ class McpSessions:
         async def insert(tx: Transaction) -> Collection[str]:
             ended: Collection[McpSessionId] = ()
             if await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now()) is None:
-                ended = await self._find_surplus(tx, caller, endpoint, use)
+                ended = await self._find_surplus(tx, caller, endpoint, use, lock=True)
             for surplus_id in ended:
                 await _delete_session(tx, surplus_id)
             await tx.mcp_sessions.save(
@@ -142,12 +142,17 @@ class McpSessions:
         return await self._store.write(extend)
 
     async def _find_surplus(
-        self, tx: Transaction, caller: Caller, endpoint: str, use: SessionUse
+        self, tx: Transaction, caller: Caller, endpoint: str, use: SessionUse, *, lock: bool = False
     ) -> Collection[McpSessionId]:
-        """The sessions that must end before the principal opens another one: none, or the one that is idle longest."""
+        """The sessions that must end before the principal opens another one: none, or the one that is idle longest.
+
+        With `lock`, the principal's units that get so far run one after the other: otherwise several would end the same one.
+        """
         limit, now = SESSIONS_PER_PRINCIPAL_MAX, tx.now()
         if await tx.mcp_sessions.count(caller.principal, endpoint, now=now, limit=limit) < limit:
             return ()
+        if lock:
+            await tx.usage.get_usage(caller.principal, lock=True)
         expiries = await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=now, limit=limit + 1)
         idle_seconds = {
             each: self._get_idle_seconds(use, each, expires_at, now) for each, expires_at in expiries.items()
