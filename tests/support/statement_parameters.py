@@ -122,7 +122,6 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "call_queue": {
         "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
-        "has_queued": [{"upstream": "rare"}, {"upstream": "busy"}],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
         "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],
         "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],

@@ -124,10 +124,6 @@ class CallQueue(Protocol):
         """
         ...
 
-    async def has_queued(self, upstream: str) -> bool:
-        """Whether a call is queued for the upstream, as far as other units of work have been committed."""
-        ...
-
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         """Count a turn for this principal if no call is queued for the upstream. Return whether it was counted."""
         ...

@@ -126,7 +126,7 @@ class CallLeasing:
             self._possibly_queued.add(upstream)
             if self._releases[upstream] != releases:
                 self._wake_runner()  # capacity became free while this transaction did not know that it leases too little
-            if self._is_shared and await tx.call_queue.has_queued(upstream):
+            if self._is_shared:
                 tx.notify(CALL_QUEUED_TOPIC)  # another node that skipped the calls leased here may have got too few
         else:
             self._possibly_queued.discard(upstream)

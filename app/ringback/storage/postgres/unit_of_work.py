@@ -43,7 +43,10 @@ _SESSION: Final = load_sql("session")
 
 
 class CommitUnanswered(StoreUnavailable):
-    """The connection was lost during COMMIT, so PostgreSQL has committed the unit or rolled it back."""
+    """The database cannot be written.
+
+    The connection was lost during COMMIT, so PostgreSQL has committed the unit or rolled it back.
+    """
 
 
 class UnitRunner:

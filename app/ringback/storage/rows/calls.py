@@ -127,9 +127,6 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
         await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
         return await self._sql.fetch_records("by_ids", _CALL, ids=ids)
 
-    async def has_queued(self, upstream: str) -> bool:
-        return await self._sql.fetch_one("has_queued", upstream=upstream) is not None
-
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
 

@@ -33,9 +33,6 @@ ORDER BY candidates.place, candidates.ticket, candidates.id
 LIMIT :limit
 FOR NO KEY UPDATE OF calls SKIP LOCKED;
 
--- name: has_queued
-SELECT 1 AS found FROM calls WHERE phase = 'queued' AND upstream = :upstream LIMIT 1;
-
 -- name: lease
 UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
 WHERE id = ANY(:ids::text[]);

@@ -28,7 +28,7 @@ FROM json_array_elements(:limits::json) AS wanted (row)
 CROSS JOIN LATERAL (
     SELECT webhook_id, id, due_at, seq FROM deliveries
     WHERE webhook_id = wanted.row ->> 0 AND state = 'pending' AND due_at <= :now
-    ORDER BY due_at, seq LIMIT (wanted.row ->> 1)::bigint
+    ORDER BY due_at, seq LIMIT least((wanted.row ->> 1)::bigint, :limit::bigint)
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS due
 ORDER BY due.due_at, due.seq;

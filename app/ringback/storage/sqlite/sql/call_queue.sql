@@ -20,9 +20,6 @@ LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = calls.princi
 ORDER BY row_number() OVER (PARTITION BY calls.principal ORDER BY calls.id), coalesce(turns.ticket, 0), calls.id
 LIMIT :limit;
 
--- name: has_queued
-SELECT 1 AS found FROM calls WHERE phase = 'queued' AND upstream = :upstream LIMIT 1;
-
 -- name: lease
 UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids));
