@@ -1,6 +1,7 @@
 """Clocks that a test moves: one that stands still otherwise, and one that also follows the machine's clock."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from types import CoroutineType
 from typing import Any
@@ -102,7 +103,10 @@ class OffsetClock(SystemClock):
 class WallClockSteps(SystemClock):
     """A machine's clock under the test's control: the test lets time pass and sets the wall clock."""
 
-    def __init__(self, wall: datetime = START, *, elapsed_seconds: float = 1000.0) -> None:
+    def __init__(
+        self, wall: datetime = START, *, elapsed_seconds: float = 1000.0, follows_database: bool = False
+    ) -> None:
+        self._follows_database = follows_database
         self._wall_milliseconds = epoch_milliseconds(wall)
         self._elapsed_milliseconds = round(elapsed_seconds * 1000)
         self._suspended_milliseconds = 0
@@ -121,6 +125,12 @@ class WallClockSteps(SystemClock):
         """The machine sleeps: time passes, but for what `monotonic` counts."""
         self.pass_time(for_seconds)
         self._suspended_milliseconds += round(for_seconds * 1000)
+
+    async def follow(self, read_wall: Callable[[], Awaitable[int]]) -> None:
+        if self._follows_database:
+            await super().follow(read_wall)
+        else:
+            await read_wall()  # shows that the connection works
 
     def monotonic(self) -> float:
         return (self._elapsed_milliseconds - self._suspended_milliseconds) / 1000

@@ -98,6 +98,7 @@ async def test_uncached_webhooks_are_read_in_steps(still: Engine, monkeypatch: p
     assert turns.largest("unsealed") <= 20
 
 
+@pytest.mark.sqlite_only("a read of PostgreSQL takes longer than many steps")
 async def test_other_transactions_run_between_the_steps_and_see_all_deliveries_or_none(still: Engine) -> None:
     await register_many(still)
     call = make_call()

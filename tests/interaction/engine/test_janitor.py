@@ -270,10 +270,11 @@ async def test_a_large_backlog_is_processed_in_batches(still: Engine, fake_clock
 
 
 async def test_the_pause_between_rounds_is_short_while_there_is_more_to_do(
-    still: Engine, still_unsteady: FailingStore
+    still: Engine, still_unsteady: FailingStore, fake_clock: FakeClock
 ) -> None:
-    calls = [make_call(phase=CallPhase.RUNNING, cancel_requested=True) for _ in range(5)]
+    calls = [make_call() for _ in range(5)]
     await still.insert_calls(*calls)
+    fake_clock.advance(DAY)
     rests: list[tuple[float, int]] = []
     stop = asyncio.Event()
 

@@ -142,6 +142,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R34")
+@pytest.mark.sqlite_only("several services may serve one PostgreSQL database")
 async def test_a_second_service_on_the_same_database_refuses_in_one_line(tmp_path: Path) -> None:
     async with (
         serving(ControlledUpstream().app()) as server,

@@ -95,7 +95,7 @@ def test_time_since_boot_is_read_where_the_machine_has_it(monkeypatch: pytest.Mo
 
 
 def test_the_wall_clock_follows_its_steps_and_scheduling_time_does_not() -> None:
-    clock = WallClockSteps()
+    clock = WallClockSteps(follows_database=True)
     clock.step(-3600)
     clock.pass_time(60)
 

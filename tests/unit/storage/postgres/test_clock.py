@@ -21,7 +21,7 @@ async def read_now(tx: Transaction) -> datetime:
 async def test_a_node_whose_clock_is_an_hour_wrong_compares_times_as_the_others(
     url: str, admin: "asyncpg.Connection[asyncpg.Record]"
 ) -> None:
-    clock = WallClockSteps()
+    clock = WallClockSteps(follows_database=True)
     store = PostgresStore(url, clock=clock, sealer=make_sealer())
 
     await store.open()
