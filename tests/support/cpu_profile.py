@@ -143,9 +143,19 @@ def _seconds_of_tree(process_id: int) -> float:
 
 def _children_of(process_id: int) -> list[int]:
     children: list[int] = []
-    for listed in Path(f"/proc/{process_id}/task").glob("*/children"):
+    tasks = Path(f"/proc/{process_id}/task")
+    for task in _names_in(tasks):
         try:
-            children += [int(child) for child in listed.read_text(encoding="utf-8").split()]
+            listed = (tasks / task / "children").read_text(encoding="utf-8")
         except (FileNotFoundError, ProcessLookupError):
             continue
+        children += [int(child) for child in listed.split()]
     return children
+
+
+def _names_in(folder: Path) -> list[str]:
+    """An empty list if the process has ended meanwhile."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, ProcessLookupError):
+        return []
