@@ -143,19 +143,18 @@ def _seconds_of_tree(process_id: int) -> float:
 
 def _children_of(process_id: int) -> list[int]:
     children: list[int] = []
-    tasks = Path(f"/proc/{process_id}/task")
-    for task in _names_in(tasks):
+    for task in _entries(Path(f"/proc/{process_id}/task")):
         try:
-            listed = (tasks / task / "children").read_text(encoding="utf-8")
+            listed = (task / "children").read_text(encoding="utf-8")
         except (FileNotFoundError, ProcessLookupError):
             continue
         children += [int(child) for child in listed.split()]
     return children
 
 
-def _names_in(folder: Path) -> list[str]:
+def _entries(folder: Path) -> list[Path]:
     """An empty list if the process has ended meanwhile."""
     try:
-        return os.listdir(folder)
+        return list(folder.iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return []
