@@ -108,7 +108,9 @@ class UpstreamChangeHarness:
 class OnlyNodesStore(StoreWrapper):
     """Of one node, whose duty needs no lease: the tests move the clock further than a lease lasts."""
 
-    is_exclusive = True
+    @property
+    def is_exclusive(self) -> bool:
+        return True
 
 
 @pytest.fixture
