@@ -36,6 +36,7 @@ from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO,
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS, growing_pauses
+from tests.support.ports import free_port as free_port  # noqa: PLC0414 - tests import it from here
 from tests.support.recording_call_context import OnProgress, RecordingCallContext, ignore_progress
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
@@ -204,12 +205,6 @@ async def serving(app: App, *, port: int = 0) -> AsyncGenerator[HttpServer]:
         yield server
     finally:
         await server.kill_server()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def make_legacy_app(app: App) -> App:
