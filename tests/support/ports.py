@@ -1,7 +1,7 @@
 """Ports for servers that start later, or stop and start again.
 
-The kernel gives a port of its own range to each outgoing connection and to each server on port 0. A test that closes such a port
-and opens it again may find it taken. `free_port` therefore picks a port below the range, where the kernel gives none by itself.
+The kernel gives a port of its own range to each outgoing connection and to each server on port 0. A test that closes such a
+port and opens it again may find it taken. `free_port` picks a port below the range, where the kernel gives none by itself.
 """
 
 import atexit
