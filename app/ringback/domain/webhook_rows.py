@@ -29,7 +29,16 @@ class WebhookPart(StrEnum):
 
 
 _DECIDED_ELSEWHERE: Final = frozenset(
-    {"secrets", "state", "last_delivery_at", "last_error", "failing_since", "breaker", "missed_from"}
+    {
+        "secrets",
+        "state",
+        "last_delivery_at",
+        "last_error",
+        "last_error_detail",
+        "failing_since",
+        "breaker",
+        "missed_from",
+    }
 )
 _SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.name not in _DECIDED_ELSEWHERE))
 
@@ -48,7 +57,13 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
         case WebhookPart.STATE:
             return webhook.state
         case WebhookPart.HEALTH:
-            return webhook.last_delivery_at, webhook.last_error, webhook.failing_since, webhook.breaker
+            return (
+                webhook.last_delivery_at,
+                webhook.last_error,
+                webhook.last_error_detail,
+                webhook.failing_since,
+                webhook.breaker,
+            )
         case WebhookPart.MISSED:
             return webhook.missed_from
 

@@ -202,6 +202,7 @@ class Dispatcher:
             category=result.category,
             status_code=result.status_code,
             excerpt=result.excerpt,
+            detail=result.detail,
         )
         self._attempt_batcher.submit(
             FinishedAttempt(
@@ -227,7 +228,7 @@ class Dispatcher:
         delivery, webhook = leased.delivery, leased.webhook
         target = self._target_cache.get_target(webhook.url)
         if target is None:
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
         try:
             headers = build_callback_headers(
                 webhook_id=webhook.id,
@@ -242,7 +243,7 @@ class Dispatcher:
             )
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
             log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     def _complete_recorded(
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]

@@ -86,6 +86,11 @@ class AttemptView(ResponseBody):
     category: AttemptCategory
     status_code: int | None
     excerpt: str | None = Field(description="The first bytes of the receiver's response.")
+    detail: str | None = Field(
+        description="A fact beside the category: where a redirect leads, why a certificate is invalid, the range of a blocked "
+        "address."
+    )
+    advice: str | None = Field(description="What to do next; null for a delivered attempt.")
 
 
 class DeliveryWithAttemptsView(DeliveryView):

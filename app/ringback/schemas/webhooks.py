@@ -247,7 +247,13 @@ class WebhookView(ResponseBody):
     updated_at: Instant
     expires_at: Instant | None
     last_delivery_at: Instant | None
-    last_error: str | None = Field(description="How the last attempt or challenge failed; null after a success.")
+    last_error: str | None = Field(
+        description="The category in which the last attempt or challenge failed; null after a success."
+    )
+    last_error_detail: str | None = Field(
+        description="The status code and the fact beside the category: where a redirect leads, why a certificate is invalid."
+    )
+    last_error_advice: str | None = Field(description="What to do next about the last error.")
     failing_since: Instant | None
     paused_until: Instant | None = Field(
         validation_alias=AliasPath("breaker", "paused_until"),

@@ -26,8 +26,9 @@ from ringback.domain.principal import Principal
 from ringback.notifier.http.connection import ReceiverConnection, ReceiverResponse, StaleConnection
 from ringback.notifier.http.connection_pool import ConnectionPool
 from ringback.notifier.http.dialer import Dialer, OpenSocket, make_tls_context, open_socket
+from ringback.notifier.http.failures import result_from_error
 from ringback.notifier.http.guard import TargetGuard
-from ringback.notifier.http.sender import BaseSender, RequestMethod, result_from_error, result_from_response
+from ringback.notifier.http.sender import BaseSender, RequestMethod, result_from_response
 from ringback.notifier.http.target import Target
 
 
@@ -50,7 +51,7 @@ class Http1Sender(BaseSender):
         self._pool = ConnectionPool()
 
     async def aclose(self) -> None:
-        """Close every connection; running and later attempts end as `connection_refused`."""
+        """Close every connection; running and later attempts end as `connection_broken`."""
         await self._pool.aclose()
 
     async def exchange_request(
@@ -70,7 +71,11 @@ class Http1Sender(BaseSender):
             return result_from_error(error), b""
         now = self._clock.wall_time()  # a receiver's Retry-After may be a date
         return result_from_response(
-            response.status_code, retry_after=response.retry_after, body_prefix=response.body_prefix, now=now
+            response.status_code,
+            retry_after=response.retry_after,
+            location=response.location,
+            body_prefix=response.body_prefix,
+            now=now,
         ), response.body_prefix
 
     async def _send(self, target: Target, request: bytes, principal: Principal, until: float) -> ReceiverResponse:

@@ -21,7 +21,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
-from ringback.notifier.http.response_reader import InvalidResponse, ResponseReader, TooManyInformationalResponses
+from ringback.notifier.http.failures import BodyNotRead, InvalidResponse, ResponseTimeout
+from ringback.notifier.http.response_reader import ResponseReader, TooManyInformationalResponses
 
 _SUCCESS_STATUS_CODES: Final = range(200, 300)
 
@@ -33,6 +34,8 @@ class StaleConnection(ConnectionError):
 class ReceiverResponse(NamedTuple):
     status_code: int
     retry_after: str | None
+    location: str | None
+    """Of a redirect."""
     body_prefix: bytes
     """The first `BODY_PREFIX_BYTES_MAX` of the body, or the part that arrived in time."""
 
@@ -85,7 +88,8 @@ class ReceiverConnection(asyncio.Protocol):
             self.abort()
             raise error
         self._is_idle = self._reader.is_cleanly_framed and not has_early_bytes and not self._has_unsent_bytes()
-        return ReceiverResponse(self._reader.status_code, self._reader.retry_after, bytes(self._reader.body_prefix))
+        reader = self._reader
+        return ReceiverResponse(reader.status_code, reader.retry_after, reader.location, bytes(reader.body_prefix))
 
     @property
     def is_reusable(self) -> bool:
@@ -126,6 +130,8 @@ class ReceiverConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """A receiver that has closed its half cannot respond any more, even if it still reads."""
+        if self._has_unsent_bytes():
+            self._end_exchange(BodyNotRead("the receiver closed the connection before the end of the request"))
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,14 +146,17 @@ class ReceiverConnection(asyncio.Protocol):
         return asyncio.get_running_loop().create_future()
 
     def _time_out(self) -> None:
-        self._end_exchange(TimeoutError())
+        if self._has_unsent_bytes():
+            self._end_exchange(BodyNotRead("the receiver did not read the request to its end in time"))
+        else:
+            self._end_exchange(ResponseTimeout("no status arrived in time"))
 
     def _end_exchange(self, error: Exception | None) -> None:
         if self._exchange_done.done():
             return
         if self._reader.status_code:
             error = None
-        elif self._is_reused and not self._reader.received_bytes and not isinstance(error, TimeoutError):
+        elif self._is_reused and not self._reader.received_bytes and not isinstance(error, ResponseTimeout):
             error = StaleConnection(str(error))
         self._exchange_done.set_result(error)
 
