@@ -39,9 +39,25 @@ def list_webhooks(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiK
     if as_json:
         print_models(webhooks)
     elif webhooks:
-        print_table(_COLUMNS, (webhook.model_dump() for webhook in webhooks))
+        print_table(
+            _COLUMNS, (webhook.model_dump() | {"last_error": describe_last_error(webhook)} for webhook in webhooks)
+        )
+        _print_advice(webhooks)
     else:
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
+
+
+def describe_last_error(webhook: Webhook) -> str | None:
+    """The category of the last error with the fact beside it: `http_5xx (status 503)`."""
+    detail = webhook.last_error_detail
+    return f"{webhook.last_error} ({detail})" if webhook.last_error and detail else webhook.last_error
+
+
+def _print_advice(webhooks: list[Webhook]) -> None:
+    """One line for each failing webhook: what to do next."""
+    for webhook in webhooks:
+        if webhook.last_error_advice:
+            print_message(f"{webhook.id}: {webhook.last_error}. {webhook.last_error_advice}")
 
 
 @app.command()
@@ -152,7 +168,7 @@ def verify(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAUL
         return
     print_output(f"state: {webhook.state}")
     if webhook.last_error:
-        print_message(f"It is not verified: {webhook.last_error}. Its receiver must answer challenges.")
+        print_message(f"It is not verified: {describe_last_error(webhook)}. {webhook.last_error_advice or ''}".rstrip())
 
 
 @app.command("test")

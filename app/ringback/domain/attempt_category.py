@@ -151,8 +151,8 @@ WIRE_REASONS: Final[Mapping[AttemptCategory, str]] = MappingProxyType(
         if category is not AttemptCategory.DELIVERED
     }
 )
-"""The reason that leaves the service over MCP and in callbacks (mcp-events §7): connection_refused, timeout, tls_error, http_4xx,
-http_5xx or challenge_failed. What is not in the list is "connection_refused": the request did not reach the receiver."""
+"""The reason that leaves the service over MCP and in callbacks (mcp-events §7): connection_refused, timeout, tls_error,
+http_4xx, http_5xx or challenge_failed. What is not in the list is "connection_refused", because the receiver got no request."""
 
 
 _VALUES: Final = frozenset(str(category) for category in AttemptCategory)

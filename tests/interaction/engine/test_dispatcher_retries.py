@@ -141,5 +141,5 @@ async def test_a_target_that_is_not_allowed_any_more_is_not_connected_to(still: 
     await still.make_dispatcher(mailman).run_once()
 
     refused = await still.read_delivery(delivery)
-    assert (refused.state, refused.last_category) == (DeliveryState.PENDING, AttemptCategory.CONNECTION_REFUSED)
+    assert (refused.state, refused.last_category) == (DeliveryState.PENDING, AttemptCategory.URL_NOT_ALLOWED)
     assert mailman.posts == []

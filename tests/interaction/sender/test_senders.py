@@ -181,7 +181,7 @@ async def test_no_listener_is_a_refused_connection(sender: Sender) -> None:
         pass
     answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
-    assert answer == AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+    assert answer.category is AttemptCategory.CONNECTION_REFUSED
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nb", "a\rb", "a\0b", "ä", "a\x7f"])

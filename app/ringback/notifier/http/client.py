@@ -19,6 +19,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import AttemptResult
@@ -70,13 +71,16 @@ class Http1Sender(BaseSender):
         except OSError as error:
             return result_from_error(error), b""
         now = self._clock.wall_time()  # a receiver's Retry-After may be a date
-        return result_from_response(
+        result = result_from_response(
             response.status_code,
             retry_after=response.retry_after,
             location=response.location,
             body_prefix=response.body_prefix,
             now=now,
-        ), response.body_prefix
+        )
+        if response.is_body_late and result.detail is None:
+            result = replace(result, detail="the response's body did not end in time")
+        return result, response.body_prefix
 
     async def _send(self, target: Target, request: bytes, principal: Principal, until: float) -> ReceiverResponse:
         """Send the request; if the receiver closes a reused connection at that moment, repeat it on one new connection.

@@ -38,6 +38,8 @@ class ReceiverResponse(NamedTuple):
     """Of a redirect."""
     body_prefix: bytes
     """The first `BODY_PREFIX_BYTES_MAX` of the body, or the part that arrived in time."""
+    is_body_late: bool
+    """Whether the body did not end in time."""
 
 
 class ReceiverConnection(asyncio.Protocol):
@@ -57,6 +59,8 @@ class ReceiverConnection(asyncio.Protocol):
         self._exchange_done = self._new_exchange_future()
         self._is_reused = False
         self._is_idle = False
+        self._is_late = False
+        """Whether the current exchange has reached its deadline."""
         self._raw_transport: asyncio.Transport
         self._transport: asyncio.Transport
 
@@ -89,7 +93,9 @@ class ReceiverConnection(asyncio.Protocol):
             raise error
         self._is_idle = self._reader.is_cleanly_framed and not has_early_bytes and not self._has_unsent_bytes()
         reader = self._reader
-        return ReceiverResponse(reader.status_code, reader.retry_after, reader.location, bytes(reader.body_prefix))
+        return ReceiverResponse(
+            reader.status_code, reader.retry_after, reader.location, bytes(reader.body_prefix), self._is_late
+        )
 
     @property
     def is_reusable(self) -> bool:
@@ -130,7 +136,7 @@ class ReceiverConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """A receiver that has closed its half cannot respond any more, even if it still reads."""
-        if self._has_unsent_bytes():
+        if self._unwritten_bytes():
             self._end_exchange(BodyNotRead("the receiver closed the connection before the end of the request"))
         self.abort()
 
@@ -146,24 +152,28 @@ class ReceiverConnection(asyncio.Protocol):
         return asyncio.get_running_loop().create_future()
 
     def _time_out(self) -> None:
-        if self._has_unsent_bytes():
-            self._end_exchange(BodyNotRead("the receiver did not read the request to its end in time"))
+        self._is_late = True
+        if self._unwritten_bytes():
+            error = BodyNotRead("the receiver did not read the request to its end in time")
         else:
-            self._end_exchange(ResponseTimeout("no status arrived in time"))
+            error = ResponseTimeout("no status arrived in time")
+        self._end_exchange(error)
 
     def _end_exchange(self, error: Exception | None) -> None:
         if self._exchange_done.done():
             return
         if self._reader.status_code:
             error = None
-        elif self._is_reused and not self._reader.received_bytes and not isinstance(error, ResponseTimeout):
+        elif self._is_reused and not self._reader.received_bytes and not self._is_late:
             error = StaleConnection(str(error))
         self._exchange_done.set_result(error)
 
     def _has_unsent_bytes(self) -> bool:
         """Whether the response came before the request was written, or the connection is closing."""
-        unwritten = self._transport.get_write_buffer_size() + self._raw_transport.get_write_buffer_size()
-        return self._raw_transport.is_closing() or unwritten > 0
+        return self._raw_transport.is_closing() or self._unwritten_bytes() > 0
+
+    def _unwritten_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() + self._raw_transport.get_write_buffer_size()
 
     async def _finish_writing(self, until: float) -> None:
         """Close the raw transport once it has written everything: a TLS close would wait for the receiver's close_notify."""

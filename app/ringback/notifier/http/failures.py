@@ -73,7 +73,6 @@ _CLIENT_CERTIFICATE_ALERTS: Final = re.compile(r"ALERT_(\w*CERTIFICATE\w*|UNKNOW
 
 _CATEGORIES_BY_ERRNO: Final[Mapping[int, AttemptCategory]] = MappingProxyType(
     {
-        errno.ECONNREFUSED: AttemptCategory.CONNECTION_REFUSED,
         errno.EHOSTUNREACH: AttemptCategory.HOST_UNREACHABLE,
         errno.ENETUNREACH: AttemptCategory.HOST_UNREACHABLE,
         errno.EMFILE: AttemptCategory.INTERNAL_ERROR,  # open files of this process, and of the machine
@@ -96,7 +95,8 @@ def result_from_error(error: BaseException) -> AttemptResult:
         if category is not None:
             return AttemptResult(category=category, detail=_describe_error(cause))
     for cause in causes:
-        if isinstance(cause, OSError) and (category := _CATEGORIES_BY_ERRNO.get(cause.errno or 0)) is not None:
+        category = _general_category(cause)
+        if category is not None:
             return AttemptResult(category=category, detail=_describe_error(cause))
     return AttemptResult(category=AttemptCategory.CONNECTION_BROKEN, detail=_describe_error(error))
 
@@ -118,11 +118,18 @@ def printable_detail(text: str) -> str:
 
 def _specific_category(error: BaseException) -> AttemptCategory | None:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _CERTIFICATE_CATEGORIES.get(error.verify_code, AttemptCategory.CERTIFICATE_UNTRUSTED)
+        verify_code = getattr(error, "verify_code", 0)
+        return _CERTIFICATE_CATEGORIES.get(verify_code, AttemptCategory.CERTIFICATE_UNTRUSTED)
     if isinstance(error, ssl.SSLError):
-        is_about_ours = _CLIENT_CERTIFICATE_ALERTS.search(error.reason or "")
+        is_about_ours = _CLIENT_CERTIFICATE_ALERTS.search(_openssl_reason(error))
         return AttemptCategory.CLIENT_CERTIFICATE_REFUSED if is_about_ours else AttemptCategory.TLS_ERROR
     return next((category for kind, category in _CATEGORIES_BY_ERROR if isinstance(error, kind)), None)
+
+
+def _general_category(error: BaseException) -> AttemptCategory | None:
+    if isinstance(error, ConnectionRefusedError):
+        return AttemptCategory.CONNECTION_REFUSED
+    return _CATEGORIES_BY_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
 
 
 def _describe_error(error: BaseException) -> str | None:
@@ -130,14 +137,19 @@ def _describe_error(error: BaseException) -> str | None:
         case BlockedAddress():
             text = str(error.special_range)
         case ssl.SSLCertVerificationError():
-            text = error.verify_message
+            text = getattr(error, "verify_message", "") or str(error)
         case ssl.SSLError():
-            text = (error.reason or str(error)).replace("_", " ").lower()
+            text = _openssl_reason(error).replace("_", " ").lower() or str(error)
         case OSError() if error.strerror:
             text = error.strerror.lower()
         case _:
             text = str(error)
     return printable_detail(text) or None
+
+
+def _openssl_reason(error: ssl.SSLError) -> str:
+    """Such as WRONG_VERSION_NUMBER; empty for an error that does not come from OpenSSL."""
+    return getattr(error, "reason", None) or ""
 
 
 def _error_causes(error: BaseException | None) -> Iterator[BaseException]:
