@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from ringback.domain import webhook_health as health
-from ringback.domain.attempt_category import OWN_FAILURES, UNREACHABLE_CATEGORIES
+from ringback.domain.attempt_category import OWN_FAILURES, UNREACHABLE_CATEGORIES, AttemptCategory
 from ringback.domain.circuit_breaker import (
     CLOSED_BREAKER,
     ORIGIN_BREAKER_POLICY,
@@ -21,7 +21,6 @@ from ringback.domain.circuit_breaker import (
 )
 from ringback.domain.delivery import (
     Attempt,
-    AttemptCategory,
     AttemptResult,
     Delivery,
     DeliveryKind,

@@ -19,8 +19,8 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from ringback.domain import jsontext
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import AttemptCategory
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal

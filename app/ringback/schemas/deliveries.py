@@ -5,7 +5,8 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import Attempt, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.schemas.fields import (

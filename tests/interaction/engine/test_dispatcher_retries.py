@@ -5,8 +5,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import AttemptCategory, DeliveryState
+from ringback.domain.delivery import DeliveryState
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult
 from ringback.notifier.http import dialer as http1_dialer
 from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.client import Http1Sender, encode_request

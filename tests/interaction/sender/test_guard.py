@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.delivery import AttemptCategory
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.sender import Sender
 from tests.support import receivers

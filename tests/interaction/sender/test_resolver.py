@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.principal import Principal
 from ringback.notifier.http import caching_resolver as look_ups
 from ringback.notifier.http import resolver as resolving

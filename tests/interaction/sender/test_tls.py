@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import Sender

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain import webhook_health as health
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.delivery import (
-    AttemptCategory,
     AttemptResult,
     Delivery,
     DeliveryKind,

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult
 from ringback.notifier.http.failures import result_from_error
 from ringback.notifier.http.sender import (
     EXCERPT_BYTES_MAX,

@@ -11,8 +11,9 @@ from typing import Final
 
 import httpx
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.delivery import AttemptResult
 from ringback.domain.principal import Principal
 from ringback.notifier.http.failures import result_from_error
 from ringback.notifier.http.sender import (

@@ -16,7 +16,8 @@ from datetime import datetime
 from typing import Final, Literal, Protocol
 
 from ringback import __version__
-from ringback.domain.delivery import AttemptCategory, AttemptResult, category_for_status_code
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult, category_for_status_code
 from ringback.domain.principal import Principal
 from ringback.domain.retry import parse_retry_after
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
