@@ -152,6 +152,8 @@ class Webhook(ClientModel):
     ordered: bool = False
     rate_per_second: float | None = None
     description: str | None = None
+    header_names: tuple[str, ...] = ()
+    """The names of the headers that its callbacks have. The values are never shown."""
     origin: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None

@@ -4,6 +4,7 @@
 same log, so a call that ends at that moment is either before the registration (and in the log) or after it (and matched).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import Final
 from ringback.domain.attempt_category import category_advice
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
@@ -125,6 +127,8 @@ class Webhook(WebhookSpec):
     """A hash of the registration. The idempotency key may repeat only with the same hash."""
     secrets: tuple[WebhookSecret, ...] = field(repr=False)
     """Newest first; sealed at rest. Empty when the key that sealed them is missing."""
+    headers: CallbackHeaders = field(default=(), repr=False)
+    """Added to every callback; sealed together with the secrets."""
     state: WebhookState = WebhookState.ACTIVE
     origin: WebhookOrigin = WebhookOrigin.REST
     created_at: datetime
@@ -139,6 +143,10 @@ class Webhook(WebhookSpec):
     breaker: CircuitBreaker = CLOSED_BREAKER
     missed_from: int | None = None
     """The place of the first event that was given up and that no gap envelope has reported yet."""
+
+    @property
+    def header_names(self) -> Sequence[str]:
+        return [name for name, _ in self.headers]
 
     @property
     def last_error_advice(self) -> str | None:

@@ -21,6 +21,7 @@ class WebhookPart(StrEnum):
     SETTINGS = "settings"
     """The owner's choices: URL, events, filters, rate, expiry."""
     SECRETS = "secrets"
+    """Signing secrets and the headers of callbacks, which are sealed as one value."""
     STATE = "state"
     HEALTH = "health"
     """Results of attempts: last delivery, last error, failing since, breaker."""
@@ -31,6 +32,7 @@ class WebhookPart(StrEnum):
 _DECIDED_ELSEWHERE: Final = frozenset(
     {
         "secrets",
+        "headers",
         "state",
         "last_delivery_at",
         "last_error",
@@ -53,7 +55,7 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
         case WebhookPart.SETTINGS:
             return _SETTINGS(webhook)
         case WebhookPart.SECRETS:
-            return webhook.secrets
+            return webhook.secrets, webhook.headers
         case WebhookPart.STATE:
             return webhook.state
         case WebhookPart.HEALTH:

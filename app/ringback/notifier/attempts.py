@@ -13,6 +13,7 @@ from typing import Final
 
 from ringback.domain import webhook_health as health
 from ringback.domain.attempt_category import OWN_FAILURES, UNREACHABLE_CATEGORIES, AttemptCategory
+from ringback.domain.callback_headers import CallbackHeaders, redact_header_values
 from ringback.domain.circuit_breaker import (
     CLOSED_BREAKER,
     ORIGIN_BREAKER_POLICY,
@@ -183,6 +184,17 @@ class AttemptRecorder:
         if result.category not in UNREACHABLE_CATEGORIES:
             return CLOSED_BREAKER
         return breaker_after_failure(breaker, ORIGIN_BREAKER_POLICY, now=now, random_fraction=self._random_fraction())
+
+
+def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptResult:
+    """The result without the values of the webhook's own headers, which a receiver may echo."""
+    if not headers or (result.excerpt is None and result.detail is None):
+        return result
+    return replace(
+        result,
+        excerpt=None if result.excerpt is None else redact_header_values(result.excerpt, headers),
+        detail=None if result.detail is None else redact_header_values(result.detail, headers),
+    )
 
 
 async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:

@@ -23,7 +23,13 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt, log_attempts, log_unrecorded_attempts
+from ringback.notifier.attempts import (
+    AttemptRecorder,
+    FinishedAttempt,
+    log_attempts,
+    log_unrecorded_attempts,
+    redact_result,
+)
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
@@ -239,9 +245,14 @@ class Dispatcher:
                 signing_keys=self._signing_keys,
                 now=signed_at,
             )
-            return await self._sender.post(
-                target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
+            result = await self._sender.post(
+                target,
+                dict(webhook.headers) | headers,
+                delivery.body,
+                principal=delivery.principal,
+                deadline_seconds=ATTEMPT_SECONDS,
             )
+            return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
             log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
             return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)

@@ -33,6 +33,7 @@ from ringback.domain.verification import (
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.attempts import redact_result
 from ringback.notifier.http.sender import HttpRequester
 from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.notifier.payload import build_callback_headers, build_verification_body
@@ -218,13 +219,18 @@ class Verifier:
         )
         principal = leased.challenge.principal
         result, response_body = await self._requester.send_request(
-            "POST", target, headers, body, principal=principal, deadline_seconds=CHALLENGE_TIMEOUT_SECONDS
+            "POST",
+            target,
+            dict(leased.webhook.headers) | headers,
+            body,
+            principal=principal,
+            deadline_seconds=CHALLENGE_TIMEOUT_SECONDS,
         )
         if result.category is AttemptCategory.DELIVERED and echoes_nonce(response_body, nonce):
             return None
         if result.status_code is not None and await self._receiver_lists.lists_target(target, principal):
             return None
-        return _challenge_failure(result)
+        return redact_result(_challenge_failure(result), leased.webhook.headers)
 
     async def _record_challenge(self, tx: Transaction, challenge: Challenge, failure: AttemptResult | None) -> None:
         tx.notify(challenge_ended_topic(challenge.webhook_id))
