@@ -57,12 +57,13 @@ async def test_another_origin_needs_the_headers_again(alice: httpx.AsyncClient) 
 
 
 async def test_a_named_webhook_keeps_its_headers_without_the_member(alice: httpx.AsyncClient) -> None:
-    path, body = "/v1/webhooks/by-name/reports", {"url": CALLBACK_URL}
+    async def put(**body: Any) -> httpx.Response:
+        return await alice.put("/v1/webhooks/by-name/reports", json={"url": CALLBACK_URL} | body)
 
-    first = await alice.put(path, json=body | {"headers": HEADERS})
-    kept = await alice.put(path, json=body)
-    elsewhere = await alice.put(path, json={"url": "https://other.example/hook"})
-    removed = await alice.put(path, json=body | {"headers": {}})
+    first = await put(headers=HEADERS)
+    kept = await put()
+    elsewhere = await put(url="https://other.example/hook")
+    removed = await put(headers={})
 
     assert [answer.status_code for answer in (first, kept, elsewhere, removed)] == [201, 200, 422, 200]
     assert kept.json()["header_names"] == ["authorization", "x-tenant"]

@@ -12,7 +12,7 @@ Reasons against an existing client library:
                 ──▶ Dialer               guard ──▶ socket ──▶ TLS ──▶ a new connection
                     ReceiverConnection   sends the request; ResponseReader (llhttp) reads the response, until the deadline
 
-The sender never reads the environment: no proxy variables, no netrc.
+The sender never reads the environment: no proxy variables, no netrc. The operator names an egress proxy in the settings.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ringback.domain.delivery import AttemptResult
 from ringback.domain.principal import Principal
 from ringback.notifier.http.connection import ReceiverConnection, ReceiverResponse, StaleConnection
 from ringback.notifier.http.connection_pool import ConnectionPool
-from ringback.notifier.http.dialer import Dialer, OpenSocket, make_tls_context, open_socket
+from ringback.notifier.http.dialer import DIRECT_EGRESS, Dialer, Egress, OpenSocket, make_tls_context, open_socket
 from ringback.notifier.http.failures import result_from_error
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import BaseSender, RequestMethod, result_from_response
@@ -46,9 +46,12 @@ class Http1Sender(BaseSender):
         clock: Clock,
         ssl_context: ssl.SSLContext | None = None,
         open_socket: OpenSocket = open_socket,
+        egress: Egress = DIRECT_EGRESS,
     ) -> None:
         self._clock = clock
-        self._dialer = Dialer(guard, ssl_context=ssl_context or make_tls_context(), open_socket=open_socket)
+        self._dialer = Dialer(
+            guard, ssl_context=ssl_context or make_tls_context(), open_socket=open_socket, egress=egress
+        )
         self._pool = ConnectionPool()
 
     async def aclose(self) -> None:
