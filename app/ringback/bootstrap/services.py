@@ -15,6 +15,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
@@ -135,5 +136,6 @@ def build_services(components: Components, settings: Settings) -> Services:
             store=store, clock=clock, catalog=components.upstreams.tool_catalog, quotas=quotas, lifecycle=lifecycle
         ),
         administration=Administration(store=store, configuration=components.configuration),
+        operators=Operators(store=store),
         lifecycle=lifecycle,
     )

@@ -20,10 +20,21 @@ SELECT status, sum(calls)::bigint AS count FROM call_counts CROSS JOIN LATERAL (
 ) AS counted (status, calls)
 GROUP BY status;
 
+-- Each count ends at `limit`, so a backlog of millions costs no more than the limit.
 -- name: open_deliveries
-SELECT 'held' AS state, count(*) AS count FROM deliveries WHERE state = 'held'
-UNION ALL SELECT 'pending', count(*) FROM deliveries WHERE state = 'pending'
-UNION ALL SELECT 'leased', count(*) FROM deliveries WHERE state = 'leased';
+SELECT 'held' AS state, count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'held' LIMIT :limit) AS counted
+UNION ALL SELECT 'pending', count(*) FROM (SELECT 1 FROM deliveries WHERE state = 'pending' LIMIT :limit) AS counted
+UNION ALL SELECT 'leased', count(*) FROM (SELECT 1 FROM deliveries WHERE state = 'leased' LIMIT :limit) AS counted;
+
+-- name: failing_webhooks
+SELECT state, count(*) AS count FROM (
+    SELECT state FROM webhooks WHERE last_error IS NOT NULL AND state <> 'disabled' LIMIT :limit
+) AS counted
+GROUP BY state;
+
+-- name: oldest_queued_call
+SELECT coalesce(not_before, created_at) AS queued_since FROM calls WHERE phase = 'queued'
+ORDER BY coalesce(not_before, created_at) LIMIT 1;
 
 -- name: count_events
 SELECT coalesce(sum(seq), 0)::bigint AS count FROM log_heads;

@@ -17,10 +17,21 @@ SELECT count(*) AS count FROM (
 -- name: calls_by_status
 SELECT status, sum(calls) AS count FROM call_counts GROUP BY status;
 
+-- Each count ends at `limit`, so a backlog of millions costs no more than the limit.
 -- name: open_deliveries
-SELECT 'held' AS state, count(*) AS count FROM deliveries WHERE state = 'held'
-UNION ALL SELECT 'pending', count(*) FROM deliveries WHERE state = 'pending'
-UNION ALL SELECT 'leased', count(*) FROM deliveries WHERE state = 'leased';
+SELECT 'held' AS state, count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'held' LIMIT :limit)
+UNION ALL SELECT 'pending', count(*) FROM (SELECT 1 FROM deliveries WHERE state = 'pending' LIMIT :limit)
+UNION ALL SELECT 'leased', count(*) FROM (SELECT 1 FROM deliveries WHERE state = 'leased' LIMIT :limit);
+
+-- name: failing_webhooks
+SELECT state, count(*) AS count FROM (
+    SELECT state FROM webhooks INDEXED BY webhooks_failing WHERE last_error IS NOT NULL AND state <> 'disabled' LIMIT :limit
+) AS counted
+GROUP BY state;
+
+-- name: oldest_queued_call
+SELECT coalesce(not_before, created_at) AS queued_since FROM calls WHERE phase = 'queued'
+ORDER BY coalesce(not_before, created_at) LIMIT 1;
 
 -- name: count_events
 SELECT coalesce(sum(seq), 0) AS count FROM log_heads;
