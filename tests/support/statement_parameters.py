@@ -185,7 +185,6 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "owner_of_call": [{"call_id": "call_talkative"}],
         "owner_of_webhook": [CROWD_PARAMETERS],
         "page_of_dead": [{}, {"principal": "carol"}],
-        "page_of_dead_of_all": [{}, {"before": "dlv_"}],
         "page_of_dead_of_webhook": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "watermarks": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
         "attempts": [{"delivery_id": "dlv_wh_rare-delivered"}],

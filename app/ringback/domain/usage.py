@@ -13,6 +13,9 @@ from ringback.domain.webhook import WebhookState
 TOTALS_COUNTED_MAX: Final = 10_000
 """Rows counted for one total. Counting them takes about a millisecond, and an operator acts long before a backlog is larger."""
 
+QUEUES_VISITED_MAX: Final = 1_000
+"""Queues, each of one upstream and principal, whose first call is looked at for the oldest one: some milliseconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -50,5 +53,8 @@ class UsageRows(Protocol):
     async def count_totals(self) -> StoreTotals: ...
 
     async def oldest_queued_since(self) -> datetime | None:
-        """Since when the call that waits longest for a runner is queued; None if no call is queued."""
+        """Since when the call that waits longest for a runner is queued; None if no call is queued.
+
+        Looks at the first call of each upstream and principal, of `QUEUES_VISITED_MAX` principals of an upstream.
+        """
         ...

@@ -49,7 +49,7 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     ) -> Page[Delivery, str]:
         name = _page_statement(where)
         if principal is None and name in {"page", "page_of_dead"}:
-            name = f"{name}_of_all"
+            name = "page_of_all"
         page = await (fetch_indexed_page if "dead" in name else fetch_scanned_page)(
             self._sql,
             name,

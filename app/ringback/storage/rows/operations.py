@@ -6,7 +6,7 @@ from datetime import datetime
 from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
-from ringback.domain.usage import TOTALS_COUNTED_MAX, StoreTotals, Usage
+from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, StoreTotals, Usage
 from ringback.domain.webhook import FAILING_STATES
 from ringback.storage.rows.columns import column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
@@ -38,8 +38,8 @@ class SqlUsage(SqlRows, noun="usage"):
         )
 
     async def oldest_queued_since(self) -> datetime | None:
-        row = await self._sql.fetch_one("oldest_queued_call")
-        return None if row is None else column_to_instant(row["queued_since"])
+        (row,) = await self._sql.fetch_all("oldest_queued_call", scan=QUEUES_VISITED_MAX)
+        return None if row["queued_since"] is None else column_to_instant(row["queued_since"])
 
     async def _count(self, statement: str, column: str, **parameters: int) -> Mapping[str, int]:
         return {row[column]: row["count"] for row in await self._sql.fetch_all(statement, **parameters)}

@@ -32,9 +32,31 @@ SELECT state, count(*) AS count FROM (
 ) AS counted
 GROUP BY state;
 
+-- Steps along the queue from upstream to upstream, and from principal to principal, `scan` of an upstream at most. Looks at the
+-- first call of each.
 -- name: oldest_queued_call
-SELECT coalesce(not_before, created_at) AS queued_since FROM calls WHERE phase = 'queued'
-ORDER BY coalesce(not_before, created_at) LIMIT 1;
+WITH RECURSIVE upstreams (upstream, number) AS (
+    SELECT min(upstream), 1 FROM calls WHERE phase = 'queued'
+    UNION ALL
+    SELECT (SELECT min(upstream) FROM calls WHERE phase = 'queued' AND upstream > upstreams.upstream), number + 1
+    FROM upstreams WHERE upstreams.upstream IS NOT NULL AND number < :scan
+),
+waiting (upstream, principal, number) AS (
+    SELECT upstream, (SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = upstreams.upstream), 1
+    FROM upstreams WHERE upstream IS NOT NULL
+    UNION ALL
+    SELECT upstream, (
+        SELECT min(principal) FROM calls
+        WHERE phase = 'queued' AND upstream = waiting.upstream AND principal > waiting.principal
+    ), number + 1
+    FROM waiting WHERE waiting.principal IS NOT NULL AND number < :scan
+)
+SELECT min((
+    SELECT coalesce(not_before, created_at) FROM calls
+    WHERE phase = 'queued' AND upstream = waiting.upstream AND principal = waiting.principal
+    ORDER BY id LIMIT 1
+)) AS queued_since
+FROM waiting WHERE principal IS NOT NULL;
 
 -- name: count_events
 SELECT coalesce(sum(seq), 0)::bigint AS count FROM log_heads;

@@ -97,14 +97,6 @@ SELECT {delivery in whole_deliveries} FROM whole_deliveries
 WHERE principal = :principal AND state = 'dead' AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- name: page_of_dead_of_all
-SELECT {delivery in whole_deliveries}
-FROM (
-    SELECT id FROM deliveries INDEXED BY deliveries_dead_of_all WHERE state = 'dead' AND id < coalesce(:before, '~') ORDER BY id DESC LIMIT :limit
-) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
-
 -- name: page_of_dead_of_webhook
 SELECT {delivery in whole_deliveries} FROM whole_deliveries
 WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before, '~')
