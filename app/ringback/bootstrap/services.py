@@ -133,7 +133,12 @@ def build_services(components: Components, settings: Settings) -> Services:
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
         insights=Insights(
-            store=store, clock=clock, catalog=components.upstreams.tool_catalog, quotas=quotas, lifecycle=lifecycle
+            store=store,
+            clock=clock,
+            catalog=components.upstreams.tool_catalog,
+            quotas=quotas,
+            lifecycle=lifecycle,
+            measurements=components.recorder.measurements,
         ),
         administration=Administration(store=store, configuration=components.configuration),
         operators=Operators(store=store),
