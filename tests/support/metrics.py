@@ -1,8 +1,12 @@
-"""A status of the service with one of everything, and the families of metrics that it gives."""
+"""A status of the service with one of everything, and the metrics that it gives. Run as a program, it prints them."""
 
+import sys
 from collections.abc import Sequence
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from ringback.api.metric_families import build_families
 from ringback.domain.call import CallStatus
@@ -35,3 +39,18 @@ def make_status() -> ServiceStatus:
 
 def build_all_families() -> Sequence[Metric]:
     return list(build_families(make_status(), failing_workers=0, failing_endpoints=0))
+
+
+class _AllFamilies(Collector):
+    def collect(self) -> Sequence[Metric]:
+        return build_all_families()
+
+
+def render_exposition() -> str:
+    registry = CollectorRegistry()
+    registry.register(_AllFamilies())
+    return generate_latest(registry).decode()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_exposition())

@@ -14,8 +14,9 @@ from ringback.domain.errors import Forbidden, NotFound
 from ringback.domain.ids import CallId, DeliveryId, WebhookId, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Operator, Principal, Scope
+from ringback.telemetry import AUDIT_LOGGER
 
-audit_log = logging.getLogger("ringback.audit")
+audit_log = logging.getLogger(AUDIT_LOGGER)
 
 
 class Operators:

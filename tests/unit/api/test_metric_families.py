@@ -1,15 +1,11 @@
 """The names and help texts of the metrics follow Prometheus' rules, which `promtool check metrics` knows too."""
 
 import re
-from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from ringback.domain.call import CallStatus
 from ringback.domain.call_outcome import CallOutcome
@@ -17,20 +13,11 @@ from ringback.domain.delivery import AttemptCategory
 from ringback.measurements import OTHER_UPSTREAM, Histogram, Measurements
 from tests.support.builders import make_call
 from tests.support.clock import START
-from tests.support.metrics import build_all_families
+from tests.support.metrics import build_all_families, render_exposition
 
 
 def test_the_exposition_is_read_by_prometheus_client() -> None:
-    registry = CollectorRegistry()
-
-    class AllFamilies(Collector):
-        def collect(self) -> Sequence[Metric]:
-            return build_all_families()
-
-    registry.register(AllFamilies())
-    text = generate_latest(registry).decode()
-
-    read = {family.name for family in text_string_to_metric_families(text)}
+    read = {family.name for family in text_string_to_metric_families(render_exposition())}
     assert read == {family.name for family in build_all_families()} - {"ringback_build"} | {"ringback_build_info"}
 
 

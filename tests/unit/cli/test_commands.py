@@ -1,6 +1,7 @@
 """The commands and options, which scripts depend on."""
 
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 from typer.testing import Result
@@ -8,8 +9,6 @@ from typer.testing import Result
 from ringback import __version__
 
 Run = Callable[..., Result]
-
-from typing import Final
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OPERATOR_OPTIONS: Final = ("--principal", "--all-principals")
