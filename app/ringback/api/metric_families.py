@@ -6,7 +6,7 @@
 Each help text says which. Names follow Prometheus' rules: base units, `_total` for counters, no unit but seconds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client.core import (
@@ -16,7 +16,6 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.utils import floatToGoString
 
 from ringback import __version__
 from ringback.domain.call_outcome import CallOutcome
@@ -59,19 +58,19 @@ def build_families(status: ServiceStatus, *, failing_workers: int, failing_endpo
 
 def _database_families(status: ServiceStatus) -> Iterator[Metric]:
     totals: StoreTotals = status.totals
-    yield _gauge("ringback_calls", "Calls stored in the database, by status.", "status", totals.calls)
+    yield _gauge("ringback_calls", "Calls stored in the database, by status.", "status", totals.calls.items())
     yield _gauge(
         "ringback_open_deliveries",
         f"Deliveries in the database that have not ended, by state. {_COUNTED_UP_TO}",
         "state",
-        totals.open_deliveries,
+        totals.open_deliveries.items(),
     )
     yield _gauge(
         "ringback_failing_webhooks",
         "Webhooks in the database whose last attempt or challenge failed, by state, without disabled ones. "
         f"{_COUNTED_UP_TO}",
         "state",
-        totals.failing_webhooks,
+        totals.failing_webhooks.items(),
     )
     yield GaugeMetricFamily(
         "ringback_oldest_due_delivery_age_seconds",
@@ -148,14 +147,14 @@ def _upstream_families(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
     yield in_flight
 
 
-def _gauge(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
+def _gauge(name: str, help_text: str, label: str, counts: Iterable[tuple[str, int]]) -> Metric:
     family = GaugeMetricFamily(name, help_text, labels=[label])
-    for value, count in counts.items():
+    for value, count in counts:
         family.add_metric([value], count)
     return family
 
 
 def _histogram(name: str, help_text: str, histogram: Histogram) -> Metric:
-    bounds = [*(floatToGoString(bound) for bound in histogram.bounds), "+Inf"]
+    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
     buckets = list(zip(bounds, histogram.cumulative_counts(), strict=True))
     return HistogramMetricFamily(name, help_text, buckets=buckets, sum_value=histogram.sum_seconds)

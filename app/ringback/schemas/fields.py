@@ -155,10 +155,6 @@ ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, al
 RatePerSecond = Annotated[float, Strict(), Field(ge=RATE_PER_SECOND_MIN, le=RATE_PER_SECOND_MAX, allow_inf_nan=False)]
 WaitSeconds = Annotated[float, Field(ge=0, le=LONG_POLL_SECONDS_MAX, allow_inf_nan=False)]
 
-PRINCIPAL_DESCRIPTION: Final = (
-    "For an operator, whose key has the scope `admin`: the principal whose objects are meant; `*` means all principals, or "
-    "whoever owns the object of this id. Each use is written to the audit log."
-)
 Instant = Annotated[
     datetime,
     PlainSerializer(format_iso, return_type=str),
