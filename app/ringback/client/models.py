@@ -38,6 +38,8 @@ class Call(ClientModel):
     """One durable tool call."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     upstream: str
     tool: str
     status: str
@@ -129,6 +131,8 @@ class Webhook(ClientModel):
     """A registered callback URL."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     name: str | None = None
     """Your name for it (`RingbackClient.put_webhook`)."""
     url: str
@@ -263,6 +267,8 @@ class Delivery(ClientModel):
     """One event for one webhook."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     webhook_id: str
     event_id: str | None = None
     """None for a gap envelope."""

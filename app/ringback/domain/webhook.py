@@ -32,6 +32,17 @@ class WebhookState(StrEnum):
     """Switched off by its owner: no event matches."""
 
 
+FAILING_STATES: Final = tuple(state for state in WebhookState if state is not WebhookState.DISABLED)
+"""The states in which a webhook with a `last_error` counts as failing."""
+
+
+class WebhookHealth(StrEnum):
+    """A filter of lists of webhooks."""
+
+    FAILING = "failing"
+    """The last attempt or challenge failed, and the webhook is not disabled."""
+
+
 class DeliveryCondition(StrEnum):
     """Whether the end of a call is delivered although its client got the result inline."""
 

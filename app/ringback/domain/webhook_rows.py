@@ -12,7 +12,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import Webhook, WebhookHealth
 
 
 class WebhookPart(StrEnum):
@@ -85,7 +85,11 @@ class WebhookRows(Protocol):
         """The webhooks that exist, in any order. With `lock`, their rows are locked, in the order of their ids."""
         ...
 
-    async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]: ...
+    async def list_page(
+        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Sequence[Webhook]:
+        """Newest first; None: of all principals, and of any health. `position` is the last id of the previous page."""
+        ...
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
         """For each of these events of one principal, a superset of the matching webhooks; `webhook.matches_event` decides.

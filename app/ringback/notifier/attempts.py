@@ -40,6 +40,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
+from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
@@ -197,8 +198,9 @@ def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptRes
     )
 
 
-async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:
+async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measurements: Measurements) -> None:
     """Record that receivers have missed deliveries that were given up without an attempt."""
+    tx.on_commit(partial(measurements.record_given_up, len(deliveries)))
     lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
     for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}, lock=True):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)

@@ -84,6 +84,7 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._admission = admission or AdmissionGate()
         self._post_commit = recorder.post_commit
+        self._measurements = recorder.measurements
         self._target_cache = TargetCache(policy)
         self._limiter = ConcurrencyLimiter(config)
         self._leasing = DeliveryLeasing(
@@ -93,6 +94,7 @@ class Dispatcher:
             target_cache=self._target_cache,
             owner=config.owner,
             lease_seconds=config.lease_seconds,
+            measurements=recorder.measurements,
         )
         attempt_recorder = AttemptRecorder(
             recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction
@@ -261,6 +263,8 @@ class Dispatcher:
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
     ) -> None:
         log_attempts(batch, recorded)
+        for finished, update in recorded:
+            self._measurements.record_attempt(finished.result.category, update)
         for finished in batch:
             self._release_permit(finished.permit)
 

@@ -27,6 +27,7 @@ from ringback.domain.change_subscriptions import RESOURCE_URI_LENGTH_MAX
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.domain.event import EventName
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
 from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
 from ringback.notifier.http.target import URL_LENGTH_MAX
@@ -68,6 +69,13 @@ WHEN_DESCRIPTION: Final = (
 )
 
 
+PRINCIPAL_DESCRIPTION: Final = (
+    "For an operator, whose key has the scope `admin`: the principal whose objects are meant. `*` means all principals in a "
+    "list, and elsewhere the owner of the object. Each use is written to the audit log."
+)
+OWNER_DESCRIPTION: Final = "The owner. Only responses to an operator show it."
+
+
 _DATE_AND_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:")
 
 
@@ -85,6 +93,15 @@ class QueryParams(BaseModel):
     """The query parameters of a request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PrincipalQueryParams(QueryParams):
+    """Query parameters of a request that an operator may send for another principal (`api.operator_access`)."""
+
+    principal: Annotated[
+        str | None,
+        Field(min_length=1, max_length=PRINCIPAL_LENGTH_MAX, description=PRINCIPAL_DESCRIPTION),
+    ] = None
 
 
 class ResponseBody(BaseModel):

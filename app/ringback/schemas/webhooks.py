@@ -14,6 +14,7 @@ from ringback.domain.webhook import (
     DEFAULT_EVENTS,
     DeliveryCondition,
     Webhook,
+    WebhookHealth,
     WebhookOrigin,
     WebhookState,
     describe_webhook,
@@ -21,6 +22,7 @@ from ringback.domain.webhook import (
 from ringback.schemas.fields import (
     DEFAULT_EVENTS_SCHEMA,
     OUTCOMES_DESCRIPTION,
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     WHEN_DESCRIPTION,
     Cursor,
@@ -35,7 +37,7 @@ from ringback.schemas.fields import (
     OmittedIfNone,
     Outcomes,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
     RatePerSecond,
     RequestBody,
     ResourceUri,
@@ -225,7 +227,11 @@ class ReplayedView(ResponseBody):
         )
 
 
-class WebhookListQuery(QueryParams):
+class WebhookListQuery(PrincipalQueryParams):
+    health: WebhookHealth | None = Field(
+        default=None,
+        description="`failing`: only webhooks whose last attempt or challenge failed, and that are not disabled.",
+    )
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
@@ -240,6 +246,7 @@ class WebhookView(ResponseBody):
     model_config = ConfigDict(populate_by_name=True)
 
     id: str
+    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
     name: str | None = Field(description="Your name for it: PUT /v1/webhooks/by-name/{name}")
     url: str
     events: Annotated[list[EventName], BeforeValidator(sorted)]
@@ -280,8 +287,9 @@ class WebhookView(ResponseBody):
     )
 
     @classmethod
-    def from_webhook(cls, webhook: Webhook) -> Self:
-        return cls.model_validate(webhook)
+    def from_webhook(cls, webhook: Webhook, *, shows_owner: bool = False) -> Self:
+        view = cls.model_validate(webhook)
+        return view if shows_owner else view.model_copy(update={"principal": None})
 
 
 class RegisteredWebhookView(WebhookView):
@@ -322,5 +330,6 @@ class WebhookPageView(ResponseBody):
     next_cursor: str | None
 
     @classmethod
-    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None) -> Self:
-        return cls(webhooks=[WebhookView.from_webhook(webhook) for webhook in webhooks], next_cursor=next_cursor)
+    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None, *, shows_owner: bool = False) -> Self:
+        views = [WebhookView.from_webhook(webhook, shows_owner=shows_owner) for webhook in webhooks]
+        return cls(webhooks=views, next_cursor=next_cursor)

@@ -22,6 +22,7 @@ from ringback.domain.webhook import (
     OWNER_STATE_TRANSITIONS,
     DeliveryCondition,
     Webhook,
+    WebhookHealth,
     WebhookState,
     with_rotated_secret,
     with_state,
@@ -117,10 +118,13 @@ class Webhooks:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_named_webhook(tx, caller.principal, name))
 
-    async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Page[Webhook, str]:
+    async def list_webhooks(
+        self, caller: Caller, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Page[Webhook, str]:
         caller.require_scope(Scope.READ)
         found = await self._store.scan(
-            caller.principal, lambda tx: tx.webhooks.list_page(caller.principal, position=position, limit=limit + 1)
+            caller.principal,
+            lambda tx: tx.webhooks.list_page(caller.listed_principal, health, position=position, limit=limit + 1),
         )
         return Page(found[:limit], next_position=found[limit - 1].id if len(found) > limit else None)
 

@@ -12,7 +12,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, webhook_for_call
+from ringback.domain.webhook import Webhook, WebhookHealth, webhook_for_call
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
 from ringback.storage.records import encode_headers
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
@@ -41,8 +41,14 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         rows = await sql.fetch_all("by_ids", ids=self._sql.array(list(webhook_ids)))
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
-    async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]:
-        rows = await self._sql.fetch_all("page", principal=principal, before=position, limit=limit)
+    async def list_page(
+        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Sequence[Webhook]:
+        statement = "page" if health is None else "page_of_failing"
+        if principal is None:
+            rows = await self._sql.fetch_all(f"{statement}_of_all", before=position, limit=limit)
+        else:
+            rows = await self._sql.fetch_all(statement, principal=principal, before=position, limit=limit)
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
