@@ -17,8 +17,9 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState, with_unreadable_secrets
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit, accepts_attempts
 from ringback.notifier.http.target import TargetCache
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class _TakenDeliveries:
 
 
 def _is_sendable(webhook: Webhook | None) -> TypeGuard[Webhook]:
-    return webhook is not None and webhook.state in SENDABLE_STATES and not webhook.has_unreadable_secrets
+    return webhook is not None and accepts_attempts(webhook) and not webhook.has_unreadable_secrets
 
 
 class DeliveryLeasing:
@@ -98,6 +99,7 @@ class DeliveryLeasing:
         self._target_cache = target_cache
         self._owner = owner
         self._lease_seconds = lease_seconds
+        self._attempt_requests = AttemptRequestWatch(store.signals, limiter.clear_waiting)
         self._webhook_cursor = ""
         self._left_until: dict[WebhookId, datetime] = {}
         """Webhooks that this node cannot read and others can, and until when it does not look at them."""
@@ -121,6 +123,7 @@ class DeliveryLeasing:
         return self._acquire_permit(tx, webhook, origin)
 
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
+        self._attempt_requests.keep_only(self._limiter.is_waiting)
         excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._left_webhooks(tx.now())
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
@@ -138,10 +141,10 @@ class DeliveryLeasing:
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
                 await self._cancel_deliveries(tx, webhook_id)
-            elif webhook.state is WebhookState.PENDING_VERIFICATION:
+            elif webhook.state is WebhookState.PENDING_VERIFICATION or webhook.paused_at is not None:
                 await tx.webhook_deliveries.hold_pending(
                     webhook_id, limit=RELEASE_BATCH_SIZE
-                )  # it was active until its URL changed
+                )  # it was active until its URL changed or its owner paused it
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
                 self._leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
@@ -187,6 +190,7 @@ class DeliveryLeasing:
         if limit <= 0:
             self._limiter.mark_waiting(webhook, origin, now=now)
             if self._limiter.is_paused(webhook, origin, now=now):
+                self._attempt_requests.watch(webhook.id)
                 await record_losses(
                     tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
                 )
