@@ -1,7 +1,7 @@
-"""Notices that an owner requested an attempt at a webhook that waits behind an open circuit breaker.
+"""Notices that an owner requested an attempt at a webhook that waits for a permit.
 
-The dispatcher does not query a waiting webhook again until its breaker's pause is over, as far as this process knows. Without
-the request it would learn of the end of the pause `RECHECK_AFTER_SECONDS` later.
+The dispatcher does not query a waiting webhook again before the pauses of its breaker and its origin's are over, as far as this
+process knows. Without the request it would learn of the end of a pause `RECHECK_AFTER_SECONDS` later.
 """
 
 from collections.abc import Callable

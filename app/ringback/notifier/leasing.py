@@ -188,9 +188,8 @@ class DeliveryLeasing:
         if found is not None:
             limit = min(limit, found.limit)
         if limit <= 0:
-            self._limiter.mark_waiting(webhook, origin, now=now)
+            self._mark_waiting(webhook, origin, now=now)
             if self._limiter.is_paused(webhook, origin, now=now):
-                self._attempt_requests.watch(webhook.id)
                 await record_losses(
                     tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
                 )
@@ -208,13 +207,16 @@ class DeliveryLeasing:
         if len(due_ids) < limit and not webhook.ordered:
             self._limiter.clear_waiting(webhook.id)
         else:
-            self._limiter.mark_waiting(
-                webhook, origin, now=now, is_blocked=len(due_ids) < limit and next_position is None
-            )
+            is_blocked = len(due_ids) < limit and next_position is None
+            self._mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
         if permits and self._shares_rate(webhook):
             await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
         has_more = len(due_ids) < limit and next_position is not None
         return _TakenDeliveries(webhook, permits, leased=leased, has_more=has_more)
+
+    def _mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
+        self._limiter.mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
+        self._attempt_requests.watch(webhook.id)
 
     async def _lease_in_order(self, tx: Transaction, webhook: Webhook, *, limit: int) -> Page[Delivery, str]:
         page = await tx.delivery_queue.lease_due(

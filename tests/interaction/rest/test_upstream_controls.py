@@ -51,17 +51,6 @@ async def test_a_paused_upstream_accepts_calls(alice: httpx.AsyncClient, operato
     assert (await intakes(alice))["git"] == "paused"
 
 
-async def test_the_service_finds_what_was_decided_before_it_started_or_by_another_node(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, operator: httpx.AsyncClient
-) -> None:
-    assert (await alice.post("/v1/calls", json=CALL_BODY)).status_code == 202
-    await operator.post("/v1/upstreams/git/drain")
-    await service.store.write(lambda tx: tx.upstream_controls.remove("git"))
-    service.clock.advance(2)
-
-    assert (await alice.post("/v1/calls", json=CALL_BODY)).status_code == 202
-
-
 @pytest.mark.parametrize("operation", ["pause", "drain", "resume"])
 async def test_only_an_operator_controls_upstreams_and_only_those_that_exist(
     alice: httpx.AsyncClient, operator: httpx.AsyncClient, operation: str
