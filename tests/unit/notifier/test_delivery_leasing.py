@@ -9,6 +9,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.leasing import DeliveryLeasing
+from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
 
@@ -29,6 +30,7 @@ class OneWebhookStore:
 
     def __init__(self, limits: ConcurrencyLimits) -> None:
         self.limiter = ConcurrencyLimiter(limits)
+        self.signals = LocalSignals()
         self.leasing = DeliveryLeasing(
             store=cast("Store", self),
             ids=IdGenerator(FakeClock()),
