@@ -1,6 +1,7 @@
 """The runner extends the leases of running calls, lets others expire, and never trusts a lease to its end."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -299,6 +300,11 @@ async def test_a_runner_that_resumes_after_its_lease_was_replaced_changes_nothin
 
     assert await engine.read_call(call) == taken
     assert await engine.read_events() == []
+
+
+@pytest.fixture(autouse=True)
+def debug_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="ringback.runner")
 
 
 async def has_logged(caplog: pytest.LogCaptureFixture, event: str, times: int = 1) -> bool:
