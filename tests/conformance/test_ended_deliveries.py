@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.delivery_rows import RedeliveryFilter
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, first_id_at
 from ringback.domain.ports import Store, Transaction

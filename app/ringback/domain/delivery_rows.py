@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryState, DeliveryUpdate
+from ringback.domain.delivery import Attempt, Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
 

@@ -21,6 +21,7 @@ class WebhookPart(StrEnum):
     SETTINGS = "settings"
     """The owner's choices: URL, events, filters, rate, expiry."""
     SECRETS = "secrets"
+    """Signing secrets and the headers of callbacks, which are sealed as one value."""
     STATE = "state"
     """The state, and whether the owner has paused the webhook."""
     HEALTH = "health"
@@ -30,7 +31,18 @@ class WebhookPart(StrEnum):
 
 
 _DECIDED_ELSEWHERE: Final = frozenset(
-    {"secrets", "state", "paused_at", "last_delivery_at", "last_error", "failing_since", "breaker", "missed_from"}
+    {
+        "secrets",
+        "headers",
+        "state",
+        "paused_at",
+        "last_delivery_at",
+        "last_error",
+        "last_error_detail",
+        "failing_since",
+        "breaker",
+        "missed_from",
+    }
 )
 _SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.name not in _DECIDED_ELSEWHERE))
 
@@ -45,11 +57,17 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
         case WebhookPart.SETTINGS:
             return _SETTINGS(webhook)
         case WebhookPart.SECRETS:
-            return webhook.secrets
+            return webhook.secrets, webhook.headers
         case WebhookPart.STATE:
             return webhook.state, webhook.paused_at
         case WebhookPart.HEALTH:
-            return webhook.last_delivery_at, webhook.last_error, webhook.failing_since, webhook.breaker
+            return (
+                webhook.last_delivery_at,
+                webhook.last_error,
+                webhook.last_error_detail,
+                webhook.failing_since,
+                webhook.breaker,
+            )
         case WebhookPart.MISSED:
             return webhook.missed_from
 

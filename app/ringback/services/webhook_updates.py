@@ -41,6 +41,11 @@ async def update_webhook(
         tx.notify(DELIVERY_DUE_TOPIC)
     if updated.paused_at is not None and previous.paused_at is None:
         await tx.webhook_deliveries.hold_pending(updated.id, limit=RELEASE_BATCH_SIZE)  # the dispatcher holds the rest
-    if is_released or (updated.url, updated.secrets) != (previous.url, previous.secrets):
+    if is_released or _reach(updated) != _reach(previous):
         await attempts.schedule_now(tx, updated)
     return updated
+
+
+def _reach(webhook: Webhook) -> tuple[object, ...]:
+    """What may decide whether the receiver accepts a delivery."""
+    return webhook.url, webhook.secrets, webhook.headers

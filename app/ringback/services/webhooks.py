@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
@@ -40,6 +41,7 @@ from ringback.services.webhook_checks import (
     get_own_named_webhook,
     get_own_webhook,
     require_enabled,
+    require_headers_for_origin,
     require_secret_quota,
     subscribes_to_changes,
 )
@@ -82,6 +84,7 @@ class WebhookChange:
     when: DeliveryCondition | None = None
     retries: Retries | None = None
     rate_per_second: float | RateLimitRemoval | None = None
+    headers: CallbackHeaders | None = field(default=None, repr=False)
     state: WebhookState | None = None
     paused: bool | None = None
 
@@ -158,6 +161,7 @@ class Webhooks:
 
         async def apply(tx: Transaction) -> Webhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
+            require_headers_for_origin(previous, change.url or previous.url, are_given=change.headers is not None)
             updated = replace(_apply_change(previous, change, now=tx.now()), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
@@ -166,8 +170,7 @@ class Webhooks:
         changed = await self._store.write(apply)
         if change.url is not None:
             changed = await self._verification.wait_until_challenged(changed)
-        acts_at_once = change.url is not None or change.state is WebhookState.ACTIVE or change.paused is False
-        return await self._with_deliveries(changed, acts_at_once=acts_at_once)
+        return await self._with_deliveries(changed, acts_at_once=_acts_at_once(change))
 
     async def _with_deliveries(self, webhook: Webhook, *, acts_at_once: bool) -> ChangedWebhook:
         if acts_at_once:
@@ -276,6 +279,15 @@ class Webhooks:
                 removed = True
 
 
+def _acts_at_once(change: WebhookChange) -> bool:
+    return (
+        change.url is not None
+        or change.headers is not None
+        or change.state is WebhookState.ACTIVE
+        or change.paused is False
+    )
+
+
 def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> Webhook:
     state = change.state or webhook.state
     if state is not webhook.state:
@@ -292,6 +304,7 @@ def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> 
         include_result=webhook.include_result if change.include_result is None else change.include_result,
         when=change.when or webhook.when,
         rate_per_second=_changed_rate(webhook, change),
+        headers=webhook.headers if change.headers is None else change.headers,
     )
 
 

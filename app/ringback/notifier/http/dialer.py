@@ -9,13 +9,14 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.connection import ReceiverConnection
+from ringback.notifier.http.failures import ConnectTimeout, TlsTimeout
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import CONNECT_SECONDS
 from ringback.notifier.http.target import Target
@@ -61,10 +62,11 @@ class Dialer:
         lookup, not a timeout of the receiver.
         """
         addresses = await self._guard.resolve_host(target.host, principal, until=until)
-        async with asyncio.timeout_at(until):
-            async with asyncio.timeout(CONNECT_SECONDS):
-                connected = await self._connect_any_address(addresses[:ADDRESSES_TRIED_MAX], target.port)
-                return await self._attach_protocol(target, connected, create_connection)
+        until = min(until, asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        async with _limit_stage(until, ConnectTimeout("no address of the host accepted a connection in time")):
+            connected = await self._connect_any_address(addresses[:ADDRESSES_TRIED_MAX], target.port)
+        async with _limit_stage(until, TlsTimeout("the TLS handshake did not end in time")):
+            return await self._attach_protocol(target, connected, create_connection)
 
     async def _connect_any_address(self, addresses: Sequence[Address], port: int) -> socket.socket:
         """Try the addresses in turn; each but the last gets only a fraction of the remaining time."""
@@ -121,6 +123,16 @@ class Dialer:
             connection.abort()
             raise ConnectionResetError("the receiver closed the connection after the handshake")
         connection.switch_to_tls(encrypted)
+
+
+@asynccontextmanager
+async def _limit_stage(until: float, expired: TimeoutError) -> AsyncGenerator[None]:
+    """Raise `expired` at the loop time `until`, and in place of a timeout that the kernel reports."""
+    try:
+        async with asyncio.timeout_at(until):
+            yield
+    except TimeoutError:
+        raise expired from None
 
 
 class _PreTlsProtocol(asyncio.Protocol):
