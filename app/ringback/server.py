@@ -121,7 +121,7 @@ def serve(
     `read_configs` reads the upstreams' configuration again, on SIGHUP and when an operator requests a reload.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    configure_logging(level=settings.log_level, log_format=settings.log_format)
+    configure_logging(level=settings.log_level, log_format=settings.log_format, levels=dict(settings.log_levels))
     limits = build_http_limits(settings, open_files_max=_raise_open_files_limit())
     with (
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
