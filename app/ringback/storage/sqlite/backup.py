@@ -17,7 +17,6 @@ from ringback.storage.sqlite.commit_counter import read_commit_count, require_no
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, connect, to_store_unavailable
 from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.integrity import DATABASE_FILE_SUFFIXES
-from ringback.storage.sqlite.statements import load_sql
 from ringback.storage.sqlite.store import lock_for_database
 from ringback.storage.sqlite.use_mark import mark_complete
 
@@ -25,7 +24,6 @@ STEP_PAGES: Final = 1_000
 """Pages that are copied between two reports: 4 MB, some milliseconds of a disk that the service needs, too."""
 OPEN_LOCK_WAIT_SECONDS: Final = 5.0
 """As long as the opening of a store waits for another process that repairs the log's index."""
-_SQL: Final = load_sql("backup")
 
 OnStep = Callable[[int, int], None]
 """Called after each step with the pages that remain and the pages of the database."""
@@ -45,7 +43,7 @@ def copy_database_file(source: Path, target: Path, *, on_step: OnStep) -> int:
             reader.execute(SESSION_STATEMENTS["begin_reading"])
             commits = read_commit_count(reader)  # the first read, which takes the snapshot
             reader.backup(writer, pages=STEP_PAGES, progress=lambda _, remaining, total: on_step(remaining, total))
-            writer.execute(_SQL["keep_no_log"]).fetchall()
+            writer.execute(SESSION_STATEMENTS["keep_no_log"]).fetchall()
             mark_complete(writer)
             _require_undamaged(writer, source)
     except sqlite3.Error as error:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.sqlite.statements import load_sql
+from ringback.storage.sqlite.database import SESSION_STATEMENTS
 
-_SQL: Final = load_sql("use_mark")
 _OFFSET: Final = 60
 """Of the user version in the header (SQLite's file format, §1.3.14)."""
 _IN_USE: Final = 1
@@ -41,14 +40,14 @@ def require_not_copied_alone(path: Path, *, commit_count: int | None) -> None:
 
 def mark_in_use(connection: sqlite3.Connection) -> None:
     """Mark the file itself, not only its log. Another process that reads an old state may delay that for a moment."""
-    connection.execute(_SQL["mark_in_use"])
-    connection.execute(_SQL["move_log_into_file"]).fetchall()
+    connection.execute(SESSION_STATEMENTS["mark_in_use"])
+    connection.execute(SESSION_STATEMENTS["move_log_into_file"]).fetchall()
 
 
 def mark_complete(connection: sqlite3.Connection) -> None:
     """Before the last connection closes, which moves the log into the file. A full disk leaves the mark, and the log."""
     with suppress(sqlite3.Error):
-        connection.execute(_SQL["mark_complete"])
+        connection.execute(SESSION_STATEMENTS["mark_complete"])
 
 
 def _is_marked(path: Path) -> bool:
