@@ -32,7 +32,7 @@ def show_help(
             f"There is one page: ringback help operations. The options of a command: ringback {page} --help"
         )
     elif section is None:
-        print_output(read_operations_page())
+        print_output(read_operations_page().rstrip())
     else:
         print_output(_find_section(sections, section))
 
