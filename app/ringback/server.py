@@ -31,7 +31,7 @@ from ringback.bootstrap import Application, Environment, ReadConfigs, open_appli
 from ringback.domain.errors import RingbackError
 from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits, compute_connections_max
 from ringback.settings import Settings, SettingsError
-from ringback.storage.urls import describe_database
+from ringback.storage.urls import locate_database
 from ringback.telemetry import configure_logging
 from ringback.upstreams.registry import UpstreamConfig
 
@@ -170,7 +170,7 @@ async def _run_application(
             "version": __version__,
             "url": settings.base_url,
             "auth": settings.auth,
-            "database": describe_database(settings.database_url),
+            "database": locate_database(settings.database_url),
             "roles": ",".join(settings.roles),
             "upstreams": ",".join(config.name for config in upstreams) or "none",
         },

@@ -22,7 +22,7 @@ from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.sealing import KeyRing
 from ringback.storage.schema import read_schema_state
-from ringback.storage.urls import describe_database, find_sqlite_path
+from ringback.storage.urls import locate_database
 from ringback.upstreams.config import ConfigError, load_upstreams
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def create(
         print_output(text)
         print_message(
             f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}, in the database "
-            f"{_locate_database(settings)}. It is not shown again; store it safely."
+            f"{locate_database(settings.database_url)}. It is not shown again; store it safely."
         )
     if upstreams:
         _warn_of_unknown_upstreams(upstreams, settings)
@@ -80,17 +80,11 @@ def _require_database(settings: Settings) -> None:
     """Raise `StoreUnavailable` where no service has made a database: a key in a new one would open no service."""
     if asyncio.run(read_schema_state(settings.database_url)).applied == 0:
         raise StoreUnavailable(
-            f"There is no database of a service at {_locate_database(settings)}. Name the service's: --database, or "
-            "RINGBACK_DATABASE_URL as for the service. `ringback serve` makes it at its first start; to make it here and now: "
-            "ringback keys create --create",
+            f"There is no database of a service at {locate_database(settings.database_url)}. Name the service's: --database, "
+            "or RINGBACK_DATABASE_URL as for the service. `ringback serve` makes it at its first start; to make it here and "
+            "now: ringback keys create --create",
             needs_operator=True,
         )
-
-
-def _locate_database(settings: Settings) -> str:
-    """The database with its whole path: a relative one depends on the folder, which differs between a service and a shell."""
-    path = find_sqlite_path(settings.database_url)
-    return describe_database(settings.database_url) if path is None else str(path.absolute())
 
 
 def _warn_of_unknown_upstreams(names: Iterable[str], settings: Settings) -> None:

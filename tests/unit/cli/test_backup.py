@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from ringback.bootstrap import backup as backups
 from ringback.bootstrap.backup import back_up
+from ringback.bootstrap.backup_manifest import Manifest, digest_file, write_manifest
 from ringback.bootstrap.environment import Environment
 from ringback.bootstrap.key_ring import open_store_without_keys
 from ringback.domain.clock import SystemClock
@@ -156,11 +156,11 @@ def test_a_backup_of_a_newer_version_changes_nothing(made: Run) -> None:
         connection.commit()
     BACKUP.mkdir(parents=True)
     shutil.copy(DATABASE, BACKUP)
-    newer = backups.Manifest(
+    newer = Manifest(
         created_at="", ringback="9", store="sqlite", migration=999,
-        files={"ringback.db": backups.digest_file(BACKUP / DATABASE)},
+        files={"ringback.db": digest_file(BACKUP / DATABASE)},
     )  # fmt: skip
-    backups.write_manifest(BACKUP, newer)
+    write_manifest(BACKUP, newer)
     inode = DATABASE.stat().st_ino
 
     refused = made("restore", str(BACKUP), "--replace")
@@ -287,3 +287,14 @@ def test_the_lock_is_free_after_a_restore(made: Run) -> None:
     lock = lock_for_database(DATABASE)
     lock.acquire()
     lock.release()
+
+
+def test_a_new_database_beside_the_keys_of_another_one_is_logged(made: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """The database was lost, or its name is wrong: a service may be new, and an operator must be able to see it."""
+    for file in list_files(Path()) - {KEY_FILE.name}:
+        Path(file).unlink()
+
+    create_key(made, "first")
+
+    (warned,) = [record for record in caplog.records if record.getMessage() == "database.missing_beside_keys"]
+    assert vars(warned)["database"] == str(DATABASE.absolute())

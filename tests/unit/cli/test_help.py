@@ -1,5 +1,6 @@
 """`ringback help`: the page for operators, at a terminal."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,3 +43,15 @@ def test_an_unknown_section_or_page_says_what_there_is(run: Run) -> None:
     assert (section.exit_code, page.exit_code) == (2, 2)
     assert "Capacity" in section.stderr
     assert "ringback serve --help" in page.stderr
+
+
+def test_every_shell_snippet_of_the_page_is_run_by_a_test() -> None:
+    """A test of another file runs each by its name, in quotes."""
+    text = PAGE.read_text(encoding="utf-8")
+    names = re.findall(r"<!-- run: ([a-z-]+) -->\n```sh\n", text)
+    tests = "".join(
+        file.read_text(encoding="utf-8") for file in (Path(__file__).parents[2] / "crash").glob("test_*.py")
+    )
+
+    assert text.count("```sh\n") == len(names)
+    assert [name for name in names if f'"{name}"' not in tests] == []
