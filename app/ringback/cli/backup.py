@@ -73,7 +73,7 @@ def restore_backup(
 def _print_restored(restored: Restored, database: str) -> None:
     print_output(f"{database} is as it was at {restored.manifest.created_at}. Start the service.")
     if restored.moved_aside:
-        print_message(f"The database that was there is now '{restored.moved_aside[0]}'.")
+        print_message(f"What was there before is kept: {', '.join(str(file) for file in restored.moved_aside)}.")
     if KEY_FILE_NAME not in restored.manifest.files:
         print_message("The keys are not in the backup. Start the service with the RINGBACK_SECRET_KEYS of that time.")
 

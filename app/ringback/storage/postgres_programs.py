@@ -19,6 +19,8 @@ def dump_database(url: str, file: Path) -> None:
     """Write one consistent state of the database, with the nodes running. Raises `StoreUnavailable`."""
     file.touch(mode=0o600, exist_ok=False)
     _run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={describe_database(url)}", url=url)
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
 
 
 def restore_database(url: str, file: Path) -> None:
