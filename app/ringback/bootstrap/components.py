@@ -8,6 +8,7 @@ from typing import Final
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
 from ringback.bootstrap.configuration import build_quotas, build_target_policy
+from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
 from ringback.domain.encryption import Sealer
@@ -80,13 +81,14 @@ async def open_components(
     )
     payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
-    sender = (
-        HttpxSender(environment.egress, clock=environment.clock)
-        if environment.egress
-        else Http1Sender(guard, clock=environment.clock)
-    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
+        egress = await stack.enter_async_context(open_egress(settings, resolver=environment.host_resolver))
+        sender = (
+            HttpxSender(environment.egress, clock=environment.clock)
+            if environment.egress
+            else Http1Sender(guard, clock=environment.clock, egress=egress)
+        )
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=True)

@@ -39,9 +39,32 @@ def list_webhooks(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiK
     if as_json:
         print_models(webhooks)
     elif webhooks:
-        print_table(_COLUMNS, (webhook.model_dump() for webhook in webhooks))
+        print_table(
+            _COLUMNS, (webhook.model_dump() | {"last_error": describe_last_error(webhook)} for webhook in webhooks)
+        )
+        _print_advice(webhooks)
     else:
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
+
+
+def _parse_headers(lines: list[str]) -> dict[str, str]:
+    pairs = [line.partition(":") for line in lines]
+    if any(not separator for _, separator, _ in pairs):
+        raise typer.BadParameter("Write a header as NAME:VALUE.", param_hint="--header")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def describe_last_error(webhook: Webhook) -> str | None:
+    """The category of the last error with the fact beside it: `http_5xx (status 503)`."""
+    detail = webhook.last_error_detail
+    return f"{webhook.last_error} ({detail})" if webhook.last_error and detail else webhook.last_error
+
+
+def _print_advice(webhooks: list[Webhook]) -> None:
+    """One line for each failing webhook: what to do next."""
+    for webhook in webhooks:
+        if webhook.last_error_advice:
+            print_message(f"{webhook.id}: {webhook.last_error}. {webhook.last_error_advice}")
 
 
 @app.command()
@@ -82,6 +105,10 @@ def add(
         float | None, typer.Option("--rate-per-second", help="Largest number of attempts a second.")
     ] = None,
     description: Annotated[str | None, typer.Option("--description", help="A note on its purpose.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME:VALUE", help="A header that every callback has. May be repeated."),
+    ] = None,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -101,6 +128,7 @@ def add(
         "ordered": ordered or None,
         "rate_per_second": rate,
         "description": description,
+        "headers": _parse_headers(header or []) or None,
     }
     options = cast("NamedWebhookOptions", {member: value for member, value in given.items() if value is not None})
     webhook = run_with_client(
@@ -152,7 +180,7 @@ def verify(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAUL
         return
     print_output(f"state: {webhook.state}")
     if webhook.last_error:
-        print_message(f"It is not verified: {webhook.last_error}. Its receiver must answer challenges.")
+        print_message(f"It is not verified: {describe_last_error(webhook)}. {webhook.last_error_advice or ''}".rstrip())
 
 
 @app.command("test")

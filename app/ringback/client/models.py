@@ -152,13 +152,19 @@ class Webhook(ClientModel):
     ordered: bool = False
     rate_per_second: float | None = None
     description: str | None = None
+    header_names: tuple[str, ...] = ()
+    """The names of the headers that its callbacks have. The values are never shown."""
     origin: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
     expires_at: datetime | None = None
     last_delivery_at: datetime | None = None
     last_error: str | None = None
-    """How the last attempt failed; None after a success."""
+    """The category in which the last attempt failed; None after a success."""
+    last_error_detail: str | None = None
+    """The status code, and a fact such as where a redirect leads."""
+    last_error_advice: str | None = None
+    """What to do next about the last error."""
     failing_since: datetime | None = None
     paused_until: datetime | None = None
     """After several consecutive failures, nothing is sent until then."""
@@ -247,6 +253,10 @@ class Attempt(ClientModel):
     category: str
     status_code: int | None = None
     excerpt: str | None = Field(default=None, repr=False)
+    detail: str | None = Field(default=None, repr=False)
+    """A fact beside the category: where a redirect leads, why a certificate is invalid."""
+    advice: str | None = None
+    """What to do next; None for a delivered attempt."""
 
 
 class Delivery(ClientModel):

@@ -21,6 +21,7 @@ class WebhookPart(StrEnum):
     SETTINGS = "settings"
     """The owner's choices: URL, events, filters, rate, expiry."""
     SECRETS = "secrets"
+    """Signing secrets and the headers of callbacks, which are sealed as one value."""
     STATE = "state"
     HEALTH = "health"
     """Results of attempts: last delivery, last error, failing since, breaker."""
@@ -29,7 +30,17 @@ class WebhookPart(StrEnum):
 
 
 _DECIDED_ELSEWHERE: Final = frozenset(
-    {"secrets", "state", "last_delivery_at", "last_error", "failing_since", "breaker", "missed_from"}
+    {
+        "secrets",
+        "headers",
+        "state",
+        "last_delivery_at",
+        "last_error",
+        "last_error_detail",
+        "failing_since",
+        "breaker",
+        "missed_from",
+    }
 )
 _SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.name not in _DECIDED_ELSEWHERE))
 
@@ -44,11 +55,17 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
         case WebhookPart.SETTINGS:
             return _SETTINGS(webhook)
         case WebhookPart.SECRETS:
-            return webhook.secrets
+            return webhook.secrets, webhook.headers
         case WebhookPart.STATE:
             return webhook.state
         case WebhookPart.HEALTH:
-            return webhook.last_delivery_at, webhook.last_error, webhook.failing_since, webhook.breaker
+            return (
+                webhook.last_delivery_at,
+                webhook.last_error,
+                webhook.last_error_detail,
+                webhook.failing_since,
+                webhook.breaker,
+            )
         case WebhookPart.MISSED:
             return webhook.missed_from
 

@@ -7,10 +7,11 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC

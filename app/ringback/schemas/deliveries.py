@@ -5,7 +5,8 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import Attempt, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.schemas.fields import (
@@ -86,6 +87,11 @@ class AttemptView(ResponseBody):
     category: AttemptCategory
     status_code: int | None
     excerpt: str | None = Field(description="The first bytes of the receiver's response.")
+    detail: str | None = Field(
+        description="A fact beside the category: where a redirect leads, why a certificate is invalid, the range of a blocked "
+        "address."
+    )
+    advice: str | None = Field(description="What to do next; null for a delivered attempt.")
 
 
 class DeliveryWithAttemptsView(DeliveryView):

@@ -1,11 +1,13 @@
 """Requests and responses of webhooks. A response shows a secret once, and only if the service generated it."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import HEADERS_MAX
 from ringback.domain.event import EventName
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import (
@@ -25,6 +27,7 @@ from ringback.schemas.fields import (
     Description,
     EventNames,
     ExpirySeconds,
+    Headers,
     Id,
     Instant,
     InstantWithOffset,
@@ -40,6 +43,7 @@ from ringback.schemas.fields import (
     Secret,
     StrictBool,
     Url,
+    headers_from_body,
 )
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.replays import ReplayRequest, ReplayResult
@@ -102,11 +106,21 @@ class NamedWebhookBody(CallCallbackBody):
     rate_per_second: RatePerSecond | None = Field(
         default=None, description="The largest number of attempts per second."
     )
+    headers: Headers | None = Field(
+        default=None,
+        max_length=HEADERS_MAX,
+        description="Headers that every callback has, for example of a gateway before the receiver. Stored encrypted, and "
+        "shown by name only. Under the name of an existing webhook, its headers stay without this member, and {} removes them.",
+    )
     cursor: Cursor | None = Field(
         default=None,
         description="Start after this place in the event log, instead of at its end. Ignored for a webhook that exists.",
     )
     expires_in_seconds: ExpirySeconds | None = None
+
+    def to_registration(self) -> WebhookRegistration:
+        headers = None if self.headers is None else headers_from_body(self.headers)
+        return replace(super().to_registration(), headers=headers)
 
 
 class RegisterWebhookBody(NamedWebhookBody):
@@ -132,6 +146,9 @@ class ChangeWebhookBody(RequestBody):
     rate_per_second: RatePerSecond | None = Field(
         default=None, description="The largest number of attempts per second; null removes the limit."
     )
+    headers: Headers | None = Field(
+        default=None, max_length=HEADERS_MAX, description="All headers of its callbacks; {} removes them."
+    )
     state: Literal["active", "disabled"] | None = None
 
     @field_validator("*", mode="before")
@@ -152,6 +169,7 @@ class ChangeWebhookBody(RequestBody):
             when=self.when,
             retries=self.retries,
             rate_per_second=self._rate_change(),
+            headers=None if self.headers is None else headers_from_body(self.headers),
             state=WebhookState(self.state) if self.state else None,
         )
 
@@ -241,13 +259,20 @@ class WebhookView(ResponseBody):
     ordered: bool
     rate_per_second: float | None
     description: str | None
+    header_names: list[str] = Field(description="The names of the headers that its callbacks have.")
     state: WebhookState
     origin: WebhookOrigin
     created_at: Instant
     updated_at: Instant
     expires_at: Instant | None
     last_delivery_at: Instant | None
-    last_error: str | None = Field(description="How the last attempt or challenge failed; null after a success.")
+    last_error: str | None = Field(
+        description="The category in which the last attempt or challenge failed; null after a success."
+    )
+    last_error_detail: str | None = Field(
+        description="The status code and the fact beside the category: where a redirect leads, why a certificate is invalid."
+    )
+    last_error_advice: str | None = Field(description="What to do next about the last error.")
     failing_since: Instant | None
     paused_until: Instant | None = Field(
         validation_alias=AliasPath("breaker", "paused_until"),

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
@@ -38,6 +39,7 @@ from ringback.services.webhook_checks import (
     get_own_named_webhook,
     get_own_webhook,
     require_enabled,
+    require_headers_for_origin,
     require_secret_quota,
     subscribes_to_changes,
 )
@@ -72,6 +74,7 @@ class WebhookChange:
     when: DeliveryCondition | None = None
     retries: RetryProfile | None = None
     rate_per_second: float | RateLimitRemoval | None = None
+    headers: CallbackHeaders | None = field(default=None, repr=False)
     state: WebhookState | None = None
 
 
@@ -129,6 +132,7 @@ class Webhooks:
 
         async def apply(tx: Transaction) -> Webhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
+            require_headers_for_origin(previous, change.url or previous.url, are_given=change.headers is not None)
             updated = replace(_apply_change(previous, change), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
@@ -236,6 +240,7 @@ def _apply_change(webhook: Webhook, change: WebhookChange) -> Webhook:
         when=change.when or webhook.when,
         retries=change.retries or webhook.retries,
         rate_per_second=_changed_rate(webhook, change),
+        headers=webhook.headers if change.headers is None else change.headers,
     )
 
 

@@ -14,6 +14,7 @@ from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, webhook_for_call
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
+from ringback.storage.records import encode_headers
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.unit import Pause, SqlRows
 from ringback.storage.rows.webhook_matching import MatchKey, build_match_keys
@@ -29,7 +30,7 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
     """Implements `domain.webhook_rows.WebhookRows` and `WebhookBatchRows`."""
 
     async def insert(self, webhook: Webhook) -> None:
-        await self._sql.execute("insert", **self._seal_secrets(_WEBHOOK.encode(webhook)))
+        await self._sql.execute("insert", **self._seal_secrets(_WEBHOOK.encode(webhook), webhook))
 
     async def get(self, webhook_id: WebhookId) -> Webhook | None:
         row = await self._sql.fetch_one("get", id=webhook_id)
@@ -136,14 +137,18 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
 
     def _encode_part(self, webhook: Webhook, part: WebhookPart) -> dict[str, Any]:
         """Encode only what the statement writes. The health changes with every delivery, so it seals nothing."""
-        return self._seal_secrets(_WEBHOOK.encode_for(self._sql.parameters(f"update_{part}"), webhook))
+        return self._seal_secrets(_WEBHOOK.encode_for(self._sql.parameters(f"update_{part}"), webhook), webhook)
 
-    def _seal_secrets(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Secrets that could not be read become NULL: the stored ones stay, in case that their key comes back."""
+    def _seal_secrets(self, row: dict[str, Any], webhook: Webhook) -> dict[str, Any]:
+        """Seal the secrets and the headers.
+
+        Secrets that could not be read become NULL: the stored ones stay, in case that their key comes back.
+        """
         if (secrets := row.get("secrets")) is not None:
             associated_data = secrets_associated_data(row["id"])
+            plaintext = encode_headers(secrets, webhook.headers)
             row["secrets"] = (
-                None if secrets == NO_SECRETS else self._unit.sealer.seal(secrets, associated_data=associated_data)
+                None if secrets == NO_SECRETS else self._unit.sealer.seal(plaintext, associated_data=associated_data)
             )
         return row
 

@@ -1,7 +1,7 @@
 """A mark in the database file while a service uses it, so that a copy of this file alone is recognised.
 
-While a service runs, its newest commits are in the -wal file. A copy of the .db file alone is an older state, on a young service
-an empty one, and to SQLite it is a sound database. So the file's header says whether the file is complete:
+While a service runs, its newest commits are in the -wal file. A copy of the .db file alone is an older state, on a young
+service an empty one, and to SQLite it is a sound database. So the file's header says whether the file is complete:
 
     a service opens the file      user_version = 1, checkpointed into the file itself
     it closes the file            user_version = 0; SQLite then moves the rest of the log into the file

@@ -74,8 +74,8 @@ UPDATE webhooks SET state = :state, updated_at = greatest(updated_at, :updated_a
 
 -- name: update_health
 UPDATE webhooks SET
-    last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since, failures = :failures,
-    openings = :openings, paused_until = :paused_until
+    last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
 WHERE id = :id;
 
 -- name: update_missed
