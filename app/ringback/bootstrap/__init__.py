@@ -18,7 +18,12 @@ application    opens and closes a whole service
 """
 
 from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store
-from ringback.bootstrap.configuration import names_itself_in_callbacks, require_callback_url, require_complete_roles
+from ringback.bootstrap.configuration import (
+    load_authorities,
+    names_itself_in_callbacks,
+    require_callback_url,
+    require_complete_roles,
+)
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import accept_lost_keys, accept_restore, migrate_database
 
@@ -28,6 +33,7 @@ __all__ = [
     "ReadConfigs",
     "accept_lost_keys",
     "accept_restore",
+    "load_authorities",
     "migrate_database",
     "names_itself_in_callbacks",
     "open_api_keys",
