@@ -32,7 +32,7 @@ class TrustedAuthorities:
             raise InvalidAuthorities(f"{path} cannot be read: {problem.strerror}.") from None
         if len(content) > FILE_BYTES_MAX:
             raise InvalidAuthorities(f"{path} is larger than {FILE_BYTES_MAX} bytes.")
-        pem = content.decode("ascii", "replace")
+        pem = content.decode("ascii", "ignore")  # bundles name the authorities in comments, in any language
         _require_authority(path, pem)
         return cls(pem)
 
