@@ -15,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from ringback.client import RingbackClient
 from scripts.interop_runs.proxy_stage import ProxyStage
+from scripts.interop_runs.scenarios import wait_until
 
 WAIT_SECONDS: Final = 45.0
 """The longest wait of a response, by default."""
@@ -168,7 +169,8 @@ async def check_callback(stage: ProxyStage) -> str:
     async with open_client(stage) as client, open_http(stage) as http:
         callback = {"url": f"{stage.receiver.url}/resume"}
         started = await client.start_call("stage", "echo", {"text": "hello"}, callback=callback)  # pyright: ignore[reportArgumentType]
-        require(await wait_until(lambda: bool(stage.receiver.callbacks)), "no callback came")
+        await wait_until(lambda: bool(stage.receiver.callbacks))
+        require(stage.receiver.callbacks, "no callback came")
         data: Mapping[str, Any] = stage.receiver.callbacks[-1]["data"]
         resumed = await http.post(data["resume_url"], json={"resume_token": data["resume_token"]})
     require(resumed.json()["call"]["id"] == started.call.id, f"resume_url {data['resume_url']} got {resumed.text}")

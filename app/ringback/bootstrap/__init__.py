@@ -19,6 +19,7 @@ application    opens and closes a whole service
 
 from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store
 from ringback.bootstrap.configuration import (
+    build_protected_resource,
     load_authorities,
     names_itself_in_callbacks,
     require_callback_url,
@@ -33,6 +34,7 @@ __all__ = [
     "ReadConfigs",
     "accept_lost_keys",
     "accept_restore",
+    "build_protected_resource",
     "load_authorities",
     "migrate_database",
     "names_itself_in_callbacks",

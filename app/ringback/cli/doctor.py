@@ -17,6 +17,7 @@ from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding, check_database
+from ringback.cli.doctor_public_url import check_public_paths
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
@@ -98,6 +99,7 @@ async def _run_checks(
     findings += await checks.check_issuer(settings)
     findings += await checks.check_service(service_url, clock=clock)
     findings.append(await checks.check_public_url(settings))
+    findings += await check_public_paths(settings)
     if callbacks:
         policy = TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
         async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:

@@ -12,6 +12,7 @@ import httpx
 
 from ringback.bootstrap import load_authorities, names_itself_in_callbacks
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.doctor_public_url import open_public_http
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl, Unavailable
@@ -130,7 +131,8 @@ async def check_public_url(settings: Settings) -> Finding:
             detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
         return Finding("public URL", True, detail)
     try:
-        response = await _get_url(f"{settings.base_url}/healthz")
+        async with open_public_http(settings) as http:
+            response = await http.get(f"{settings.base_url}/healthz")
     except httpx.HTTPError as problem:
         return Finding(
             "public URL",
