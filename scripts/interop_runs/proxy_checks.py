@@ -22,7 +22,8 @@ WAIT_SECONDS: Final = 45.0
 HEARTBEAT_SECONDS: Final = 15.0
 BUFFERING_SECONDS_MAX: Final = 5.0
 """A frame that takes longer was kept by the proxy until more came."""
-LARGE_CHARACTERS: Final = 16 * 1024 * 1024
+LARGE_CHARACTERS: Final = 15 * 1024 * 1024
+"""Just below the largest result."""
 REQUEST_CHARACTERS: Final = 3 * 1024 * 1024
 PING_SECONDS: Final = 35.0
 """A tool of this length gets two pings on the stream of its response."""

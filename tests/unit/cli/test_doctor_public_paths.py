@@ -23,7 +23,7 @@ def make_settings(**changes: Any) -> Settings:
 @pytest.fixture
 def proxy() -> Generator[respx.MockRouter]:
     """A proxy that sends every route to the service."""
-    problem = {"type": "/ringback/problems/unauthenticated", "title": "", "status": 401, "detail": ""}
+    problem: dict[str, Any] = {"type": "/ringback/problems/unauthenticated", "title": "", "status": 401, "detail": ""}
     with respx.mock(base_url=HOST, assert_all_called=False) as router:
         router.get("/ringback/openapi.json").respond(json={"servers": [{"url": PUBLIC_URL}]})
         router.post("/ringback/v1/resume").respond(
