@@ -257,8 +257,12 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "api_keys": {
         "insert": [
             {"id": "key_new", "name": "k", "hash": "hash-new", "prefix": "p", "scopes": "[]", "upstreams": None}
-            | {"created_at": NOW, "revoked_at": None}
+            | {"created_at": NOW, "expires_at": None, "replaced_by": None, "revoked_at": None}
         ],
+        "by_id": [{"id": "key_1"}],
+        "page": [{"before": None}],
+        "page_of_principal": [{"principal": "alice", "before": None}],
+        "replace": [{"id": "key_1", "replaced_by": "key_2", "expires_at": NOW}],
         "by_hash": [{"hash": "hash-1"}],
         "all": [{}],
         "revoke": [{"id": "key_1"}],

@@ -9,6 +9,7 @@
     results             its methods about stored results
     webhooks            … webhooks and deliveries
     events              … the event log
+    keys                … API keys
     operations          … health, metrics, public keys
     resource_client     the base class of these groups of methods
     event_stream        EventStream: the event log over one connection, reconnected by cursor
@@ -40,9 +41,11 @@ if typing.TYPE_CHECKING:
     from ringback.client.event_stream import EventStream
     from ringback.client.models import (
         Answered,
+        ApiKey,
         Attempt,
         BatchedCall,
         Call,
+        CreatedApiKey,
         Delivery,
         DeliveryDetail,
         Event,
@@ -54,6 +57,7 @@ if typing.TYPE_CHECKING:
         Reloaded,
         Replay,
         Resumed,
+        RotatedApiKey,
         RotatedWebhook,
         Started,
         Tool,
@@ -90,6 +94,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "AdoptOptions",
     "Answered",
+    "ApiKey",
     "Attempt",
     "BatchedCall",
     "Call",
@@ -99,6 +104,7 @@ __all__ = [
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "CreatedApiKey",
     "Delivery",
     "DeliveryDetail",
     "DurableCaller",
@@ -129,6 +135,7 @@ __all__ = [
     "ResultInfo",
     "Resumed",
     "RingbackClient",
+    "RotatedApiKey",
     "RotatedWebhook",
     "SQLiteRequestState",
     "Started",
@@ -157,9 +164,11 @@ _NAMES_BY_MODULE: typing.Final = {
     "event_stream": ("EventStream",),
     "models": (
         "Answered",
+        "ApiKey",
         "Attempt",
         "BatchedCall",
         "Call",
+        "CreatedApiKey",
         "Delivery",
         "DeliveryDetail",
         "Event",
@@ -171,6 +180,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "Reloaded",
         "Replay",
         "Resumed",
+        "RotatedApiKey",
         "RotatedWebhook",
         "Started",
         "Tool",

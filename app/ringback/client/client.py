@@ -17,6 +17,7 @@ from ringback.client.http_transport import (
     SystemClientClock,
     check_header_value,
 )
+from ringback.client.keys import KeyMethods
 from ringback.client.models import (
     Answered,
     BatchedCall,
@@ -49,7 +50,7 @@ REQUEST_TIMEOUT_SECONDS: Final = 30.0
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
-class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMethods):
+class RingbackClient(WebhookMethods, EventMethods, ResultMethods, KeyMethods, OperationMethods):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are

@@ -1,0 +1,37 @@
+-- oldest code: 1
+-- API keys that expire, and which key replaced one. A node of an older version accepts an expired key until it is upgraded.
+ALTER TABLE api_keys ADD COLUMN expires_at bigint, ADD COLUMN replaced_by text COLLATE "C";
+
+CREATE INDEX api_keys_of_principal ON api_keys (principal, id);
+
+-- Whether the call was erased on request, and has not just expired.
+ALTER TABLE tombstones ADD COLUMN erased boolean NOT NULL DEFAULT false;
+
+-- Requests to erase a call, the calls of a client session, or all data of a principal. The janitor works on the one that it has not
+-- looked at for longest. `call_id` and `seq` say how far the events of the present call are erased.
+CREATE TABLE erasures (
+    id            text COLLATE "C" PRIMARY KEY,
+    principal     text COLLATE "C" NOT NULL,
+    kind          text COLLATE "C" NOT NULL,
+    target        text COLLATE "C" NOT NULL,
+    requested_by  text COLLATE "C" NOT NULL,
+    requested_at  bigint NOT NULL,
+    head          bigint NOT NULL,
+    worked_at     bigint NOT NULL,
+    finished_at   bigint,
+    waits_for     text COLLATE "C",
+    call_id       text COLLATE "C",
+    seq           bigint NOT NULL,
+    calls         bigint NOT NULL,
+    deliveries    bigint NOT NULL,
+    events        bigint NOT NULL,
+    webhooks      bigint NOT NULL
+);
+
+CREATE INDEX erasures_open ON erasures (worked_at) WHERE finished_at IS NULL;
+CREATE INDEX erasures_open_of_target ON erasures (principal, kind, target) WHERE finished_at IS NULL;
+CREATE INDEX erasures_finished ON erasures (finished_at) WHERE finished_at IS NOT NULL;
+
+-- The webhooks that a client registered for its session.
+CREATE INDEX webhooks_of_session ON webhooks (principal, client_session_id, id)
+    WHERE client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL);

@@ -1,0 +1,38 @@
+-- oldest code: 10
+-- API keys that expire, and which key replaced one. A node of an older version accepts an expired key until it is upgraded.
+ALTER TABLE api_keys ADD COLUMN expires_at INTEGER;
+ALTER TABLE api_keys ADD COLUMN replaced_by TEXT;
+
+CREATE INDEX api_keys_of_principal ON api_keys (principal, id);
+
+-- Whether the call was erased on request, and has not just expired.
+ALTER TABLE tombstones ADD COLUMN erased INTEGER NOT NULL DEFAULT 0;
+
+-- Requests to erase a call, the calls of a client session, or all data of a principal. The janitor works on the one that it has not
+-- looked at for longest. `call_id` and `seq` say how far the events of the present call are erased.
+CREATE TABLE erasures (
+    id            TEXT PRIMARY KEY,
+    principal     TEXT NOT NULL,
+    kind          TEXT NOT NULL,
+    target        TEXT NOT NULL,
+    requested_by  TEXT NOT NULL,
+    requested_at  INTEGER NOT NULL,
+    head          INTEGER NOT NULL,
+    worked_at     INTEGER NOT NULL,
+    finished_at   INTEGER,
+    waits_for     TEXT,
+    call_id       TEXT,
+    seq           INTEGER NOT NULL,
+    calls         INTEGER NOT NULL,
+    deliveries    INTEGER NOT NULL,
+    events        INTEGER NOT NULL,
+    webhooks      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX erasures_open ON erasures (worked_at) WHERE finished_at IS NULL;
+CREATE INDEX erasures_open_of_target ON erasures (principal, kind, target) WHERE finished_at IS NULL;
+CREATE INDEX erasures_finished ON erasures (finished_at) WHERE finished_at IS NOT NULL;
+
+-- The webhooks that a client registered for its session.
+CREATE INDEX webhooks_of_session ON webhooks (principal, client_session_id, id)
+    WHERE client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL);
