@@ -27,6 +27,7 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.Delivery: "DeliveryView",
     models.DeliveryDetail: "DeliveryWithAttemptsView",
     models.DeliveryPage: "DeliveryPageView",
+    models.Erasure: "ErasureView",
     models.Event: "EventView",
     models.EventPage: "EventPageView",
     models.InputRequest: "InputRequestView",

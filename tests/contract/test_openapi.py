@@ -258,5 +258,6 @@ async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClien
     delivery = (await service.read_deliveries("alice"))[0].id
     key = (await service.services.api_keys.list_keys())[0].id
     await alice.put("/v1/webhooks/by-name/git", json={"url": CALLBACK_URL})
-    ids = {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "key_id": key}
+    erasure = (await alice.delete("/v1/sessions/none")).json()["id"]
+    ids = {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "key_id": key, "erasure_id": erasure}
     return {**ids, "name": "git", "slug": "unknown-tool"}

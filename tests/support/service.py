@@ -47,6 +47,7 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -370,6 +371,7 @@ def _services(
         api_keys=ApiKeys(store=store, ids=ids),
         insights=Insights(store=store, clock=clock, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
         administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
+        erasures=Erasures(store=store, ids=ids, recorder=recorder, lifecycle=lifecycle),
         lifecycle=lifecycle,
     )
 

@@ -267,6 +267,48 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "all": [{}],
         "revoke": [{"id": "key_1"}],
     },
+    "erasures": {
+        "insert": [
+            {
+                "id": "era_new",
+                "kind": "call",
+                "target": "call_1",
+                "cancels": 0,
+                "requested_by": "alice",
+                "requested_at": NOW,
+            }
+            | {"head": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
+            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+        ],
+        "get": [{"id": "era_1"}],
+        "open_of_target": [{"kind": "call", "target": "call_1"}],
+        "next": [{}],
+        "update": [
+            {"id": "era_1", "cancels": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
+            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+        ],
+        "remove": [{"older_than": PAST}],
+    },
+    "erased_rows": {
+        "calls_of_session": [{"client_session_id": "none", "until": NOW}],
+        "calls_of_principal": [{"principal": "bob", "until": NOW}],
+        "open_calls": [{"principal": "dave", "until": NOW}],
+        "webhooks_of_session": [{"client_session_id": "none", "until": NOW}],
+        "webhooks_of_principal": [{"principal": "dave", "until": NOW}],
+        "webhooks_of_call": [{"call_id": "call_none"}],
+    },
+    "erased_deliveries": {
+        "delete_of_call": [{"call_id": "call_none"}],
+        "delete_of_webhook": [{"webhook_id": "wh_none"}],
+        "delete_of_principal": [{"principal": "dave", "until": NOW}],
+        "replace_event": [{"id": "evt_none", "seq": 1, "data": "{}"}],
+        "delete_events": [{"principal": "dave", "head": 100}],
+        "raise_retention_floor": [{"seq": 1}],
+        "delete_keys": [{"principal": "dave"}],
+        "delete_sessions": [{"principal": "dave"}],
+        "delete_proofs": [{"principal": "dave"}],
+        "overwrite_deleted": [{}],
+    },
     "origin_breakers": {
         "lock_origins": [{"origins": '["https://a.example"]'}],
         "breakers": [{"origins": '["https://crowd.example:1"]'}],
@@ -306,8 +348,10 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "tombstones": {
         "insert": [
-            {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW},
+            {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW}
+            | {"erased": 0},
         ],
+        "mark_erased": [{"call_id": "call_none"}],
         "delete_call": [{"call_id": "call_rare"}],
         "expire_own_webhook": [{"call_id": "call_rare", "expired_at": NOW}],
         "get": [{"call_id": "call_none", "key": "key-none"}, {"call_id": None, "key": "key-1"}],

@@ -13,6 +13,7 @@ from ringback import __version__
 from ringback.api import (
     calls,
     deliveries,
+    erasures,
     events,
     keys,
     metrics,
@@ -149,7 +150,7 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, keys, metrics, operations):
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, keys, erasures, metrics, operations):
         app.include_router(module.router)
     return app
 

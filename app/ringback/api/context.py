@@ -14,6 +14,7 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -40,6 +41,7 @@ class Services:
     api_keys: ApiKeys
     insights: Insights
     administration: Administration
+    erasures: Erasures
     lifecycle: Lifecycle
 
 

@@ -11,6 +11,7 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -134,6 +135,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         insights=Insights(
             store=store, clock=clock, catalog=components.upstreams.tool_catalog, quotas=quotas, lifecycle=lifecycle
         ),
+        erasures=Erasures(store=store, ids=components.ids, recorder=components.recorder, lifecycle=lifecycle),
         administration=Administration(store=store, configuration=components.configuration),
         lifecycle=lifecycle,
     )

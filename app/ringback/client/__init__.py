@@ -9,6 +9,7 @@
     results             its methods about stored results
     webhooks            … webhooks and deliveries
     events              … the event log
+    erasures            … erasures
     keys                … API keys
     operations          … health, metrics, public keys
     resource_client     the base class of these groups of methods
@@ -48,6 +49,7 @@ if typing.TYPE_CHECKING:
         CreatedApiKey,
         Delivery,
         DeliveryDetail,
+        Erasure,
         Event,
         EventPage,
         InputRequest,
@@ -108,6 +110,7 @@ __all__ = [
     "Delivery",
     "DeliveryDetail",
     "DurableCaller",
+    "Erasure",
     "Event",
     "EventPage",
     "EventStream",
@@ -171,6 +174,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "CreatedApiKey",
         "Delivery",
         "DeliveryDetail",
+        "Erasure",
         "Event",
         "EventPage",
         "InputRequest",

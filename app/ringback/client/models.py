@@ -355,6 +355,24 @@ class RotatedApiKey(CreatedApiKey):
     """Until then the old key is accepted too."""
 
 
+class Erasure(ClientModel):
+    """A request to erase data, and how far it is."""
+
+    id: str
+    kind: str
+    """call | session | principal"""
+    target: str
+    """The call's id, the client_session_id, or the principal."""
+    state: str
+    """erasing | waiting (for the end of cancelled calls) | finished"""
+    requested_at: datetime
+    finished_at: datetime | None = None
+    calls: int = 0
+    deliveries: int = 0
+    events: int = 0
+    webhooks: int = 0
+
+
 class ListPage(ClientModel):
     next_cursor: str | None = None
     """The cursor of the next page; None on the last."""

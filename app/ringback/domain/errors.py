@@ -16,6 +16,7 @@
     │   └── ResumeTokenExpired
     ├── Conflict                  it cannot be done to what is there
     │   ├── CallEnded
+    │   ├── CallRunning           what is to be erased has not ended
     │   ├── IdempotencyConflict
     │   ├── ResultNotReady
     │   ├── WebhookNotActive      nothing may go to it now
@@ -137,6 +138,12 @@ class CallEnded(Conflict):
     """The call has ended."""
 
     slug = "call-ended"
+
+
+class CallRunning(Conflict):
+    """The call has not ended."""
+
+    slug = "call-running"
 
 
 class IdempotencyConflict(Conflict):

@@ -11,6 +11,7 @@ EVENT_ID: Final = "evt_01KAGZ8G00A1B2C3D4E5F6G7H8"
 KEY_ID: Final = "key_01KAGZ7Q00F2G4H6J8K1M3N5P7"
 NEW_KEY_ID: Final = "key_01KAGZ9Q00G3H5J7K9M2N4P6Q8"
 API_KEY: Final = "rbk_EXAMPLEnotarealkey0000000000000000000000"
+ERASURE_ID: Final = "era_01KAGZBX00H4J6K8M1N3P5Q7R9"
 DELIVERY_ID: Final = "dlv_01KAGZ8G00K9M8N7P6Q5R4S3T2"
 CURSOR: Final = "MTpldmVudHM6NDI"
 RESUME_TOKEN: Final = "eyJjYWxsIjoi….bm90IGEgcmVhbCBzaWduYXR1cmU"  # noqa: S105 - an example
@@ -375,6 +376,19 @@ ROTATED_KEY: Final[dict[str, Any]] = {
     "overlap_ends_at": "2026-11-21T17:00:00.000Z",
 }
 
+ERASURE: Final[dict[str, Any]] = {
+    "id": ERASURE_ID,
+    "kind": "session",
+    "target": "session-7",
+    "state": "finished",
+    "requested_at": "2026-11-20T18:00:00.000Z",
+    "finished_at": "2026-11-20T18:00:00.040Z",
+    "calls": 3,
+    "deliveries": 4,
+    "events": 5,
+    "webhooks": 1,
+}
+
 EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "AnswerBody": [ANSWER],
     "AnsweredView": [ANSWERED],
@@ -417,6 +431,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "KeyPageView": [{"keys": [KEY], "next_cursor": None}],
     "RotateKeyBody": [{"overlap_seconds": 86400}],
     "RotatedKeyView": [ROTATED_KEY],
+    "ErasureView": [ERASURE],
     "UpstreamsView": [{"upstreams": [UPSTREAM]}],
     "ReloadedView": [{"added": ["search"], "changed": [], "removed": [], "unchanged": ["git"]}],
     "ToolsView": [{"tools": [TOOL]}],

@@ -11,6 +11,7 @@ from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event, progress_data
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
@@ -56,6 +57,7 @@ class Records:
         self.api_key = RowCodec(ApiKey, types)
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
+        self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,
             types,

@@ -44,6 +44,10 @@ OPERATIONS = [
     ("GET", "/v1/deliveries", Scope.READ),
     ("GET", "/v1/deliveries/dlv_1", Scope.READ),
     ("POST", "/v1/deliveries/dlv_1/redeliver", Scope.WEBHOOKS),
+    ("DELETE", "/v1/calls/call_1", Scope.CALLS),
+    ("DELETE", "/v1/sessions/git", Scope.CALLS),
+    ("DELETE", "/v1/principals/git", Scope.ADMIN),
+    ("GET", "/v1/erasures/era_1", Scope.READ),
     ("GET", "/v1/keys", Scope.ADMIN),
     ("POST", "/v1/keys", Scope.ADMIN),
     ("GET", "/v1/keys/key_1", Scope.ADMIN),
@@ -80,7 +84,7 @@ def test_every_authenticated_operation_is_covered_here() -> None:
 
 
 def _shape(path: str) -> str:
-    return re.sub(r"\{\w+\}|(call|wh|dlv|key)_1|git", "*", path)
+    return re.sub(r"\{\w+\}|(call|wh|dlv|key|era)_1|git", "*", path)
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)

@@ -181,5 +181,8 @@ class SqlTombstones(SqlRows, noun="tombstones"):
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         return await self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
 
+    async def mark_erased(self, call_id: CallId) -> None:
+        await self._sql.execute("mark_erased", call_id=call_id)
+
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)

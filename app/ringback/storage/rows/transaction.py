@@ -9,6 +9,7 @@ from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCal
 from ringback.storage.rows.deliveries import SqlCallDeliveries, SqlDeliveries, SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
+from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
@@ -62,6 +63,9 @@ class SqlTransaction:
     change_subscriptions: SqlChangeSubscriptions
     tool_aliases: SqlToolAliases
     mcp_sessions: SqlMcpSessions
+    erasures: SqlErasures
+    erased_rows: SqlErasedRows
+    erased_deliveries: SqlErasedDeliveries
     leaders: SqlLeaders
     webhook_rates: SqlWebhookRates
     scheduling_time: SqlSchedulingTime

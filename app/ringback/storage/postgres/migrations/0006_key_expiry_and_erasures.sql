@@ -8,24 +8,25 @@ CREATE INDEX api_keys_of_principal ON api_keys (principal, id);
 ALTER TABLE tombstones ADD COLUMN erased boolean NOT NULL DEFAULT false;
 
 -- Requests to erase a call, the calls of a client session, or all data of a principal. The janitor works on the one that it has not
--- looked at for longest. `call_id` and `seq` say how far the events of the present call are erased.
+-- looked at for longest. `call_id` is the call whose rows it erases now; `seq` is how far its events, or those of the log, are erased.
 CREATE TABLE erasures (
-    id            text COLLATE "C" PRIMARY KEY,
-    principal     text COLLATE "C" NOT NULL,
-    kind          text COLLATE "C" NOT NULL,
-    target        text COLLATE "C" NOT NULL,
-    requested_by  text COLLATE "C" NOT NULL,
-    requested_at  bigint NOT NULL,
-    head          bigint NOT NULL,
-    worked_at     bigint NOT NULL,
-    finished_at   bigint,
-    waits_for     text COLLATE "C",
-    call_id       text COLLATE "C",
-    seq           bigint NOT NULL,
-    calls         bigint NOT NULL,
-    deliveries    bigint NOT NULL,
-    events        bigint NOT NULL,
-    webhooks      bigint NOT NULL
+    id           text COLLATE "C" PRIMARY KEY,
+    principal    text COLLATE "C" NOT NULL,
+    kind         text COLLATE "C" NOT NULL,
+    target       text COLLATE "C" NOT NULL,
+    cancels      boolean NOT NULL,
+    requested_by text COLLATE "C" NOT NULL,
+    requested_at bigint NOT NULL,
+    head         bigint NOT NULL,
+    worked_at    bigint NOT NULL,
+    is_waiting   boolean NOT NULL,
+    finished_at  bigint,
+    call_id      text COLLATE "C",
+    seq          bigint NOT NULL,
+    calls        bigint NOT NULL,
+    deliveries   bigint NOT NULL,
+    events       bigint NOT NULL,
+    webhooks     bigint NOT NULL
 );
 
 CREATE INDEX erasures_open ON erasures (worked_at) WHERE finished_at IS NULL;

@@ -9,24 +9,25 @@ CREATE INDEX api_keys_of_principal ON api_keys (principal, id);
 ALTER TABLE tombstones ADD COLUMN erased INTEGER NOT NULL DEFAULT 0;
 
 -- Requests to erase a call, the calls of a client session, or all data of a principal. The janitor works on the one that it has not
--- looked at for longest. `call_id` and `seq` say how far the events of the present call are erased.
+-- looked at for longest. `call_id` is the call whose rows it erases now; `seq` is how far its events, or those of the log, are erased.
 CREATE TABLE erasures (
-    id            TEXT PRIMARY KEY,
-    principal     TEXT NOT NULL,
-    kind          TEXT NOT NULL,
-    target        TEXT NOT NULL,
-    requested_by  TEXT NOT NULL,
-    requested_at  INTEGER NOT NULL,
-    head          INTEGER NOT NULL,
-    worked_at     INTEGER NOT NULL,
-    finished_at   INTEGER,
-    waits_for     TEXT,
-    call_id       TEXT,
-    seq           INTEGER NOT NULL,
-    calls         INTEGER NOT NULL,
-    deliveries    INTEGER NOT NULL,
-    events        INTEGER NOT NULL,
-    webhooks      INTEGER NOT NULL
+    id           TEXT PRIMARY KEY,
+    principal    TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    target       TEXT NOT NULL,
+    cancels      INTEGER NOT NULL,
+    requested_by TEXT NOT NULL,
+    requested_at INTEGER NOT NULL,
+    head         INTEGER NOT NULL,
+    worked_at    INTEGER NOT NULL,
+    is_waiting   INTEGER NOT NULL,
+    finished_at  INTEGER,
+    call_id      TEXT,
+    seq          INTEGER NOT NULL,
+    calls        INTEGER NOT NULL,
+    deliveries   INTEGER NOT NULL,
+    events       INTEGER NOT NULL,
+    webhooks     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX erasures_open ON erasures (worked_at) WHERE finished_at IS NULL;
