@@ -1,6 +1,7 @@
 """Erasure of a call, a client session, a principal: nothing of them is left, and every promise about them still holds."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.principal import Scope
 from tests.support.databases import count_rows, query_rows
-from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
+from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest, running_service
 
 PRIVATE = "private-7f3a"
 """What the client and the upstream say, in every text that reaches the service."""
@@ -282,3 +283,22 @@ async def test_a_finished_erasure_is_forgotten_with_the_tombstones(
 
     assert (await alice.get(erased.headers["location"])).status_code == 404
     assert find_private_text(service) == []
+
+
+def read_files(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.sqlite_only("PostgreSQL overwrites deleted rows when VACUUM has freed them")
+async def test_the_file_holds_no_byte_of_an_erased_call(tmp_path: Path) -> None:
+    async with running_service(tmp_path) as service:
+        alice, bob = await service.create_client("alice"), await service.create_client("bob")
+        large = completion_from_result(b'{"content":"%s"}' % (PRIVATE.encode() * 10_000), is_error=False)
+        call_id = await start(alice)
+        await service.finish_call(call_id, large)
+        await bob.post("/v1/calls", json=CALL_BODY)
+        assert (await alice.delete(f"/v1/calls/{call_id}")).status_code == 200
+
+    files = read_files(tmp_path)
+    assert str(CALL_BODY["correlation_id"]).encode() in files
+    assert PRIVATE.encode() not in files
