@@ -117,7 +117,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "call_completions": {
         "end_many": [{"rows": "[]"}],
-        "put_result": [{"call_id": "call_-3", "body": b"{}"}],
+        "put_result": [{"call_id": "call_-3", "body": b"{}", "key_id": None}],
         "result": [{"call_id": "call_-3"}],
     },
     "call_queue": {
@@ -136,7 +136,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "calls": {
         "insert": [A_CALL],
-        "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
+        "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}", "key_id": None}],
         "get": [{"id": "call_rare"}],
         "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
@@ -332,6 +332,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "count webhooks.secrets": [{}],
         "count bodies.body": [{}],
         "count mcp_sessions.state": [{}],
+        "count inputs.arguments": [{}],
+        "count results.body": [{}],
         "webhooks.secrets": [{}],
         "bodies.body": [{}],
         "mcp_sessions.state": [{}],
@@ -344,7 +346,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "add": [{"key_id": "k", "check_value": b"check"}, {"key_id": "new", "check_value": b"check"}],
         "remove": [{"key_id": "k"}],
         "accept_loss": [{"key_id": "k"}],
-        "sealed_by": [{"prefix": b"\x01\x01k"}, {"prefix": b"\x01\x01x"}],
+        "sealed_by": [{"key_id": "k", "prefix": b"\x01\x01k"}, {"key_id": "x", "prefix": b"\x01\x01x"}],
     },
     "tombstones": {
         "insert": [

@@ -72,7 +72,7 @@ async def open_components(
     retention: Retention,
 ) -> AsyncGenerator[Components]:
     ring = await load_service_key_ring(settings, environment)
-    sealer = build_sealer(ring, environment)
+    sealer = build_sealer(ring, environment, settings)
     ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
     tokens = CallResumeTokens(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
@@ -130,5 +130,10 @@ async def open_components(
         )
 
 
-def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:
-    return AesGcmSealer(ring.keys, current=ring.current_id, random_bytes=environment.random_bytes)
+def build_sealer(ring: KeyRing, environment: Environment, settings: Settings) -> AesGcmSealer:
+    return AesGcmSealer(
+        ring.keys,
+        current=ring.current_id,
+        random_bytes=environment.random_bytes,
+        seals_content=settings.seal == "all",
+    )

@@ -1,6 +1,6 @@
 """API keys in requests and responses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
@@ -37,8 +37,8 @@ _DEFAULT_SCOPES_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(scope) fo
 """For the OpenAPI document: each process would write a set in a different order."""
 
 
-def _sorted_or_none(values: object) -> object:
-    return sorted(values) if isinstance(values, frozenset) else values
+def _sorted_or_none(values: Collection[str] | None) -> list[str] | None:
+    return None if values is None else sorted(values)
 
 
 class CreateKeyBody(RequestBody):
@@ -102,7 +102,7 @@ class KeyView(ResponseBody):
     principal: str
     name: str
     prefix: str = Field(description="The first characters of the key.")
-    scopes: Annotated[list[Scope], BeforeValidator(_sorted_or_none)]
+    scopes: Annotated[list[Scope], BeforeValidator(sorted)]
     upstreams: Annotated[list[str] | None, BeforeValidator(_sorted_or_none)] = Field(
         description="The upstreams that the key may use; null means all."
     )

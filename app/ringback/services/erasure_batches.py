@@ -175,10 +175,11 @@ async def _erase_log(tx: Transaction, erasure: Erasure) -> Erasure | None:
 
 async def _bury_calls(tx: Transaction, erasure: Erasure) -> Erasure | None:
     ids = await tx.erased_rows.list_calls(erasure, limit=ERASE_CALLS_MAX)
-    calls = await tx.calls.get_many(ids) if ids else []
-    for call in calls:
+    if not ids:
+        return None
+    for call in await tx.calls.get_many(ids):
         await _bury_call(tx, call)
-    return replace(erasure, calls=erasure.calls + len(calls)) if ids else None
+    return replace(erasure, calls=erasure.calls + len(ids))
 
 
 async def _erase_identity(tx: Transaction, erasure: Erasure) -> Erasure | None:

@@ -22,7 +22,11 @@ from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
 
 
 class Records:
-    """Codecs by record. Bodies, secrets and states are sealed: their columns hold what a `Sealer` makes of the value."""
+    """Codecs by record.
+
+    Bodies, secrets and states are sealed: their columns hold what a `Sealer` makes of the value. Arguments and `_meta` of calls
+    may be.
+    """
 
     def __init__(self, types: ColumnTypes) -> None:
         json = types.json
@@ -38,6 +42,7 @@ class Records:
                 "input_responses": json.storing(dict, dict, empty_is_null=True),
             },
             stored_apart=("arguments", "meta"),
+            sealed=("arguments", "meta"),
         )
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types)

@@ -37,3 +37,12 @@ CREATE INDEX erasures_finished ON erasures (finished_at) WHERE finished_at IS NO
 -- The webhooks that a client registered for its session.
 CREATE INDEX webhooks_of_session ON webhooks (principal, client_session_id, id)
     WHERE client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL);
+
+-- Which key sealed a call's arguments, or its result; NULL if they are readable (RINGBACK_SEAL). Sealed arguments and `_meta` are one
+-- text, a tilde and base64, in the place of the arguments. A node of an older version cannot read it: set RINGBACK_SEAL=all once
+-- all nodes have this version.
+ALTER TABLE inputs ADD COLUMN key_id TEXT;
+ALTER TABLE results ADD COLUMN key_id TEXT;
+
+CREATE INDEX inputs_sealed ON inputs (call_id, key_id) WHERE key_id IS NOT NULL;
+CREATE INDEX results_sealed ON results (call_id, key_id) WHERE key_id IS NOT NULL;
