@@ -24,6 +24,7 @@
     ├── QuotaExceeded             try again later; says when
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
+        ├── ContentUnreadable     sealed with a key that is missing
         ├── IssuerUnavailable     whose tokens cannot be checked without it
         ├── EndpointUnavailable   of MCP: it failed and is being started again
         └── ShuttingDown
@@ -195,6 +196,12 @@ class StoreUnavailable(Unavailable):
         """`needs_operator`: an operator must act (damage, lost keys); a restart does not help."""
         super().__init__(detail, **extra)
         self.needs_operator = needs_operator
+
+
+class ContentUnreadable(Unavailable):
+    """Stored content cannot be read."""
+
+    slug = "content-unreadable"
 
 
 class IssuerUnavailable(Unavailable):

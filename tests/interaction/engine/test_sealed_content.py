@@ -9,9 +9,10 @@ from typing import Final
 import pytest
 
 from ringback.domain.call import UNREADABLE_MEMBER, Call
-from ringback.domain.call_outcome import completion_from_result
+from ringback.domain.call_outcome import CallOutcome, completion_from_result
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.clock import SystemClock
+from ringback.domain.errors import ContentUnreadable
 from ringback.domain.ports import Store, Transaction
 from ringback.resealing import count_sealed_by_key
 from ringback.services.sealing_keys import find_missing_keys
@@ -20,7 +21,7 @@ from ringback.storage.open import open_store
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.databases import count_rows, database_url, query_rows
-from tests.support.engine import Engine
+from tests.support.engine import Engine, ScriptedUpstreams
 
 PRIVATE: Final = "private-7f3a"
 KEYS: Final = {name: name.encode() * KEY_BYTES for name in ("a", "b")}
@@ -95,16 +96,19 @@ async def test_content_of_a_lost_key_hides_nothing_else(tmp_path: Path) -> None:
         page = await store.read(lambda tx: tx.calls.list_page(kept.principal, CallFilter(), position=None, limit=10))
         assert {call.id: call.arguments for call in page} == {lost.id: {}, kept.id: kept.arguments}
         assert await read_content(store, kept) == (kept.arguments, kept.meta, RESULT)
-        with pytest.raises(StoreUnavailable, match="sealed with the key 'a'"):
+        with pytest.raises(ContentUnreadable, match="sealed with the key 'a'"):
             await store.read(lambda tx: tx.call_completions.get_result(lost.id))
 
 
 async def test_a_call_whose_arguments_cannot_be_read_is_never_sent(tmp_path: Path) -> None:
-    call = make_private_call()
+    call, upstreams = make_private_call(), ScriptedUpstreams()
     async with store_with(tmp_path, "a", seals_content=True) as store:
         await store.write(lambda tx: tx.calls.insert(call))
     async with store_with(tmp_path, "b", seals_content=True) as store:
-        found = await store.read(lambda tx: tx.calls.get(call.id))
+        engine = Engine(store, SystemClock())
 
-        assert found is not None
-        assert (found.arguments, found.meta) == ({}, {UNREADABLE_MEMBER: True})
+        async with engine.running_runner(upstreams):
+            (ended,) = await engine.wait_until_final(call)
+
+        assert (ended.arguments, ended.meta, ended.outcome) == ({}, {UNREADABLE_MEMBER: True}, CallOutcome.REJECTED)
+        assert upstreams.called == []

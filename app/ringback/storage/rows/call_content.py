@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ringback.domain.call import UNREADABLE_MEMBER
 from ringback.domain.encryption import Sealer
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import ContentUnreadable
 from ringback.domain.ids import CallId
 from ringback.signing import base64_text
 from ringback.signing.sealing import UnsealError
@@ -65,10 +65,9 @@ def open_result(call_id: CallId, row: Row, sealer: Sealer) -> bytes:
     try:
         return sealer.unseal(row["body"], associated_data=_result_place(call_id))
     except UnsealError:
-        raise StoreUnavailable(
+        raise ContentUnreadable(
             f"The result was sealed with the key '{row['key_id']}', which this service does not have, or is damaged. Its "
-            "operator can restore the key from a backup.",
-            needs_operator=True,
+            "operator can restore the key from a backup."
         ) from None
 
 
