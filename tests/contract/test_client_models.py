@@ -50,6 +50,8 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.ToolList: "ToolsView",
     models.Upstream: "UpstreamView",
     models.UpstreamList: "UpstreamsView",
+    models.Usage: "UsageView",
+    models.UsedLimit: "UsedLimitView",
     models.Webhook: "WebhookView",
     models.WebhookPage: "WebhookPageView",
 }

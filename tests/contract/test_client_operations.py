@@ -71,6 +71,7 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "read_problem_type": lambda client: client.problem_type("id"),
     "read_result": lambda client: client.result("id"),
     "read_signing_keys": lambda client: client.public_keys(),
+    "read_usage": lambda client: client.usage(),
     "read_webhook": lambda client: client.webhook("id"),
     "redeliver": lambda client: client.redeliver("id"),
     "register_webhook": lambda client: client.register_webhook("https://agent.example/"),

@@ -23,6 +23,7 @@ from ringback.api import (
     results,
     resume,
     upstreams,
+    usage,
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
@@ -150,7 +151,7 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, keys, erasures, metrics, operations):
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, usage, keys, erasures, metrics, operations):
         app.include_router(module.router)
     return app
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ringback.admission import AdmissionGate
@@ -10,6 +11,7 @@ from ringback.bootstrap.children_folder import claim_children_folder
 from ringback.bootstrap.configuration import build_quotas, build_target_policy
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
+from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
@@ -110,12 +112,17 @@ async def open_components(
             children_folder=stack.enter_context(claim_children_folder(settings.database_url)),
             hosts=ConfiguredHosts(environment.host_resolver),
         )
+        quotas = build_quota_enforcer(settings, environment)
         yield Components(
             environment=environment,
             store=store,
             change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes()),
             upstreams=await stack.enter_async_context(upstreams),
-            configuration=UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
+            configuration=ConfigurationReloader(
+                UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
+                quotas,
+                load_overrides=partial(load_quota_overrides, settings.config, build_quotas(settings)),
+            ),
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
@@ -124,10 +131,16 @@ async def open_components(
             admission=AdmissionGate(),
             target_guard=guard,
             sender=sender,
-            quotas=QuotaEnforcer(build_quotas(settings), clock=environment.clock),
+            quotas=quotas,
             sealer=sealer,
             key_count=len(ring.keys),
         )
+
+
+def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaEnforcer:
+    defaults = build_quotas(settings)
+    overrides = load_quota_overrides(settings.config, defaults)
+    return QuotaEnforcer(defaults, clock=environment.clock, overrides=overrides)
 
 
 def build_sealer(ring: KeyRing, environment: Environment, settings: Settings) -> AesGcmSealer:

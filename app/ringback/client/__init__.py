@@ -64,6 +64,7 @@ if typing.TYPE_CHECKING:
         Started,
         Tool,
         Upstream,
+        UsedLimit,
         Webhook,
     )
     from ringback.client.options import (
@@ -149,6 +150,7 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "Upstream",
+    "UsedLimit",
     "Webhook",
     "WebhookChange",
     "WebhookOptions",
@@ -189,6 +191,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "Started",
         "Tool",
         "Upstream",
+        "UsedLimit",
         "Webhook",
     ),
     "options": (

@@ -373,6 +373,21 @@ class Erasure(ClientModel):
     webhooks: int = 0
 
 
+class UsedLimit(ClientModel):
+    """One quota, and how much of it is used."""
+
+    name: str
+    """Names of the key's own limits begin with `key_`."""
+    limit: int
+    used: int
+    scope: str = "service"
+    """service (counted over all nodes) | node (each node counts for itself)"""
+
+
+class Usage(ClientModel):
+    limits: tuple[UsedLimit, ...]
+
+
 class ListPage(ClientModel):
     next_cursor: str | None = None
     """The cursor of the next page; None on the last."""

@@ -43,6 +43,8 @@ class Caller:
     scopes: frozenset[Scope]
     upstreams: frozenset[str] | None = None
     """The upstreams that the caller may use; None means all."""
+    key_id: KeyId | None = None
+    """The API key of the request; None with an access token, or without authentication."""
 
     def require_scope(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the caller has the scope. `admin` includes all scopes."""
@@ -95,7 +97,7 @@ class ApiKey:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def to_caller(self) -> Caller:
-        return Caller(principal=self.principal, scopes=self.scopes, upstreams=self.upstreams)
+        return Caller(principal=self.principal, scopes=self.scopes, upstreams=self.upstreams, key_id=self.id)
 
 
 class ApiKeyRows(Protocol):

@@ -432,6 +432,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "RotateKeyBody": [{"overlap_seconds": 86400}],
     "RotatedKeyView": [ROTATED_KEY],
     "ErasureView": [ERASURE],
+    "UsageView": [{"limits": [{"name": "open_calls", "limit": 10000, "used": 12, "scope": "service"}]}],
     "UpstreamsView": [{"upstreams": [UPSTREAM]}],
     "ReloadedView": [{"added": ["search"], "changed": [], "removed": [], "unchanged": ["git"]}],
     "ToolsView": [{"tools": [TOOL]}],

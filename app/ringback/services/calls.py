@@ -80,7 +80,7 @@ class Calls:
             if existing is not None:
                 return existing
         self._lifecycle.require_running()  # not before: a client that repeats a start would read that nothing was started
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
@@ -100,7 +100,7 @@ class Calls:
         new_count = is_known.count(False)
         if new_count:
             self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal, count=new_count)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id, count=new_count)
         batch: list[PreparedCall] = []
         for index, request in enumerate(requests):
             with naming_call(index):

@@ -156,7 +156,7 @@ class Webhooks:
         """Send a test to this webhook only. It takes the same path as every delivery."""
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
         async def test(tx: Transaction) -> Delivery:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)

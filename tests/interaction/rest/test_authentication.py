@@ -53,6 +53,7 @@ OPERATIONS = [
     ("GET", "/v1/keys/key_1", Scope.ADMIN),
     ("POST", "/v1/keys/key_1/rotate", Scope.ADMIN),
     ("DELETE", "/v1/keys/key_1", Scope.ADMIN),
+    ("GET", "/v1/usage", Scope.READ),
     ("GET", "/v1/upstreams", Scope.READ),
     ("GET", "/v1/upstreams/git/tools", Scope.READ),
     ("POST", "/v1/upstreams/reload", Scope.ADMIN),

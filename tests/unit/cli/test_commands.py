@@ -61,6 +61,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("calls", "show"): {"--url", "--api-key"},
     ("calls", "cancel"): {"--json", "--url", "--api-key"},
     ("calls", "erase"): {"--cancel", "--json", "--url", "--api-key"},
+    ("usage",): {"--principal", "--json", "--url", "--api-key"},
     ("sessions",): {"erase"},
     ("sessions", "erase"): {"--cancel", "--json", "--url", "--api-key"},
     ("principals",): {"erase"},
