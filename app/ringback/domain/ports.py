@@ -3,9 +3,10 @@
 Each noun has its rows in a module of its own (`domain.call_rows`, `domain.webhook_rows`, …): narrow Protocols with at most
 eight methods. All access is in units of work:
 
-    await store.write(work)     work(tx) runs in one transaction; its value is returned after the commit
-    await store.read(work)      the same on a read-only snapshot: a few rows, by their keys
-    await store.scan(who, work) the same as read, apart from other reads: lists and counts
+    await store.write(work)           work(tx) runs in one transaction; its value is returned after the commit
+    await store.write_for(who, work)  the same, if it locks rows of one principal only
+    await store.read(work)            the same on a read-only snapshot: a few rows, by their keys
+    await store.scan(who, work)       the same as read, apart from other reads: lists and counts
 
 `work` is an async function that awaits nothing but its transaction; a long one calls `tx.pause()`. A store raises if it waits
 for anything else, so no unit of work can hold a transaction over the network. A unit may run again after a conflict with
@@ -212,7 +213,21 @@ class Transaction(Protocol):
 
 
 class Store(Protocol):
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run a unit of the service itself, which may concern several principals."""
+        ...
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same as `write`, for a unit that locks rows of this principal only.
+
+        Principals take turns, and each has a share of the connections, so that units of one that wait for each other, or for
+        a row that stays locked, do not delay the others.
+        """
+        ...
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same as `write`, ahead of all other units: for extensions of leases, which wait for no locked row."""
+        ...
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
 

@@ -190,7 +190,9 @@ class Verifier:
     async def _run_challenge(self, leased: _LeasedChallenge) -> None:
         try:
             failure = await self._send_challenge(leased)
-            await self._store.write(lambda tx: self._record_challenge(tx, leased.challenge, failure))
+            await self._store.write_for(
+                leased.challenge.principal, lambda tx: self._record_challenge(tx, leased.challenge, failure)
+            )
         except StoreUnavailable:
             log.warning("challenge.not_settled", extra={"webhook_id": leased.webhook.id})
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other challenges

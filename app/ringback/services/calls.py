@@ -85,8 +85,8 @@ class Calls:
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
         with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
-            return await self._store.write(
-                lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
+            return await self._store.write_for(
+                caller.principal, lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
             )
 
     async def start_batch(self, caller: Caller, requests: Sequence[StartCallRequest]) -> Sequence[StartedCall]:
@@ -110,8 +110,9 @@ class Calls:
                     else await self._starter.prepare_call(caller, request, now=self._clock.now())
                 )
         with self._admission.admit_call():
-            return await self._store.write(
-                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count)
+            return await self._store.write_for(
+                caller.principal,
+                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count),
             )
 
     async def _find_known_calls(
@@ -156,7 +157,7 @@ class Calls:
                 unattended = replace(call, attended_until=None)
                 await tx.calls.update(unattended, CallChange.UNATTENDED, expected=call.status, lease_token=None)
 
-        await self._store.write(mark)
+        await self._store.write_for(caller.principal, mark)
 
     def needs_acknowledgement(self, call: Call) -> bool:
         """Whether `acknowledge_inline` may have anything to do for this call, which has just ended."""
@@ -166,7 +167,7 @@ class Calls:
     async def acknowledge_inline(self, call: Call) -> None:
         """Record that the open response carried the end of the call: cancel its deliveries to `detached` webhooks."""
         if call.answered_inline and await self._store.read(lambda tx: tx.call_deliveries.has_unsent(call.id)):
-            await self._store.write(lambda tx: tx.call_deliveries.cancel_detached(call.id))
+            await self._store.write_for(call.principal, lambda tx: tx.call_deliveries.cancel_detached(call.id))
 
     async def wait_for_call(
         self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True
@@ -249,7 +250,7 @@ class Calls:
                 return await self._recorder.finish_call(tx, cancelled, CANCELLED_COMPLETION, lease_token=None) or call
             return await _request_cancellation(tx, call)
 
-        return await self._store.write(cancel)
+        return await self._store.write_for(caller.principal, cancel)
 
     async def cancel_immediately(self, caller: Caller, call_id: str) -> Call:
         """End the call as cancelled now. The upstream gets a cancellation too, but its response is not awaited.
@@ -270,7 +271,7 @@ class Calls:
                 or call
             )
 
-        return await self._store.write(cancel)
+        return await self._store.write_for(caller.principal, cancel)
 
     # -- waiting --
 

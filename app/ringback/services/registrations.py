@@ -108,7 +108,9 @@ class WebhookRegistrations:
         self._lifecycle.require_running()
         if idempotency_key is None:
             generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
-            webhook = await self._store.write(lambda tx: self._insert_webhook(tx, webhook, registration.cursor))
+            webhook = await self._store.write_for(
+                caller.principal, lambda tx: self._insert_webhook(tx, webhook, registration.cursor)
+            )
             return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=generated))
         existing = await self._store.read(
             lambda tx: _find_registered(tx, caller.principal, idempotency_key, registration)
@@ -138,7 +140,7 @@ class WebhookRegistrations:
                 changed = await update_webhook(tx, self._verification, existing, changed)
             return RegisteredWebhook(webhook=changed, is_new=False)
 
-        return await self._wait_until_challenged(await self._store.write(insert_or_change))
+        return await self._wait_until_challenged(await self._store.write_for(caller.principal, insert_or_change))
 
     async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
         """Register a callback URL for a model. The same registration again is the same webhook, with a later expiry.
@@ -156,7 +158,7 @@ class WebhookRegistrations:
                 same = await extend_expiry(tx, same, webhook.expires_at)
             return same or await self._insert_webhook(tx, webhook, registration.cursor)
 
-        return await self._store.write(insert_or_extend)
+        return await self._store.write_for(caller.principal, insert_or_extend)
 
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None
@@ -206,7 +208,7 @@ class WebhookRegistrations:
             inserted = await self._insert_webhook(tx, webhook, registration.cursor)
             return RegisteredWebhook(webhook=inserted, secret=generated)
 
-        return await self._store.write(insert_once)
+        return await self._store.write_for(caller.principal, insert_once)
 
     async def _wait_until_challenged(self, registered: RegisteredWebhook) -> RegisteredWebhook:
         return replace(registered, webhook=await self._verification.wait_until_challenged(registered.webhook))

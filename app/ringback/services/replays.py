@@ -138,7 +138,9 @@ class DeliveryReplays:
         replayed = still_open = 0
         while source is not None and replayed < REPLAY_DELIVERIES_MAX:
             limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
-            batch = await self._store.write(partial(self._replay_batch, caller.principal, webhook_id, source, limit))
+            batch = await self._store.write_for(
+                caller.principal, partial(self._replay_batch, caller.principal, webhook_id, source, limit)
+            )
             replayed += len(batch.finished)
             still_open += batch.still_open
             source = batch.next_source
@@ -167,7 +169,7 @@ class DeliveryReplays:
             (replayed,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
             return replayed
 
-        return await self._store.write(redeliver)
+        return await self._store.write_for(caller.principal, redeliver)
 
     def _check_request(self, caller: Caller) -> None:
         caller.require_scope(Scope.WEBHOOKS)

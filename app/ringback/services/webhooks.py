@@ -134,7 +134,7 @@ class Webhooks:
                 check_subscribed_upstream(caller, updated, self._catalog)
             return await update_webhook(tx, self._verification, previous, updated)
 
-        changed = await self._store.write(apply)
+        changed = await self._store.write_for(caller.principal, apply)
         return changed if change.url is None else await self._verification.wait_until_challenged(changed)
 
     async def verify_webhook(self, caller: Caller, webhook_id: str) -> Webhook:
@@ -148,7 +148,7 @@ class Webhooks:
             await self._verification.restart_challenge(tx, webhook)
             return webhook
 
-        webhook = await self._store.write(restart_challenge)
+        webhook = await self._store.write_for(caller.principal, restart_challenge)
         await self._verification.wait_for_challenge(webhook.id)
         return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
 
@@ -163,7 +163,7 @@ class Webhooks:
             require_enabled(webhook)
             return await self._requested_deliveries.insert_test(tx, webhook)
 
-        return await self._store.write(test)
+        return await self._store.write_for(caller.principal, test)
 
     async def rotate_secret(
         self, caller: Caller, webhook_id: str, *, secret: str | None, overlap_seconds: float
@@ -180,7 +180,7 @@ class Webhooks:
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
             return RotatedSecret(webhook=webhook, secret=generated, overlap_ends_at=now + seconds(overlap_seconds))
 
-        return await self._store.write(rotate)
+        return await self._store.write_for(caller.principal, rotate)
 
     async def remove_named_webhook(self, caller: Caller, name: str) -> None:
         """As `remove_webhook`. The name is free once this returns."""
@@ -215,10 +215,10 @@ class Webhooks:
                 await tx.webhooks.update(disabled, WebhookPart.STATE)
             return False
 
-        removed = await self._store.write(remove_batch)
+        removed = await self._store.write_for(caller.principal, remove_batch)
         while not removed:
             try:
-                removed = await self._store.write(remove_batch)
+                removed = await self._store.write_for(caller.principal, remove_batch)
             except NotFound:  # another request has removed it in the meantime
                 removed = True
 
