@@ -1,14 +1,14 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
-from ringback.domain.clock import seconds
+from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
@@ -20,6 +20,7 @@ from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
 from ringback.notifier.http.target import TargetCache
+from ringback.post_commit import DeliveryLease, UnusedLeases
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,10 @@ class DeliveryLeasing:
         target_cache: TargetCache,
         owner: str,
         lease_seconds: float,
+        clock: Clock,
     ) -> None:
+        self.unused = UnusedLeases(clock)
+        """Leases that may exist in the store although their deliveries were not attempted."""
         self._store = store
         self._ids = ids
         self._limiter = limiter
@@ -119,6 +123,25 @@ class DeliveryLeasing:
         if self._limiter.available_permits(webhook, origin, now=tx.now()) <= 0:
             return None
         return self._acquire_permit(tx, webhook, origin)
+
+    def grant_lease(self, tx: Transaction, hand_off: Callable[[Delivery], None]) -> DeliveryLease:
+        """The lease of a delivery that is being inserted."""
+        until = tx.now() + seconds(self._lease_seconds)
+        return DeliveryLease(self._owner, self._new_token(tx), until, hand_off)
+
+    async def release_unused(self) -> None:
+        """Let deliveries be leased again that were leased to this process without its knowledge. Raises `StoreUnavailable`."""
+        if tokens := self.unused.list_tokens():
+            await self._store.write(partial(self._release_unused, tokens))
+
+    async def _release_unused(self, tx: Transaction, tokens: Sequence[str]) -> None:
+        released = await tx.delivery_maintenance.release_unused_leases(owner=self._owner, tokens=tokens)
+        if released:
+            log.warning("deliveries.lease_unused", extra={"deliveries": released})
+            tx.notify(DELIVERY_DUE_TOPIC)
+
+    def _new_token(self, tx: Transaction) -> str:
+        return self.unused.watch(tx, self._ids.new_lease_token())
 
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
         excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._left_webhooks(tx.now())
@@ -217,7 +240,7 @@ class DeliveryLeasing:
             webhook.id,
             now=tx.now(),
             owner=self._owner,
-            token=self._ids.new_lease_token(),
+            token=self._new_token(tx),
             until=tx.now() + seconds(self._lease_seconds),
             limit=limit,
             ordered=True,
@@ -232,7 +255,7 @@ class DeliveryLeasing:
         if delivery_ids := [each for chosen in taken if chosen.leased is None for each in chosen.permits]:
             until = tx.now() + seconds(self._lease_seconds)
             found = await tx.delivery_queue.lease(
-                delivery_ids, owner=self._owner, token=self._ids.new_lease_token(), until=until
+                delivery_ids, owner=self._owner, token=self._new_token(tx), until=until
             )
             leased |= {each.id: each for each in found}
         if any(each.is_unreadable for each in leased.values()):

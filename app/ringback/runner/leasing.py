@@ -10,24 +10,18 @@ An upstream whose queue may hold more calls than it had capacity for is remember
 only for such an upstream: a call that ends on an idle upstream costs no query of the store.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
-from ringback.post_commit import CallLeases
+from ringback.post_commit import CallLeases, UnusedLeases
 from ringback.waits import LocalWaiter
-
-UNUSED_TOKENS_KEPT: Final = 1_000
-"""Transactions that were rolled back within `lease_seconds`: far more than occur, and a limit to the memory they take."""
-UNUSED_GRACE_SECONDS: Final = 30.0
-"""How long after the loss of its connection PostgreSQL may still commit: more than any statement may take."""
 
 BeginCall = Callable[[Call, float], None]
 """Takes a leased call and the time until which its lease is trusted (by `Clock.monotonic`). Must not raise."""
@@ -74,6 +68,8 @@ class CallLeasing:
         """`is_shared` says that other nodes lease from the same queue."""
         self.waiter: Waiter | None = None
         """Notified when capacity becomes free for which a queued call may be waiting."""
+        self.unused = UnusedLeases(clock)
+        """Leases that may exist in the store although their calls were not begun."""
         self._ids = ids
         self._clock = clock
         self._config = config
@@ -89,8 +85,6 @@ class CallLeasing:
         """By upstream: how often a transaction found no capacity."""
         self._releases: Counter[str] = Counter()
         """By upstream: how often capacity became free."""
-        self._unused_tokens: deque[tuple[float, str]] = deque(maxlen=UNUSED_TOKENS_KEPT)
-        """Lease tokens of transactions that were rolled back, or whose commit was not acknowledged, and when."""
         self._uncommitted_dispatches = 0
         """Calls that an open transaction inserts as dispatched."""
         self._dispatch_settled = LocalWaiter()
@@ -126,7 +120,7 @@ class CallLeasing:
         leased = await tx.call_queue.lease_queued(
             upstream,
             owner=self._config.owner,
-            token=self._new_token(tx),
+            token=self.unused.watch(tx, self._ids.new_lease_token()),
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
         )
@@ -157,7 +151,7 @@ class CallLeasing:
             call,
             phase=CallPhase.RUNNING,
             lease_owner=self._config.owner,
-            lease_token=self._new_token(tx),
+            lease_token=self.unused.watch(tx, self._ids.new_lease_token()),
             lease_until=tx.now() + seconds(self._config.lease_seconds),
             dispatched_at=tx.now() if dispatches else None,
             runs=1 if dispatches else 0,
@@ -168,13 +162,6 @@ class CallLeasing:
         if self._refusals[upstream] == reservation.refusals:
             self._possibly_queued.discard(upstream)
         return leased
-
-    def find_unused_tokens(self) -> Collection[str]:
-        """Lease tokens of the last minute or less whose calls were never begun here. Their leases may exist in the store."""
-        oldest = self._clock.monotonic() - self._config.lease_seconds - UNUSED_GRACE_SECONDS
-        while self._unused_tokens and self._unused_tokens[0][0] < oldest:
-            self._unused_tokens.popleft()
-        return {token for _, token in self._unused_tokens}
 
     async def wait_for_uncommitted_dispatches(self) -> None:
         """Return when no open transaction inserts a dispatched call: each execution that it begins must be able to begin."""
@@ -189,11 +176,6 @@ class CallLeasing:
         self._uncommitted_dispatches += 1
         tx.on_rollback(settle)
         tx.on_commit(settle)
-
-    def _new_token(self, tx: Transaction) -> str:
-        token = self._ids.new_lease_token()
-        tx.on_rollback(lambda: self._unused_tokens.append((self._clock.monotonic(), token)))
-        return token
 
     def _reserve(self, tx: Transaction, upstream: str, calls: int) -> "_Reservation":
         reservation = _Reservation(upstream, calls, refusals=self._refusals[upstream])

@@ -14,7 +14,8 @@ from ringback.domain.clock import seconds
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.recovery import recover_calls
-from ringback.runner.leasing import CallLeasing, RunnerConfig
+from ringback.post_commit import UnusedLeases
+from ringback.runner.leasing import RunnerConfig
 
 log = logging.getLogger(__name__)
 
@@ -23,21 +24,21 @@ RECOVER_BATCH_SIZE: Final = 50
 
 
 class LostLeases:
-    def __init__(self, *, store: Store, recorder: Recorder, leasing: CallLeasing, config: RunnerConfig) -> None:
+    def __init__(self, *, store: Store, recorder: Recorder, unused: UnusedLeases, config: RunnerConfig) -> None:
         self._store = store
         self._recorder = recorder
-        self._leasing = leasing
+        self._unused = unused
         self._config = config
 
     async def recover(self) -> None:
         """Queue the calls again, unless their cancellation was requested. Raises `StoreUnavailable`."""
-        if self._leasing.find_unused_tokens():
+        if self._unused.list_tokens():
             while await self._store.write(self._recover_batch) == RECOVER_BATCH_SIZE:
                 pass
 
     async def _recover_batch(self, tx: Transaction) -> int:
         """The number of recovered calls. Only leases that no heartbeat has extended are read: an index finds these few."""
-        tokens = self._leasing.find_unused_tokens()
+        tokens = set(self._unused.list_tokens())
         unextended = tx.now() + seconds(self._config.lease_seconds - self._config.heartbeat_seconds)
         found = await tx.call_queue.find_lease_expired(
             now=unextended, limit=RECOVER_BATCH_SIZE, owner=self._config.owner

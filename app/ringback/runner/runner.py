@@ -77,7 +77,7 @@ class Runner:
             begin_call=self._begin_execution,
             is_shared=not store.is_exclusive,
         )
-        self._lost_leases = LostLeases(store=store, recorder=recorder, leasing=self._leasing, config=config)
+        self._lost_leases = LostLeases(store=store, recorder=recorder, unused=self._leasing.unused, config=config)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run calls until `stop` is set. Calls in flight then have `drain_seconds` to end; what remains is aborted."""
