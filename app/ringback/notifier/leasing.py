@@ -132,9 +132,9 @@ class DeliveryLeasing:
     async def release_unused(self) -> None:
         """Let deliveries be leased again that were leased to this process without its knowledge. Raises `StoreUnavailable`."""
         if tokens := self.unused.list_tokens():
-            await self._store.write(partial(self._release_unused, tokens))
+            await self._store.write(partial(self._release_unused, tokens=tokens))
 
-    async def _release_unused(self, tx: Transaction, tokens: Sequence[str]) -> None:
+    async def _release_unused(self, tx: Transaction, *, tokens: Sequence[str]) -> None:
         released = await tx.delivery_maintenance.release_unused_leases(owner=self._owner, tokens=tokens)
         if released:
             log.warning("deliveries.lease_unused", extra={"deliveries": released})

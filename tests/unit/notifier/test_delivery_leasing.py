@@ -36,6 +36,7 @@ class OneWebhookStore:
             target_cache=cast("TargetCache", self),
             owner="node",
             lease_seconds=30.0,
+            clock=FakeClock(),
         )
         self.webhooks = self.origin_breakers = self.delivery_queue = self
         self.asked: list[Any] = []
