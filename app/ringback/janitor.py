@@ -230,7 +230,7 @@ class Janitor:
         The dispatcher gives up pending deliveries, after a last attempt.
         """
         given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.now(), limit=self._config.batch_size)
-        await record_losses(tx, given_up)
+        await record_losses(tx, given_up, self._recorder.measurements)
         return len(given_up) == self._config.batch_size
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:

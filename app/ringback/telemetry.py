@@ -16,6 +16,9 @@ _STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"
 _NOISY_LOGGERS: Final = ("mcp", "client")
 """The SDK logs excerpts of upstream messages at ERROR. The outcome of the call says what matters of them."""
 
+AUDIT_LOGGER: Final = "ringback.audit"
+"""What operators did for other principals (`services.operators`). Written at every log level."""
+
 LogFormat = Literal["text", "json"]
 
 
@@ -57,6 +60,7 @@ def configure_logging(*, level: str, log_format: LogFormat) -> None:
     for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("ringback").setLevel(level.upper())
+    logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
 
 
 def _format_value(value: Any) -> str:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import (
     DELIVERY_TRANSITIONS,
     OPEN_STATES,
-    AttemptCategory,
     AttemptResult,
     Delivery,
     DeliveryState,

@@ -51,6 +51,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
@@ -368,8 +369,16 @@ def _services(
         replays=DeliveryReplays(store=store, requested_deliveries=on_demand, quotas=keeper, lifecycle=lifecycle),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
-        insights=Insights(store=store, clock=clock, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
+        insights=Insights(
+            store=store,
+            clock=clock,
+            catalog=catalog,
+            quotas=keeper,
+            lifecycle=lifecycle,
+            measurements=recorder.measurements,
+        ),
         administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
+        operators=Operators(store=store),
         lifecycle=lifecycle,
     )
 

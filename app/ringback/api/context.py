@@ -18,6 +18,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
@@ -40,6 +41,7 @@ class Services:
     api_keys: ApiKeys
     insights: Insights
     administration: Administration
+    operators: Operators
     lifecycle: Lifecycle
 
 

@@ -4,8 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from ringback.api.authentication import AuthenticatedRoute, CallerDep
+from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
@@ -25,21 +26,25 @@ DeliveryIdPath = Annotated[str, Path(description="A delivery's id.", examples=[e
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_deliveries(
-    query: Annotated[DeliveryListQuery, Query()], services: ServicesDep, caller: CallerDep
+    query: Annotated[DeliveryListQuery, Query()], services: ServicesDep, caller: ListCallerDep
 ) -> DeliveryPageView:
     """List deliveries to your webhooks, newest first; `state=dead` lists those without a success."""
     position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
     page = await services.deliveries.list_deliveries(caller, query.to_filter(), position=position, limit=query.limit)
-    return DeliveryPageView.from_deliveries(page, encode_next_cursor(CursorList.DELIVERIES, page))
+    return DeliveryPageView.from_deliveries(
+        page, encode_next_cursor(CursorList.DELIVERIES, page), shows_owner=caller.operator is not None
+    )
 
 
 @router.get("/{delivery_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
 async def read_delivery(
-    delivery_id: DeliveryIdPath, services: ServicesDep, caller: CallerDep
+    delivery_id: DeliveryIdPath, services: ServicesDep, caller: OwnerCallerDep
 ) -> DeliveryWithAttemptsView:
     """Read a delivery with all its attempts."""
     delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
-    return DeliveryWithAttemptsView.from_delivery_and_attempts(delivery, attempts)
+    return DeliveryWithAttemptsView.from_delivery_and_attempts(
+        delivery, attempts, shows_owner=caller.operator is not None
+    )
 
 
 @router.post(
@@ -49,6 +54,6 @@ async def read_delivery(
         *AUTHENTICATED_ERRORS, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive
     ),
 )
-async def redeliver(delivery_id: DeliveryIdPath, services: ServicesDep, caller: CallerDep) -> DeliveryView:
+async def redeliver(delivery_id: DeliveryIdPath, services: ServicesDep, caller: OwnerCallerDep) -> DeliveryView:
     """Send a delivery again with the same `webhook-id`. If it has not ended yet, the response shows it unchanged."""
     return DeliveryView.from_delivery(await services.replays.redeliver_delivery(caller, delivery_id))

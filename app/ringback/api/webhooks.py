@@ -9,10 +9,13 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import REPLAYED_HEADER, encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.principal import Caller
+from ringback.domain.webhook import Webhook
 from ringback.schemas import examples
 from ringback.schemas.deliveries import DeliveryView
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII, WEBHOOK_NAME_PATTERN
@@ -122,9 +125,9 @@ async def put_webhook(
 @router.get(
     "/by-name/{name}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest)
 )
-async def read_named_webhook(name: WebhookNamePath, services: ServicesDep, caller: CallerDep) -> WebhookView:
+async def read_named_webhook(name: WebhookNamePath, services: ServicesDep, caller: OwnerCallerDep) -> WebhookView:
     """Read the webhook of this name."""
-    return WebhookView.from_webhook(await services.webhooks.get_named_webhook(caller, name))
+    return _view_webhook(caller, await services.webhooks.get_named_webhook(caller, name))
 
 
 @router.delete(
@@ -139,18 +142,20 @@ async def remove_named_webhook(name: WebhookNamePath, services: ServicesDep, cal
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_webhooks(
-    query: Annotated[WebhookListQuery, Query()], services: ServicesDep, caller: CallerDep
+    query: Annotated[WebhookListQuery, Query()], services: ServicesDep, caller: ListCallerDep
 ) -> WebhookPageView:
-    """List your webhooks, newest first."""
+    """List your webhooks, newest first; `health=failing` lists those whose last attempt failed."""
     position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-    page = await services.webhooks.list_webhooks(caller, position=position, limit=query.limit)
-    return WebhookPageView.from_webhooks(page, encode_next_cursor(CursorList.WEBHOOKS, page))
+    page = await services.webhooks.list_webhooks(caller, query.health, position=position, limit=query.limit)
+    return WebhookPageView.from_webhooks(
+        page, encode_next_cursor(CursorList.WEBHOOKS, page), shows_owner=caller.operator is not None
+    )
 
 
 @router.get("/{webhook_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def read_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> WebhookView:
+async def read_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep) -> WebhookView:
     """Read a webhook."""
-    return WebhookView.from_webhook(await services.webhooks.get_webhook(caller, webhook_id))
+    return _view_webhook(caller, await services.webhooks.get_webhook(caller, webhook_id))
 
 
 @router.patch(
@@ -165,17 +170,22 @@ async def read_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller:
     ),
 )
 async def change_webhook(
-    webhook_id: WebhookIdPath, body: ChangeWebhookBody, services: ServicesDep, caller: CallerDep
+    webhook_id: WebhookIdPath, body: ChangeWebhookBody, services: ServicesDep, caller: OwnerCallerDep
 ) -> WebhookView:
-    """Change, disable or enable a webhook. Omitted members stay; held deliveries are sent when the webhook becomes active."""
-    return WebhookView.from_webhook(await services.webhooks.change_webhook(caller, webhook_id, body.to_change()))
+    """Change, disable or enable a webhook. Omitted members stay; held deliveries are sent when the webhook becomes active.
+
+    An operator changes only `state` for another principal.
+    """
+    if caller.operator is not None and body.model_fields_set - {"state"}:
+        raise errors.Forbidden("An operator changes only 'state' for another principal. The owner changes the rest.")
+    return _view_webhook(caller, await services.webhooks.change_webhook(caller, webhook_id, body.to_change()))
 
 
 @router.post(
     "/{webhook_id}/verify",
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING_ERRORS),
 )
-async def verify_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> WebhookView:
+async def verify_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep) -> WebhookView:
     """Challenge the URL now. `state` shows whether the URL has proven that it accepts callbacks, `last_error` why not."""
     return WebhookView.from_webhook(await services.webhooks.verify_webhook(caller, webhook_id))
 
@@ -185,7 +195,7 @@ async def verify_webhook(webhook_id: WebhookIdPath, services: ServicesDep, calle
     status_code=202,
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS),
 )
-async def test_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> DeliveryView:
+async def test_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep) -> DeliveryView:
     """Send a signed `webhook.test` to this webhook. The delivery shows the outcome."""
     return DeliveryView.from_delivery(await services.webhooks.send_test(caller, webhook_id))
 
@@ -213,7 +223,7 @@ async def rotate_secret(
     ),
 )
 async def replay_webhook(
-    webhook_id: WebhookIdPath, body: ReplayBody, services: ServicesDep, caller: CallerDep
+    webhook_id: WebhookIdPath, body: ReplayBody, services: ServicesDep, caller: OwnerCallerDep
 ) -> ReplayedView:
     """Send deliveries of this webhook again: since a time, after a cursor, or all dead ones.
 
@@ -227,3 +237,7 @@ async def replay_webhook(
 async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> None:
     """Remove a webhook and cancel its open deliveries."""
     await services.webhooks.remove_webhook(caller, webhook_id)
+
+
+def _view_webhook(caller: Caller, webhook: Webhook) -> WebhookView:
+    return WebhookView.from_webhook(webhook, shows_owner=caller.operator is not None)

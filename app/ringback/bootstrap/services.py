@@ -15,6 +15,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
@@ -132,8 +133,14 @@ def build_services(components: Components, settings: Settings) -> Services:
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
         insights=Insights(
-            store=store, clock=clock, catalog=components.upstreams.tool_catalog, quotas=quotas, lifecycle=lifecycle
+            store=store,
+            clock=clock,
+            catalog=components.upstreams.tool_catalog,
+            quotas=quotas,
+            lifecycle=lifecycle,
+            measurements=components.recorder.measurements,
         ),
         administration=Administration(store=store, configuration=components.configuration),
+        operators=Operators(store=store),
         lifecycle=lifecycle,
     )

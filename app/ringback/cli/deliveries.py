@@ -5,7 +5,16 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.client_options import (
+    URL_DEFAULT,
+    ApiKey,
+    ForAllPrincipals,
+    ForPrincipal,
+    Url,
+    choose_principal,
+    columns_for,
+    run_with_client,
+)
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -36,11 +45,14 @@ def list_deliveries(
     webhook: Annotated[str | None, typer.Option("--webhook", help="Only deliveries to this webhook.")] = None,
     call: Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of deliveries.")] = LIST_LIMIT_DEFAULT,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
     """List deliveries, newest first."""
+    owner = choose_principal(principal, all_principals)
 
     async def newest(client: RingbackClient) -> list[Delivery]:
         numbers = count(1)
@@ -51,11 +63,11 @@ def list_deliveries(
                 break
         return found
 
-    deliveries = run_with_client(url, api_key, newest)
+    deliveries = run_with_client(url, api_key, newest, principal=owner)
     if as_json:
         print_models(deliveries)
     elif deliveries:
-        print_table(_COLUMNS, (delivery.model_dump() for delivery in deliveries))
+        print_table(columns_for(owner, _COLUMNS), (delivery.model_dump() for delivery in deliveries))
     else:
         print_message("There are no such deliveries.")
 
@@ -63,17 +75,34 @@ def list_deliveries(
 @app.command("show")
 @exit_on_errors()
 def show_delivery(
-    delivery_id: DeliveryId, _as_json: AlwaysJson = True, url: Url = URL_DEFAULT, api_key: ApiKey = None
+    delivery_id: DeliveryId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    _as_json: AlwaysJson = True,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
 ) -> None:
     """Show a delivery with every attempt, as JSON. It does not contain the body."""
-    print_json(model_to_json(run_with_client(url, api_key, lambda client: client.delivery(delivery_id))))
+    owner = choose_principal(principal, all_principals)
+    delivery = run_with_client(url, api_key, lambda client: client.delivery(delivery_id), principal=owner)
+    print_json(model_to_json(delivery))
 
 
 @app.command()
 @exit_on_errors()
-def redeliver(delivery_id: DeliveryId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def redeliver(
+    delivery_id: DeliveryId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
     """Send a delivery again, with the same webhook-id."""
-    delivery = run_with_client(url, api_key, lambda client: client.redeliver(delivery_id))
+    owner = choose_principal(principal, all_principals)
+    delivery = run_with_client(url, api_key, lambda client: client.redeliver(delivery_id), principal=owner)
     if as_json:
         print_json(model_to_json(delivery))
         return

@@ -55,6 +55,9 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
     tried up to three times while the connection fails or the response is 502, 503 or 504.
 
+    `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
+    `*` those of all principals. The service refuses it where an operator may not act for others.
+
     `http` is your own httpx client, which stays open. Without it the client creates one, on `transport` if that is given.
     """
 
@@ -67,6 +70,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
         transport: httpx.AsyncBaseTransport | None = None,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         clock: ClientClock | None = None,
+        principal: str | None = None,
     ) -> None:
         clock = clock or SystemClientClock()
         self._owns_http = http is None
@@ -77,6 +81,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
             http=self._http,
             timeout_seconds=timeout_seconds,
             clock=clock,
+            principal=principal,
         )
         super().__init__(http_transport, clock)
 

@@ -38,6 +38,8 @@ class Call(ClientModel):
     """One durable tool call."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     upstream: str
     tool: str
     status: str
@@ -129,6 +131,8 @@ class Webhook(ClientModel):
     """A registered callback URL."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     name: str | None = None
     """Your name for it (`RingbackClient.put_webhook`)."""
     url: str
@@ -152,13 +156,19 @@ class Webhook(ClientModel):
     ordered: bool = False
     rate_per_second: float | None = None
     description: str | None = None
+    header_names: tuple[str, ...] = ()
+    """The names of the headers that its callbacks have. The values are never shown."""
     origin: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
     expires_at: datetime | None = None
     last_delivery_at: datetime | None = None
     last_error: str | None = None
-    """How the last attempt failed; None after a success."""
+    """The category in which the last attempt failed; None after a success."""
+    last_error_detail: str | None = None
+    """The status code, and a fact such as where a redirect leads."""
+    last_error_advice: str | None = None
+    """What to do next about the last error."""
     failing_since: datetime | None = None
     paused_until: datetime | None = None
     """After several consecutive failures, nothing is sent until then."""
@@ -247,12 +257,18 @@ class Attempt(ClientModel):
     category: str
     status_code: int | None = None
     excerpt: str | None = Field(default=None, repr=False)
+    detail: str | None = Field(default=None, repr=False)
+    """A fact beside the category: where a redirect leads, why a certificate is invalid."""
+    advice: str | None = None
+    """What to do next; None for a delivered attempt."""
 
 
 class Delivery(ClientModel):
     """One event for one webhook."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     webhook_id: str
     event_id: str | None = None
     """None for a gap envelope."""

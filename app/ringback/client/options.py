@@ -28,6 +28,8 @@ class NamedWebhookOptions(TypedDict, total=False):
     rate_per_second: float
     """Largest number of attempts a second."""
     description: str
+    headers: Mapping[str, str]
+    """Headers that every callback has. put_webhook keeps the headers of an existing webhook without them; {} removes them."""
     cursor: str
     """Receive events after this cursor, instead of from now on."""
     expires_in_seconds: float
@@ -68,6 +70,8 @@ class WebhookChange(TypedDict, total=False):
     retries: Literal["days", "minutes"]
     rate_per_second: float | None
     """Largest number of attempts a second; None removes the limit."""
+    headers: Mapping[str, str]
+    """All headers of its callbacks; {} removes them."""
     state: Literal["active", "disabled"]
 
 

@@ -8,9 +8,9 @@ An open breaker sends nothing, and waiting deliveries lose no attempts. After th
 webhook's breaker counts every failure. An origin's breaker (scheme, host and port) counts only failures to reach the origin,
 because it stops every webhook there.
 
-A failed look-up (`AttemptCategory.LOOK_UP_FAILED`) may be caused by our name servers. An origin's breaker does not count it,
-because that would stop webhooks of other principals. A webhook's breaker counts it, so that attempts that cannot succeed are
-spread.
+A failure of ours (`attempt_category.OWN_FAILURES`: a failed look-up may be caused by our name servers) does not count for an
+origin's breaker, because that would stop webhooks of other principals. A webhook's breaker counts it, so that attempts that
+cannot succeed are spread.
 
 A webhook that failed last or has never answered gets one attempt at a time before its breaker opens
 (`webhook_health.is_healthy`): a thousand receivers that hang hold a thousand attempts, not thirty times as many.
@@ -23,7 +23,6 @@ from typing import Final
 
 from ringback.backoff import add_jitter
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import AttemptCategory
 from ringback.domain.retry import HOUR, MINUTE
 
 
@@ -67,17 +66,6 @@ ORIGIN_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=10, open_seconds_s
 """More failures and shorter pauses than a webhook's, because unrelated webhooks share an origin."""
 SUSPENDED_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=1, open_seconds_steps=(HOUR,))
 """A receiver that failed for days is probed once an hour."""
-
-UNREACHABLE_CATEGORIES: Final = frozenset(
-    {
-        AttemptCategory.NAME_NOT_FOUND,
-        AttemptCategory.CONNECTION_REFUSED,
-        AttemptCategory.TIMEOUT,
-        AttemptCategory.TLS_ERROR,
-    }
-)
-"""No response: an origin's breaker counts these. Any response shows that the origin is up. A failed look-up shows neither and
-leaves the origin's breaker unchanged."""
 
 
 def breaker_after_failure(

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.attempt_category import AttemptCategory, category_advice
 from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
@@ -63,30 +64,11 @@ class DeliveryKind(StrEnum):
     """A control envelope: it gives a recovered receiver the cursor from which to poll the events that were given up."""
 
 
-class AttemptCategory(StrEnum):
-    """How an attempt ended. Categories appear in events and errors; a receiver's text stays in the attempt log."""
-
-    DELIVERED = "delivered"
-    LOOK_UP_FAILED = "look_up_failed"
-    """The host's addresses could not be looked up: a timeout, SERVFAIL, name servers that are down, or a limit of ours. The
-    receiver did not cause it, so it counts against no origin and suspends no webhook (`webhook_health`)."""
-    NAME_NOT_FOUND = "name_not_found"
-    """The name servers say that the host does not exist or has no address. This counts as a failure of the receiver."""
-    CONNECTION_REFUSED = "connection_refused"
-    TIMEOUT = "timeout"
-    TLS_ERROR = "tls_error"
-    HTTP_3XX = "http_3xx"
-    HTTP_4XX = "http_4xx"
-    HTTP_5XX = "http_5xx"
-    CHALLENGE_FAILED = "challenge_failed"
-    """The receiver did not answer the verification challenge. Only challenges end so."""
-    UNREADABLE = "unreadable"
-    """The delivery was not sent: the key that sealed its body or secret is missing from the key ring."""
-
-
 PERMANENT_FAILURE_STATUS_CODES: Final = frozenset({410, 413})
 """Gone, and content too large: the same body would fail again (mcp-events §8)."""
 RETRY_AFTER_STATUS_CODES: Final = frozenset({429, 503})
+DETAIL_LENGTH_MAX: Final = 300
+"""Characters of an attempt's detail: an ordinary URL and a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +139,13 @@ class Attempt:
     status_code: int | None
     excerpt: str | None = field(default=None, repr=False)
     """The first bytes of the receiver's response, shown only to the webhook's owner."""
+    detail: str | None = field(default=None, repr=False)
+    """As `AttemptResult.detail`."""
+
+    @property
+    def advice(self) -> str | None:
+        """What to do next; None for a delivered attempt."""
+        return category_advice(self.category)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +156,15 @@ class AttemptResult:
     status_code: int | None = None
     retry_after_seconds: float | None = None
     excerpt: str | None = field(default=None, repr=False)
+    detail: str | None = field(default=None, repr=False)
+    """A fact beside the category: the range of a blocked address, why a certificate is invalid, where a redirect leads. At most
+    `DETAIL_LENGTH_MAX` printable characters, for the webhook's owner and the operator."""
+
+    @property
+    def error_detail(self) -> str | None:
+        """The status code and the detail, as a webhook's `last_error_detail` has them."""
+        status = None if self.status_code is None else f"status {self.status_code}"
+        return ", ".join(part for part in (status, self.detail) if part is not None) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

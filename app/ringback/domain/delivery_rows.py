@@ -24,9 +24,9 @@ class DeliveryRows(Protocol):
     async def get(self, delivery_id: DeliveryId) -> Delivery | None: ...
 
     async def list_page(
-        self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
-        """Newest first. `position` is the `next_position` of the previous page."""
+        """Newest first; None: of all principals. `position` is the `next_position` of the previous page."""
         ...
 
     async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:

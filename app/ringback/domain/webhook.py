@@ -4,13 +4,16 @@
 same log, so a call that ends at that moment is either before the registration (and in the log) or after it (and matched).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.attempt_category import category_advice
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
@@ -27,6 +30,17 @@ class WebhookState(StrEnum):
     """Failing for days: new deliveries are held until a probe succeeds."""
     DISABLED = "disabled"
     """Switched off by its owner: no event matches."""
+
+
+FAILING_STATES: Final = tuple(state for state in WebhookState if state is not WebhookState.DISABLED)
+"""The states in which a webhook with a `last_error` counts as failing."""
+
+
+class WebhookHealth(StrEnum):
+    """A filter of lists of webhooks."""
+
+    FAILING = "failing"
+    """The last attempt or challenge failed, and the webhook is not disabled."""
 
 
 class DeliveryCondition(StrEnum):
@@ -124,6 +138,8 @@ class Webhook(WebhookSpec):
     """A hash of the registration. The idempotency key may repeat only with the same hash."""
     secrets: tuple[WebhookSecret, ...] = field(repr=False)
     """Newest first; sealed at rest. Empty when the key that sealed them is missing."""
+    headers: CallbackHeaders = field(default=(), repr=False)
+    """Added to every callback; sealed together with the secrets."""
     state: WebhookState = WebhookState.ACTIVE
     origin: WebhookOrigin = WebhookOrigin.REST
     created_at: datetime
@@ -132,10 +148,23 @@ class Webhook(WebhookSpec):
     last_delivery_at: datetime | None = None
     last_error: str | None = None
     """A fixed category, never a receiver's words."""
+    last_error_detail: str | None = None
+    """The status code and the fact beside the category, for the owner (`AttemptResult.error_detail`)."""
     failing_since: datetime | None = None
     breaker: CircuitBreaker = CLOSED_BREAKER
     missed_from: int | None = None
     """The place of the first event that was given up and that no gap envelope has reported yet."""
+
+    @property
+    def header_names(self) -> Sequence[str]:
+        return [name for name, _ in self.headers]
+
+    @property
+    def last_error_advice(self) -> str | None:
+        """What to do next about the last error."""
+        if self.last_error == SECRETS_UNREADABLE:
+            return "Rotate the signing secret, or have the operator restore the missing key of RINGBACK_SECRET_KEYS."
+        return None if self.last_error is None else category_advice(self.last_error)
 
     @property
     def has_unreadable_secrets(self) -> bool:
@@ -208,7 +237,14 @@ def with_rotated_secret(webhook: Webhook, secret: str, *, now: datetime, overlap
 def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
     """The webhook in a state of `OWNER_STATE_TRANSITIONS`. Becoming active resets its failures."""
     if state is WebhookState.ACTIVE and webhook.state is not WebhookState.ACTIVE:
-        return replace(webhook, state=state, failing_since=None, last_error=None, breaker=CLOSED_BREAKER)
+        return replace(
+            webhook,
+            state=state,
+            failing_since=None,
+            last_error=None,
+            last_error_detail=None,
+            breaker=CLOSED_BREAKER,
+        )
     return replace(webhook, state=state)
 
 
@@ -216,14 +252,24 @@ def with_url(webhook: Webhook, url: str) -> Webhook:
     """The webhook with another URL. A new URL resets the health of the webhook."""
     if url == webhook.url:
         return webhook
-    return replace(webhook, url=url, last_error=None, failing_since=None, last_delivery_at=None, breaker=CLOSED_BREAKER)
+    return replace(
+        webhook,
+        url=url,
+        last_error=None,
+        last_error_detail=None,
+        failing_since=None,
+        last_delivery_at=None,
+        breaker=CLOSED_BREAKER,
+    )
 
 
 def with_unreadable_secrets(webhook: Webhook) -> Webhook:
     """A webhook whose secrets cannot be unsealed. It is suspended until it gets a new secret or the key returns."""
     if webhook.state is WebhookState.DISABLED:
         return replace(webhook, secrets=())
-    return replace(webhook, secrets=(), state=WebhookState.SUSPENDED, last_error=SECRETS_UNREADABLE)
+    return replace(
+        webhook, secrets=(), state=WebhookState.SUSPENDED, last_error=SECRETS_UNREADABLE, last_error_detail=None
+    )
 
 
 def describe_webhook(webhook: Webhook) -> str:

@@ -16,14 +16,21 @@ from functools import partial
 from typing import Final
 
 from ringback.admission import AdmissionGate
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Attempt, AttemptCategory, AttemptResult, Delivery, DeliveryUpdate
+from ringback.domain.delivery import Attempt, AttemptResult, Delivery, DeliveryUpdate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt, log_attempts, log_unrecorded_attempts
+from ringback.notifier.attempts import (
+    AttemptRecorder,
+    FinishedAttempt,
+    log_attempts,
+    log_unrecorded_attempts,
+    redact_result,
+)
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
@@ -82,6 +89,7 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._admission = admission or AdmissionGate()
         self._post_commit = recorder.post_commit
+        self._measurements = recorder.measurements
         self._target_cache = TargetCache(policy)
         self._limiter = ConcurrencyLimiter(config)
         self._leasing = DeliveryLeasing(
@@ -92,6 +100,7 @@ class Dispatcher:
             owner=config.owner,
             lease_seconds=config.lease_seconds,
             clock=clock,
+            measurements=recorder.measurements,
         )
         attempt_recorder = AttemptRecorder(
             recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction
@@ -212,6 +221,7 @@ class Dispatcher:
             category=result.category,
             status_code=result.status_code,
             excerpt=result.excerpt,
+            detail=result.detail,
         )
         self._attempt_batcher.submit(
             FinishedAttempt(
@@ -237,7 +247,7 @@ class Dispatcher:
         delivery, webhook = leased.delivery, leased.webhook
         target = self._target_cache.get_target(webhook.url)
         if target is None:
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
         try:
             headers = build_callback_headers(
                 webhook_id=webhook.id,
@@ -247,17 +257,24 @@ class Dispatcher:
                 signing_keys=self._signing_keys,
                 now=signed_at,
             )
-            return await self._sender.post(
-                target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
+            result = await self._sender.post(
+                target,
+                dict(webhook.headers) | headers,
+                delivery.body,
+                principal=delivery.principal,
+                deadline_seconds=ATTEMPT_SECONDS,
             )
+            return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
             log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     def _complete_recorded(
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
     ) -> None:
         log_attempts(batch, recorded)
+        for finished, update in recorded:
+            self._measurements.record_attempt(finished.result.category, update)
         for finished in batch:
             self._release_permit(finished.permit)
 

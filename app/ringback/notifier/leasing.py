@@ -7,16 +7,18 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState, with_unreadable_secrets
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.measurements import Measurements
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
 from ringback.notifier.http.target import TargetCache
@@ -93,10 +95,12 @@ class DeliveryLeasing:
         owner: str,
         lease_seconds: float,
         clock: Clock,
+        measurements: Measurements,
     ) -> None:
         self.unused = UnusedLeases(clock)
         """Leases that may exist in the store although their deliveries were not attempted."""
         self._store = store
+        self._measurements = measurements
         self._ids = ids
         self._limiter = limiter
         self._target_cache = target_cache
@@ -210,9 +214,8 @@ class DeliveryLeasing:
         if limit <= 0:
             self._limiter.mark_waiting(webhook, origin, now=now)
             if self._limiter.is_paused(webhook, origin, now=now):
-                await record_losses(
-                    tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
-                )
+                given_up = await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
+                await record_losses(tx, given_up, self._measurements)
             return _TakenDeliveries(webhook, {})
         if found is None:
             # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
@@ -298,7 +301,7 @@ class DeliveryLeasing:
         await tx.delivery_queue.apply_updates(
             [build_delivery_update(each, dead, category=AttemptCategory.UNREADABLE, now=tx.now()) for each in unsent]
         )
-        await record_losses(tx, unsent)
+        await record_losses(tx, unsent, self._measurements)
         return [each for each in deliveries if not each.is_unreadable]
 
     async def _give_back(self, tx: Transaction, deliveries: Sequence[Delivery]) -> None:

@@ -12,6 +12,7 @@ from ringback.domain.inputs import InputAnswer
 from ringback.domain.webhook import WebhookState
 from ringback.schemas.fields import (
     NEXT_CURSOR_DESCRIPTION,
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
@@ -21,7 +22,7 @@ from ringback.schemas.fields import (
     Label,
     OmittedIfNone,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
     RequestBody,
     ResponseBody,
     StrictBool,
@@ -125,7 +126,7 @@ class StartBatchBody(RequestBody):
     calls: list[BatchedCallBody] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
 
 
-class CallListQuery(QueryParams):
+class CallListQuery(PrincipalQueryParams):
     client_session_id: Label | None = None
     correlation_id: Label | None = None
     status: CallStatus | None = None
@@ -144,7 +145,7 @@ class CallListQuery(QueryParams):
         )
 
 
-class WaitQuery(QueryParams):
+class WaitQuery(PrincipalQueryParams):
     wait_seconds: WaitSeconds = Field(
         default=0.0,
         description="How long the response waits for a change of the status, in seconds; no longer than the service's maximum "
@@ -202,6 +203,7 @@ class CallView(ResponseBody):
     """One durable tool call."""
 
     id: str
+    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
     upstream: str
     tool: str
     client_session_id: str | None
@@ -234,8 +236,9 @@ class CallView(ResponseBody):
     expires_at: Instant | None = Field(description="When the result is deleted and its resume tokens expire.")
 
     @classmethod
-    def from_call(cls, call: Call) -> Self:
-        return cls.model_validate(call)
+    def from_call(cls, call: Call, *, shows_owner: bool = False) -> Self:
+        view = cls.model_validate(call)
+        return view if shows_owner else view.model_copy(update={"principal": None})
 
 
 class ListenerView(ResponseBody):
@@ -310,8 +313,8 @@ class CallPageView(ResponseBody):
     next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
     @classmethod
-    def from_calls(cls, calls: Sequence[Call], next_cursor: str | None) -> Self:
-        return cls(calls=[CallView.from_call(call) for call in calls], next_cursor=next_cursor)
+    def from_calls(cls, calls: Sequence[Call], next_cursor: str | None, *, shows_owner: bool = False) -> Self:
+        return cls(calls=[CallView.from_call(call, shows_owner=shows_owner) for call in calls], next_cursor=next_cursor)
 
 
 class AnswerBody(RequestBody):

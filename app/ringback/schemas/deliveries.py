@@ -5,22 +5,25 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import Attempt, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.schemas.fields import (
     NEXT_CURSOR_DESCRIPTION,
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
     Instant,
+    OmittedIfNone,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
     ResponseBody,
 )
 
 
-class DeliveryListQuery(QueryParams):
+class DeliveryListQuery(PrincipalQueryParams):
     state: DeliveryState | None = None
     webhook_id: Id | None = None
     call_id: Id | None = None
@@ -39,6 +42,7 @@ class DeliveryView(ResponseBody):
     """One event for one webhook."""
 
     id: str
+    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
     webhook_id: str
     kind: DeliveryKind
     event_id: str | None = Field(description="Null for a gap envelope, which is not in the event log.")
@@ -56,9 +60,10 @@ class DeliveryView(ResponseBody):
     finished_at: Instant | None
 
     @classmethod
-    def from_delivery(cls, delivery: Delivery, **more: Any) -> Self:
+    def from_delivery(cls, delivery: Delivery, *, shows_owner: bool = False, **more: Any) -> Self:
         return cls(
             id=delivery.id,
+            principal=delivery.principal if shows_owner else None,
             webhook_id=delivery.webhook_id,
             kind=delivery.kind,
             event_id=delivery.event_id,
@@ -86,14 +91,22 @@ class AttemptView(ResponseBody):
     category: AttemptCategory
     status_code: int | None
     excerpt: str | None = Field(description="The first bytes of the receiver's response.")
+    detail: str | None = Field(
+        description="A fact beside the category: where a redirect leads, why a certificate is invalid, the range of a blocked "
+        "address."
+    )
+    advice: str | None = Field(description="What to do next; null for a delivered attempt.")
 
 
 class DeliveryWithAttemptsView(DeliveryView):
     attempts: list[AttemptView]
 
     @classmethod
-    def from_delivery_and_attempts(cls, delivery: Delivery, attempts: Sequence[Attempt]) -> Self:
-        return cls.from_delivery(delivery, attempts=[AttemptView.model_validate(attempt) for attempt in attempts])
+    def from_delivery_and_attempts(
+        cls, delivery: Delivery, attempts: Sequence[Attempt], *, shows_owner: bool = False
+    ) -> Self:
+        views = [AttemptView.model_validate(attempt) for attempt in attempts]
+        return cls.from_delivery(delivery, shows_owner=shows_owner, attempts=views)
 
 
 class DeliveryPageView(ResponseBody):
@@ -101,7 +114,8 @@ class DeliveryPageView(ResponseBody):
     next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
     @classmethod
-    def from_deliveries(cls, deliveries: Sequence[Delivery], next_cursor: str | None) -> Self:
-        return cls(
-            deliveries=[DeliveryView.from_delivery(delivery) for delivery in deliveries], next_cursor=next_cursor
-        )
+    def from_deliveries(
+        cls, deliveries: Sequence[Delivery], next_cursor: str | None, *, shows_owner: bool = False
+    ) -> Self:
+        views = [DeliveryView.from_delivery(delivery, shows_owner=shows_owner) for delivery in deliveries]
+        return cls(deliveries=views, next_cursor=next_cursor)

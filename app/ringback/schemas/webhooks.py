@@ -1,17 +1,20 @@
 """Requests and responses of webhooks. A response shows a secret once, and only if the service generated it."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import HEADERS_MAX
 from ringback.domain.event import EventName
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import (
     DEFAULT_EVENTS,
     DeliveryCondition,
     Webhook,
+    WebhookHealth,
     WebhookOrigin,
     WebhookState,
     describe_webhook,
@@ -19,12 +22,14 @@ from ringback.domain.webhook import (
 from ringback.schemas.fields import (
     DEFAULT_EVENTS_SCHEMA,
     OUTCOMES_DESCRIPTION,
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     WHEN_DESCRIPTION,
     Cursor,
     Description,
     EventNames,
     ExpirySeconds,
+    Headers,
     Id,
     Instant,
     InstantWithOffset,
@@ -32,7 +37,7 @@ from ringback.schemas.fields import (
     OmittedIfNone,
     Outcomes,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
     RatePerSecond,
     RequestBody,
     ResourceUri,
@@ -40,6 +45,7 @@ from ringback.schemas.fields import (
     Secret,
     StrictBool,
     Url,
+    headers_from_body,
 )
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.replays import ReplayRequest, ReplayResult
@@ -102,11 +108,21 @@ class NamedWebhookBody(CallCallbackBody):
     rate_per_second: RatePerSecond | None = Field(
         default=None, description="The largest number of attempts per second."
     )
+    headers: Headers | None = Field(
+        default=None,
+        max_length=HEADERS_MAX,
+        description="Headers that every callback has, for example of a gateway before the receiver. Stored encrypted, and "
+        "shown by name only. Under the name of an existing webhook, its headers stay without this member, and {} removes them.",
+    )
     cursor: Cursor | None = Field(
         default=None,
         description="Start after this place in the event log, instead of at its end. Ignored for a webhook that exists.",
     )
     expires_in_seconds: ExpirySeconds | None = None
+
+    def to_registration(self) -> WebhookRegistration:
+        headers = None if self.headers is None else headers_from_body(self.headers)
+        return replace(super().to_registration(), headers=headers)
 
 
 class RegisterWebhookBody(NamedWebhookBody):
@@ -132,6 +148,9 @@ class ChangeWebhookBody(RequestBody):
     rate_per_second: RatePerSecond | None = Field(
         default=None, description="The largest number of attempts per second; null removes the limit."
     )
+    headers: Headers | None = Field(
+        default=None, max_length=HEADERS_MAX, description="All headers of its callbacks; {} removes them."
+    )
     state: Literal["active", "disabled"] | None = None
 
     @field_validator("*", mode="before")
@@ -152,6 +171,7 @@ class ChangeWebhookBody(RequestBody):
             when=self.when,
             retries=self.retries,
             rate_per_second=self._rate_change(),
+            headers=None if self.headers is None else headers_from_body(self.headers),
             state=WebhookState(self.state) if self.state else None,
         )
 
@@ -207,7 +227,11 @@ class ReplayedView(ResponseBody):
         )
 
 
-class WebhookListQuery(QueryParams):
+class WebhookListQuery(PrincipalQueryParams):
+    health: WebhookHealth | None = Field(
+        default=None,
+        description="`failing`: only webhooks whose last attempt or challenge failed, and that are not disabled.",
+    )
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
@@ -222,6 +246,7 @@ class WebhookView(ResponseBody):
     model_config = ConfigDict(populate_by_name=True)
 
     id: str
+    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
     name: str | None = Field(description="Your name for it: PUT /v1/webhooks/by-name/{name}")
     url: str
     events: Annotated[list[EventName], BeforeValidator(sorted)]
@@ -241,13 +266,20 @@ class WebhookView(ResponseBody):
     ordered: bool
     rate_per_second: float | None
     description: str | None
+    header_names: list[str] = Field(description="The names of the headers that its callbacks have.")
     state: WebhookState
     origin: WebhookOrigin
     created_at: Instant
     updated_at: Instant
     expires_at: Instant | None
     last_delivery_at: Instant | None
-    last_error: str | None = Field(description="How the last attempt or challenge failed; null after a success.")
+    last_error: str | None = Field(
+        description="The category in which the last attempt or challenge failed; null after a success."
+    )
+    last_error_detail: str | None = Field(
+        description="The status code and the fact beside the category: where a redirect leads, why a certificate is invalid."
+    )
+    last_error_advice: str | None = Field(description="What to do next about the last error.")
     failing_since: Instant | None
     paused_until: Instant | None = Field(
         validation_alias=AliasPath("breaker", "paused_until"),
@@ -255,8 +287,9 @@ class WebhookView(ResponseBody):
     )
 
     @classmethod
-    def from_webhook(cls, webhook: Webhook) -> Self:
-        return cls.model_validate(webhook)
+    def from_webhook(cls, webhook: Webhook, *, shows_owner: bool = False) -> Self:
+        view = cls.model_validate(webhook)
+        return view if shows_owner else view.model_copy(update={"principal": None})
 
 
 class RegisteredWebhookView(WebhookView):
@@ -297,5 +330,6 @@ class WebhookPageView(ResponseBody):
     next_cursor: str | None
 
     @classmethod
-    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None) -> Self:
-        return cls(webhooks=[WebhookView.from_webhook(webhook) for webhook in webhooks], next_cursor=next_cursor)
+    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None, *, shows_owner: bool = False) -> Self:
+        views = [WebhookView.from_webhook(webhook, shows_owner=shows_owner) for webhook in webhooks]
+        return cls(webhooks=views, next_cursor=next_cursor)

@@ -216,7 +216,7 @@ class Calls:
         caller.require_scope(Scope.READ)
         return await self._store.scan(
             caller.principal,
-            lambda tx: tx.calls.list_page(caller.principal, call_filter, position=position, limit=limit),
+            lambda tx: tx.calls.list_page(caller.listed_principal, call_filter, position=position, limit=limit),
         )
 
     async def get_result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import Clock
@@ -11,6 +12,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import StoreTotals
+from ringback.measurements import Measurements
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 
@@ -53,15 +55,27 @@ class ServiceStatus:
     totals: StoreTotals
     oldest_due_age_seconds: float
     """How long the oldest due delivery is overdue; 0 without one."""
+    oldest_queued_age_seconds: float
+    """How long the call that waits longest for a runner is queued; 0 without one."""
+    measurements: Measurements
+    """Of this process."""
     upstreams: Sequence[UpstreamInfo]
     open_streams: int
 
 
 class Insights:
     def __init__(
-        self, *, store: Store, clock: Clock, catalog: ToolCatalog, quotas: QuotaEnforcer, lifecycle: Lifecycle
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        catalog: ToolCatalog,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+        measurements: Measurements,
     ) -> None:
         self._store = store
+        self._measurements = measurements
         self._catalog = catalog
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -77,18 +91,19 @@ class Insights:
         return await self._catalog.list_tools(upstream)
 
     async def get_status(self, caller: Caller) -> ServiceStatus:
-        """Return the status of the service. It covers all principals, so the caller needs the scope `admin`."""
-        caller.require_scope(Scope.ADMIN)
+        """Return the status of the service. It covers all principals, so the caller needs the scope `metrics`."""
+        caller.require_scope(Scope.METRICS)
 
-        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float]:
-            due = await tx.delivery_queue.next_due_at()
-            age = 0.0 if due is None else max(0.0, (tx.now() - due).total_seconds())
-            return await tx.usage.count_totals(), age
+        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float, float]:
+            due, queued_since = await tx.delivery_queue.next_due_at(), await tx.usage.oldest_queued_since()
+            return await tx.usage.count_totals(), _age(due, tx.now()), _age(queued_since, tx.now())
 
-        totals, age = await self._store.scan(caller.principal, read_totals)
+        totals, oldest_due, oldest_queued = await self._store.scan(caller.principal, read_totals)
         return ServiceStatus(
             totals=totals,
-            oldest_due_age_seconds=age,
+            oldest_due_age_seconds=oldest_due,
+            oldest_queued_age_seconds=oldest_queued,
+            measurements=self._measurements,
             upstreams=self._catalog.list_upstreams(),
             open_streams=self._quotas.open_stream_count,
         )
@@ -101,3 +116,8 @@ class Insights:
     async def lacks_keys(self) -> bool:
         """Whether other nodes seal with a key that this node does not have."""
         return await self._store.read(lambda tx: tx.sealing_keys.lacks_any())
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    """Seconds since then; 0 for None, and for a time that is still to come."""
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())

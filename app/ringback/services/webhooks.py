@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
@@ -21,6 +22,7 @@ from ringback.domain.webhook import (
     OWNER_STATE_TRANSITIONS,
     DeliveryCondition,
     Webhook,
+    WebhookHealth,
     WebhookState,
     with_rotated_secret,
     with_state,
@@ -38,6 +40,7 @@ from ringback.services.webhook_checks import (
     get_own_named_webhook,
     get_own_webhook,
     require_enabled,
+    require_headers_for_origin,
     require_secret_quota,
     subscribes_to_changes,
 )
@@ -72,6 +75,7 @@ class WebhookChange:
     when: DeliveryCondition | None = None
     retries: RetryProfile | None = None
     rate_per_second: float | RateLimitRemoval | None = None
+    headers: CallbackHeaders | None = field(default=None, repr=False)
     state: WebhookState | None = None
 
 
@@ -114,10 +118,13 @@ class Webhooks:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_named_webhook(tx, caller.principal, name))
 
-    async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Page[Webhook, str]:
+    async def list_webhooks(
+        self, caller: Caller, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Page[Webhook, str]:
         caller.require_scope(Scope.READ)
         found = await self._store.scan(
-            caller.principal, lambda tx: tx.webhooks.list_page(caller.principal, position=position, limit=limit + 1)
+            caller.principal,
+            lambda tx: tx.webhooks.list_page(caller.listed_principal, health, position=position, limit=limit + 1),
         )
         return Page(found[:limit], next_position=found[limit - 1].id if len(found) > limit else None)
 
@@ -129,6 +136,7 @@ class Webhooks:
 
         async def apply(tx: Transaction) -> Webhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
+            require_headers_for_origin(previous, change.url or previous.url, are_given=change.headers is not None)
             updated = replace(_apply_change(previous, change), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
@@ -236,6 +244,7 @@ def _apply_change(webhook: Webhook, change: WebhookChange) -> Webhook:
         when=change.when or webhook.when,
         retries=change.retries or webhook.retries,
         rate_per_second=_changed_rate(webhook, change),
+        headers=webhook.headers if change.headers is None else change.headers,
     )
 
 

@@ -3,10 +3,10 @@ from datetime import timedelta
 
 import pytest
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import (
     DELIVERY_TRANSITIONS,
     OPEN_STATES,
-    AttemptCategory,
     AttemptResult,
     DeliveryState,
     RetryDecision,

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain import webhook_health as health
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.delivery import (
-    AttemptCategory,
     AttemptResult,
     Delivery,
     DeliveryKind,
@@ -29,7 +29,9 @@ LONG_AGO = START - timedelta(seconds=health.SUSPEND_AFTER_SECONDS)
 
 
 def fail(webhook: Webhook) -> Webhook:
-    return health.webhook_after_failure(webhook, AttemptCategory.TIMEOUT, now=START, random_fraction=0.5)
+    return health.webhook_after_failure(
+        webhook, AttemptResult(category=AttemptCategory.TIMEOUT), now=START, random_fraction=0.5
+    )
 
 
 def test_a_success_ends_every_failure() -> None:

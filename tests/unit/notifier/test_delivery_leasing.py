@@ -6,6 +6,7 @@ import pytest
 
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
+from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.leasing import DeliveryLeasing
@@ -37,6 +38,7 @@ class OneWebhookStore:
             owner="node",
             lease_seconds=30.0,
             clock=FakeClock(),
+            measurements=Measurements(),
         )
         self.webhooks = self.origin_breakers = self.delivery_queue = self
         self.asked: list[Any] = []

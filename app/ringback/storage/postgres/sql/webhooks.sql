@@ -14,6 +14,21 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT :limit;
 
+-- Of all principals.
+-- name: page_of_all
+SELECT {webhook in webhooks} FROM webhooks WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :limit;
+
+-- Failing webhooks are few, and have an index: those whose last attempt or challenge failed, and that are not disabled.
+-- name: page_of_failing
+SELECT {webhook in webhooks} FROM webhooks
+WHERE principal = :principal AND last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_failing_of_all
+SELECT {webhook in webhooks} FROM webhooks
+WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT :limit;
+
 -- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
@@ -74,8 +89,8 @@ UPDATE webhooks SET state = :state, updated_at = greatest(updated_at, :updated_a
 
 -- name: update_health
 UPDATE webhooks SET
-    last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since, failures = :failures,
-    openings = :openings, paused_until = :paused_until
+    last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
 WHERE id = :id;
 
 -- name: update_missed
