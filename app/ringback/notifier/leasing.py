@@ -1,7 +1,7 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_PO
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
@@ -50,6 +51,8 @@ class LeasedBatch:
     deliveries: Sequence[LeasedDelivery]
     has_more: bool
     """Whether the query left out other webhooks or sessions that may be due."""
+    follow_ups: Sequence[Callable[[Transaction], Awaitable[None]]] = ()
+    """Units of work that lock a webhook. This one has locked deliveries, and webhooks are locked before deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class _TakenDeliveries:
     leased: Mapping[DeliveryId, Delivery] | None = None
     """The deliveries themselves, if they are leased already."""
     has_more: bool = False
+    is_paused: bool = False
+    """Whether a breaker is open, so that its deliveries may become too old without another attempt."""
 
 
 def _is_sendable(webhook: Webhook | None) -> TypeGuard[Webhook]:
@@ -115,7 +120,13 @@ class DeliveryLeasing:
         """Lease due deliveries that have permits, spread over webhooks; those that have waited longest come first."""
         if self._limiter.free_permits() <= 0:
             return LeasedBatch([], has_more=False)
-        return await self._store.write(self._lease_due)
+        batch = await self._store.write(self._lease_due)
+        for follow_up in batch.follow_ups:
+            try:
+                await self._store.write(follow_up)
+            except StoreUnavailable:
+                log.debug("deliveries.not_given_up")  # the next query finds them again
+        return batch
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
         """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
@@ -160,6 +171,7 @@ class DeliveryLeasing:
         await self._follow_shared_rates(tx, sendable)
         found = await self._find_due(tx, sendable)
         taken: list[_TakenDeliveries] = []
+        follow_ups: list[Callable[[Transaction], Awaitable[None]]] = []
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
         for remaining, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
             webhook = webhooks.get(webhook_id)
@@ -172,19 +184,21 @@ class DeliveryLeasing:
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
                 self._leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
-                await self._suspend_unsignable(tx, webhook)
+                follow_ups.append(partial(self._suspend_unsignable, webhook=webhook))
             else:
                 permits_max = max(1, self._limiter.free_permits() // remaining)
                 chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
                 taken.append(chosen)
                 has_more = has_more or chosen.has_more
-        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more)
+                if chosen.is_paused:
+                    follow_ups.append(partial(self._give_up_expired, webhook_id=webhook_id))
+        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more, follow_ups=follow_ups)
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""
 
     async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
-        for webhook in filter(self._shares_rate, webhooks):
+        for webhook in sorted(filter(self._shares_rate, webhooks), key=lambda each: each.id):
             self._limiter.set_rate_full_at(webhook, await tx.webhook_rates.lock(webhook.id), now=tx.now())
 
     def _shares_rate(self, webhook: Webhook) -> bool:
@@ -213,10 +227,7 @@ class DeliveryLeasing:
             limit = min(limit, found.limit)
         if limit <= 0:
             self._limiter.mark_waiting(webhook, origin, now=now)
-            if self._limiter.is_paused(webhook, origin, now=now):
-                given_up = await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
-                await record_losses(tx, given_up, self._measurements)
-            return _TakenDeliveries(webhook, {})
+            return _TakenDeliveries(webhook, {}, is_paused=self._limiter.is_paused(webhook, origin, now=now))
         if found is None:
             # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
             reserved = self._reserve_permits(tx, webhook, origin, limit)
@@ -313,7 +324,12 @@ class DeliveryLeasing:
             self._leave_to_others(tx, webhook_id)
         tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def _suspend_unsignable(self, tx: Transaction, webhook: Webhook) -> None:
+    async def _give_up_expired(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
+        await tx.webhooks.get(webhook_id)  # locked before its deliveries
+        given_up = await tx.delivery_queue.give_up_expired(webhook_id, now=tx.now(), limit=GIVE_UP_BATCH_SIZE)
+        await record_losses(tx, given_up, self._measurements)
+
+    async def _suspend_unsignable(self, tx: Transaction, *, webhook: Webhook) -> None:
         """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""
         breaker = breaker_after_failure(CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, now=tx.now(), random_fraction=0.5)
         latest = await tx.webhooks.get(webhook.id) or webhook  # locked: its owner may be changing it

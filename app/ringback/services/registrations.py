@@ -158,14 +158,24 @@ class WebhookRegistrations:
         self._lifecycle.require_running()
         generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.MCP)
 
-        async def insert_or_extend(tx: Transaction) -> Webhook:
-            await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
+        async def find_and_extend(tx: Transaction) -> Webhook | None:
             same = await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None)
-            if same is not None and webhook.expires_at is not None:
-                same = await extend_expiry(tx, same, webhook.expires_at)
-            return same or await self._insert_webhook(tx, webhook, registration.cursor)
+            if same is None or webhook.expires_at is None:
+                return same
+            return await extend_expiry(tx, same, webhook.expires_at)
 
-        return await self._store.write_for(caller.principal, insert_or_extend)
+        async def extend_or_insert(tx: Transaction) -> Webhook | None:
+            """None if another unit has inserted the webhook since: a webhook is locked before the log."""
+            if (same := await find_and_extend(tx)) is not None:
+                return same
+            await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
+            if await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None) is not None:
+                return None
+            return await self._insert_webhook(tx, webhook, registration.cursor)
+
+        while (registered := await self._store.write_for(caller.principal, extend_or_insert)) is None:
+            pass
+        return registered
 
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None
