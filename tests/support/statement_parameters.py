@@ -127,6 +127,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
         "by_ids": [{"ids": NO_CALLS}],
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
+        "extend_unlocked": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
+        "lease_expired_of": [{"owner": "me"}],
         "lease_expired": [{}],
         "past_deadline": [{}],
         "leased": [{"owner": "me", "own": False}],
@@ -218,6 +220,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "delivery_maintenance": {
         "release_expired_leases": [{}],
         "release_leases": [{"owner": "me", "own": False}],
+        "release_unused_leases": [{"owner": "me", "tokens": '["tok_none"]'}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],

@@ -35,8 +35,17 @@ class MeasuredStore:
         return await self._store.scan(principal, work)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._measure(self._store.write(work))
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._measure(self._store.write_for(principal, work))
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._measure(self._store.write_heartbeat(work))
+
+    async def _measure(self, writing: Awaitable[T]) -> T:
         """The value of the unit. A unit that raises is not measured, because nothing was committed for it."""
         started = self._clock.monotonic()
-        value = await self._store.write(work)
+        value = await writing
         self._write_seconds.observe(self._clock.monotonic() - started)
         return value

@@ -132,16 +132,20 @@ class CallQueue(Protocol):
         ...
 
     async def extend_leases(
-        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime, skip_locked: bool = False
     ) -> Mapping[CallId, bool]:
         """Extend this owner's leases of these calls.
 
-        Return the calls whose leases it still holds, and for each whether its cancellation was requested.
+        Return the calls whose leases are extended, and for each whether its cancellation was requested. The others are leased
+        to another owner, or have ended; with `skip_locked`, another unit may also have locked them.
         """
         ...
 
-    async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Running calls whose lease ran out at or before `now`, and running calls without a lease."""
+    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
+        """Running calls whose lease ends at or before `now`, and running calls without a lease.
+
+        With `owner`, only those that it has leased.
+        """
         ...
 
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:

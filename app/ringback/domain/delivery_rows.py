@@ -215,6 +215,13 @@ class DeliveryMaintenance(Protocol):
         """Make the deliveries pending that this owner has leased (`own`) or has not. The latter is for a store of its own."""
         ...
 
+    async def release_unused_leases(self, *, owner: str, tokens: Sequence[str]) -> int:
+        """Make the deliveries pending that this owner has leased under one of these tokens. Nothing was sent under them.
+
+        Return their number.
+        """
+        ...
+
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
         """End held deliveries that are past `give_up_at`. Return them as dead deliveries."""
         ...

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.domain.attempt_category import AttemptCategory
@@ -43,6 +44,10 @@ from ringback.signing.ed25519 import SigningKey
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
+
+
+RELEASE_UNUSED_SECONDS: Final = 5.0
+"""A lost commit is rare, and its deliveries then wait for half of this on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,7 @@ class Dispatcher:
             target_cache=self._target_cache,
             owner=config.owner,
             lease_seconds=config.lease_seconds,
+            clock=clock,
             measurements=recorder.measurements,
         )
         attempt_recorder = AttemptRecorder(
@@ -109,8 +115,9 @@ class Dispatcher:
         self._permit_released = asyncio.Event()
         self._unleased_due_at: datetime | None = None
         """The due time of the oldest delivery that one more lease query has not leased."""
-        self._handoff_token: str | None = None
-        """The lease token of handed-off deliveries, while the dispatcher accepts them."""
+        self._handoff_attempts: asyncio.TaskGroup | None = None
+        """The attempts of handed-off deliveries, while the dispatcher accepts them."""
+        self._release_unused_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Dispatch until `stop` is set, then wait for the attempts in flight, each of which ends within its deadline."""
@@ -137,15 +144,15 @@ class Dispatcher:
 
     @contextmanager
     def _accept_handoffs(self, attempts: asyncio.TaskGroup) -> Generator[None]:
-        self._handoff_token = self._ids.new_lease_token()
+        self._handoff_attempts = attempts
         try:
-            with self._post_commit.attach(partial(self._lease_new_delivery, attempts, self._handoff_token)):
+            with self._post_commit.attach(partial(self._lease_new_delivery, attempts)):
                 yield
         finally:
-            self._handoff_token = None
+            self._handoff_attempts = None
 
     def _lease_new_delivery(
-        self, attempts: asyncio.TaskGroup, token: str, tx: Transaction, webhook: Webhook
+        self, attempts: asyncio.TaskGroup, tx: Transaction, webhook: Webhook
     ) -> DeliveryLease | None:
         """The lease with which fan-out inserts a delivery; None if the webhook has to wait for a permit."""
         permit = self._leasing.acquire_handoff_permit(tx, webhook)
@@ -156,10 +163,10 @@ class Dispatcher:
             leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
             tx.on_commit(partial(self._start_handed_off, attempts, leased))
 
-        return DeliveryLease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_off)
+        return self._leasing.grant_lease(tx, hand_off)
 
     def _start_handed_off(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
-        if leased.delivery.lease_token == self._handoff_token:
+        if self._handoff_attempts is attempts:
             attempts.create_task(self._run_attempt(leased))
         else:  # committed while the dispatcher stopped: the lease expires, or the janitor voids it at the next start
             self._limiter.release_permit(leased.permit)
@@ -167,6 +174,9 @@ class Dispatcher:
     async def _lease_due_or_nothing(self) -> LeasedBatch:
         self._permit_released.clear()
         try:
+            if self._clock.monotonic() >= self._release_unused_at:
+                self._release_unused_at = self._clock.monotonic() + RELEASE_UNUSED_SECONDS
+                await self._leasing.release_unused()
             return await self._leasing.lease_due()
         except StoreUnavailable:
             log.debug("deliveries.claim_failed")

@@ -73,6 +73,8 @@ class _LeasedChallenge:
 @dataclass(frozen=True, slots=True)
 class _DueChallenges:
     leased: Sequence[_LeasedChallenge]
+    proven: Sequence[Challenge]
+    """Challenges whose URL was proven meanwhile."""
     due_count: int
     """Includes challenges that were proven or became obsolete meanwhile, or that wait for a rate limit."""
 
@@ -126,14 +128,29 @@ class Verifier:
     async def _lease_due_or_nothing(self) -> _DueChallenges:
         self._capacity_freed.clear()
         if self._in_flight >= CHALLENGES_IN_FLIGHT_MAX:
-            return _DueChallenges([], due_count=0)
+            return _DueChallenges([], [], due_count=0)
         try:
             due = await self._store.write(self._lease_due)
         except StoreUnavailable:
             log.debug("challenges.take_failed")
-            return _DueChallenges([], due_count=0)
+            return _DueChallenges([], [], due_count=0)
         self._in_flight += len(due.leased)
+        for challenge in due.proven:
+            await self._accept_earlier_proof(challenge)
         return due
+
+    async def _accept_earlier_proof(self, challenge: Challenge) -> None:
+        """In a unit of its own, which locks the webhook before its challenge, as all other units do."""
+
+        async def accept(tx: Transaction) -> None:
+            webhook = await tx.webhooks.get(challenge.webhook_id)
+            if webhook is not None and await is_proven(tx, webhook):
+                await accept_proof(tx, webhook, url=challenge.url)
+
+        try:
+            await self._store.write_for(challenge.principal, accept)
+        except StoreUnavailable:
+            log.debug("challenge.not_settled")  # it is due again soon
 
     async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
         async def next_due(tx: Transaction) -> float:
@@ -150,6 +167,7 @@ class Verifier:
 
     async def _lease_due(self, tx: Transaction) -> _DueChallenges:
         leased: list[_LeasedChallenge] = []
+        proven: list[Challenge] = []
         due = await tx.challenges.list_due(now=tx.now(), limit=CHALLENGES_IN_FLIGHT_MAX - self._in_flight)
         # Not locked: the challenges are, and other units lock a webhook before its challenge.
         found = await tx.webhooks.get_many({challenge.webhook_id for challenge in due})
@@ -163,9 +181,9 @@ class Verifier:
             elif webhook is None or webhook.has_unreadable_secrets or webhook.url != challenge.url:
                 await tx.challenges.remove(challenge.webhook_id)
             elif webhook.state is WebhookState.PENDING_VERIFICATION and await is_proven(tx, webhook):
-                latest = await tx.webhooks.get(webhook.id)
-                if latest is not None:
-                    await accept_proof(tx, latest, url=challenge.url)
+                later = tx.now() + seconds(SAME_URL_DELAY_SECONDS)
+                await tx.challenges.save(replace(challenge, due_at=later, token=None))
+                proven.append(challenge)
             elif delay := await challenge_delay_seconds(tx, challenge):
                 await tx.challenges.save(replace(challenge, due_at=tx.now() + seconds(delay), token=None))
             elif (challenge.principal, challenge.url) in leased_urls:
@@ -174,7 +192,7 @@ class Verifier:
             else:
                 leased_urls.add((challenge.principal, challenge.url))
                 leased.append(_LeasedChallenge(await self._lease_challenge(tx, challenge), webhook))
-        return _DueChallenges(leased, due_count=len(due))
+        return _DueChallenges(leased, proven, due_count=len(due))
 
     async def _lease_challenge(self, tx: Transaction, challenge: Challenge) -> Challenge:
         leased = replace(
@@ -192,7 +210,9 @@ class Verifier:
     async def _run_challenge(self, leased: _LeasedChallenge) -> None:
         try:
             failure = await self._send_challenge(leased)
-            await self._store.write(lambda tx: self._record_challenge(tx, leased.challenge, failure))
+            await self._store.write_for(
+                leased.challenge.principal, lambda tx: self._record_challenge(tx, leased.challenge, failure)
+            )
         except StoreUnavailable:
             log.warning("challenge.not_settled", extra={"webhook_id": leased.webhook.id})
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other challenges

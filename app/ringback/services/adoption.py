@@ -79,8 +79,9 @@ class TaskAdoption:
         # Always query the upstream, so that the response time does not show whether a foreign task exists.
         handle = await self._tasks.find_task(request.upstream, request.task_id, visible_upstreams=caller.upstreams)
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
-        started = await self._store.write(
-            lambda tx: self._insert_call(tx, caller.principal, request, handle, callback=callback, secret=secret)
+        started = await self._store.write_for(
+            caller.principal,
+            lambda tx: self._insert_call(tx, caller.principal, request, handle, callback=callback, secret=secret),
         )
         log_started_calls([started])
         return started

@@ -88,8 +88,8 @@ class Calls:
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
         with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
-            started = await self._store.write(
-                lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
+            started = await self._store.write_for(
+                caller.principal, lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
             )
         log_started_calls([started])
         return started
@@ -115,8 +115,9 @@ class Calls:
                     else await self._starter.prepare_call(caller, request, now=self._clock.now())
                 )
         with self._admission.admit_call():
-            started = await self._store.write(
-                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count)
+            started = await self._store.write_for(
+                caller.principal,
+                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count),
             )
         log_started_calls(started)
         return started
@@ -163,7 +164,7 @@ class Calls:
                 unattended = replace(call, attended_until=None)
                 await tx.calls.update(unattended, CallChange.UNATTENDED, expected=call.status, lease_token=None)
 
-        await self._store.write(mark)
+        await self._store.write_for(caller.principal, mark)
 
     def needs_acknowledgement(self, call: Call) -> bool:
         """Whether `acknowledge_inline` may have anything to do for this call, which has just ended."""
@@ -173,7 +174,7 @@ class Calls:
     async def acknowledge_inline(self, call: Call) -> None:
         """Record that the open response carried the end of the call: cancel its deliveries to `detached` webhooks."""
         if call.answered_inline and await self._store.read(lambda tx: tx.call_deliveries.has_unsent(call.id)):
-            await self._store.write(lambda tx: tx.call_deliveries.cancel_detached(call.id))
+            await self._store.write_for(call.principal, lambda tx: tx.call_deliveries.cancel_detached(call.id))
 
     async def wait_for_call(
         self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True
@@ -250,7 +251,7 @@ class Calls:
             call = await get_own_call(tx, caller.principal, call_id)
             return call if call.is_final else await cancel_open_call(tx, self._recorder, call)
 
-        return await self._store.write(cancel)
+        return await self._store.write_for(caller.principal, cancel)
 
     async def cancel_immediately(self, caller: Caller, call_id: str) -> Call:
         """End the call as cancelled now. The upstream gets a cancellation too, but its response is not awaited.
@@ -271,7 +272,7 @@ class Calls:
                 or call
             )
 
-        return await self._store.write(cancel)
+        return await self._store.write_for(caller.principal, cancel)
 
     # -- waiting --
 

@@ -117,7 +117,9 @@ class WebhookRegistrations:
         self._lifecycle.require_running()
         if idempotency_key is None:
             generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
-            webhook = await self._store.write(lambda tx: self._insert_webhook(tx, webhook, registration.cursor))
+            webhook = await self._store.write_for(
+                caller.principal, lambda tx: self._insert_webhook(tx, webhook, registration.cursor)
+            )
             return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=generated))
         existing = await self._store.read(
             lambda tx: _find_registered(tx, caller.principal, idempotency_key, registration)
@@ -150,7 +152,7 @@ class WebhookRegistrations:
                 changed = await update_webhook(tx, self._verification, self._attempts, existing, changed)
             return RegisteredWebhook(webhook=changed, is_new=False)
 
-        return await self._wait_until_challenged(await self._store.write(insert_or_change))
+        return await self._wait_until_challenged(await self._store.write_for(caller.principal, insert_or_change))
 
     async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
         """Register a callback URL for a model. The same registration again is the same webhook, with a later expiry.
@@ -161,14 +163,24 @@ class WebhookRegistrations:
         self._lifecycle.require_running()
         generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.MCP)
 
-        async def insert_or_extend(tx: Transaction) -> Webhook:
-            await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
+        async def find_and_extend(tx: Transaction) -> Webhook | None:
             same = await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None)
-            if same is not None and webhook.expires_at is not None:
-                same = await extend_expiry(tx, same, webhook.expires_at)
-            return same or await self._insert_webhook(tx, webhook, registration.cursor)
+            if same is None or webhook.expires_at is None:
+                return same
+            return await extend_expiry(tx, same, webhook.expires_at)
 
-        return await self._store.write(insert_or_extend)
+        async def extend_or_insert(tx: Transaction) -> Webhook | None:
+            """None if another unit has inserted the webhook since: a webhook is locked before the log."""
+            if (same := await find_and_extend(tx)) is not None:
+                return same
+            await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
+            if await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None) is not None:
+                return None
+            return await self._insert_webhook(tx, webhook, registration.cursor)
+
+        while (registered := await self._store.write_for(caller.principal, extend_or_insert)) is None:
+            pass
+        return registered
 
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None
@@ -218,7 +230,7 @@ class WebhookRegistrations:
             inserted = await self._insert_webhook(tx, webhook, registration.cursor)
             return RegisteredWebhook(webhook=inserted, secret=generated)
 
-        return await self._store.write(insert_once)
+        return await self._store.write_for(caller.principal, insert_once)
 
     async def _wait_until_challenged(self, registered: RegisteredWebhook) -> RegisteredWebhook:
         return replace(registered, webhook=await self._verification.wait_until_challenged(registered.webhook))

@@ -150,7 +150,7 @@ class DeliveryReplays:
         self._check_request(caller)
         webhook, source = await self._store.read(lambda tx: _select_source(tx, caller.principal, webhook_id, request))
         replay_batch = self._count_batch if request.dry_run else self._replay_batch
-        run = self._store.read if request.dry_run else self._store.write
+        run = self._store.read if request.dry_run else partial(self._store.write_for, caller.principal)
         replayed = still_open = 0
         while source is not None and replayed < REPLAY_DELIVERIES_MAX:
             limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
@@ -188,7 +188,7 @@ class DeliveryReplays:
             scheduled = await self._attempts.schedule_now(tx, webhook)
             return RequestedDelivery(delivery=await tx.deliveries.get(latest.id) or latest, deliveries=scheduled)
 
-        requested = await self._store.write(redeliver)
+        requested = await self._store.write_for(caller.principal, redeliver)
         await self._attempts.schedule_rest(requested.delivery.webhook_id)
         return requested
 

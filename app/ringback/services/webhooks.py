@@ -171,7 +171,7 @@ class Webhooks:
                 check_subscribed_upstream(caller, updated, self._catalog)
             return await update_webhook(tx, self._verification, self._attempts, previous, updated)
 
-        changed = await self._store.write(apply)
+        changed = await self._store.write_for(caller.principal, apply)
         if change.url is not None:
             changed = await self._verification.wait_until_challenged(changed)
         return await self._with_deliveries(changed, acts_at_once=_acts_at_once(change))
@@ -197,7 +197,7 @@ class Webhooks:
             await self._verification.restart_challenge(tx, webhook)
             return webhook
 
-        webhook = await self._store.write(restart_challenge)
+        webhook = await self._store.write_for(caller.principal, restart_challenge)
         await self._verification.wait_for_challenge(webhook.id)
         challenged = await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
         return await self._with_deliveries(challenged, acts_at_once=True)
@@ -214,7 +214,7 @@ class Webhooks:
             test = await self._requested_deliveries.insert_test(tx, webhook)
             return RequestedDelivery(delivery=test, deliveries=await self._attempts.schedule_now(tx, webhook))
 
-        sent = await self._store.write(test)
+        sent = await self._store.write_for(caller.principal, test)
         await self._attempts.schedule_rest(sent.delivery.webhook_id)
         return sent
 
@@ -238,7 +238,7 @@ class Webhooks:
                 overlap_ends_at=now + seconds(overlap_seconds),
             )
 
-        rotated = await self._store.write(rotate)
+        rotated = await self._store.write_for(caller.principal, rotate)
         await self._attempts.schedule_rest(rotated.webhook.id)
         return rotated
 
@@ -275,10 +275,10 @@ class Webhooks:
                 await tx.webhooks.update(disabled, WebhookPart.STATE)
             return False
 
-        removed = await self._store.write(remove_batch)
+        removed = await self._store.write_for(caller.principal, remove_batch)
         while not removed:
             try:
-                removed = await self._store.write(remove_batch)
+                removed = await self._store.write_for(caller.principal, remove_batch)
             except NotFound:  # another request has removed it in the meantime
                 removed = True
 

@@ -150,14 +150,20 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
 
     async def extend_leases(
-        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime, skip_locked: bool = False
     ) -> Mapping[CallId, bool]:
-        ids = self._sql.array(list(call_ids))
-        extended = await self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
+        extended = await self._sql.fetch_all(
+            "extend_unlocked" if skip_locked else "extend",
+            owner=owner,
+            ids=self._sql.array(list(call_ids)),
+            until=instant_to_column(until),
+        )
         return {row["id"]: bool(row["cancel_requested"]) for row in extended}
 
-    async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return await self._fetch_calls("lease_expired", now=instant_to_column(now), limit=limit)
+    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
+        if owner is None:
+            return await self._fetch_calls("lease_expired", now=instant_to_column(now), limit=limit)
+        return await self._fetch_calls("lease_expired_of", now=instant_to_column(now), limit=limit, owner=owner)
 
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._fetch_calls("past_deadline", now=instant_to_column(now), limit=limit)

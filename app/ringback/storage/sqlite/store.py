@@ -126,6 +126,14 @@ class SqliteStore:
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._require_open().group_commit.write(work)
 
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same as `write`: there is one writer, and no unit waits for another one's row."""
+        del principal
+        return await self.write(work)
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self.write(work)
+
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot. Its notifications are dropped."""
         reader = self._require_open().reader

@@ -92,6 +92,14 @@ WITH held AS MATERIALIZED (
 UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
 RETURNING calls.id, calls.cancel_requested;
 
+-- name: extend_unlocked
+WITH held AS MATERIALIZED (
+    SELECT id FROM calls WHERE id = ANY(:ids::text[]) AND lease_owner = :owner ORDER BY id
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
+RETURNING calls.id, calls.cancel_requested;
+
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
 -- name: lease_expired
@@ -102,6 +110,16 @@ WHERE id = ANY(ARRAY(
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
 )) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
 ORDER BY id LIMIT :limit
+{lock whole_calls skip locked};
+
+-- The empty text keeps PostgreSQL from reading all running calls while it believes that there are none.
+-- name: lease_expired_of
+SELECT {call in whole_calls} FROM whole_calls
+WHERE id = ANY(ARRAY(
+    SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now AND lease_owner = :owner
+    ORDER BY lease_until LIMIT :limit
+)) AND phase || '' = 'running' AND lease_until <= :now AND lease_owner = :owner
+ORDER BY id
 {lock whole_calls skip locked};
 
 -- name: past_deadline

@@ -16,6 +16,17 @@ WITH leased AS MATERIALIZED (
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
 FROM leased WHERE deliveries.id = leased.id;
 
+-- Reads the leased deliveries of all nodes, which are few: each attempt ends within seconds.
+-- name: release_unused_leases
+WITH unused AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND lease_owner = :owner AND lease_token = ANY(:tokens::text[])
+    ORDER BY lease_until
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET
+    state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = greatest(attempts - 1, 0)
+FROM unused WHERE deliveries.id = unused.id;
+
 -- name: give_up_held
 WITH old AS MATERIALIZED (
     SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit

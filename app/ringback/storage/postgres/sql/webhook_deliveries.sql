@@ -73,12 +73,13 @@ WITH waiting AS MATERIALIZED (
 )
 UPDATE deliveries SET due_at = :now FROM waiting WHERE deliveries.id = waiting.id;
 
+-- Waits for no delivery that another unit has locked: the unit that leases or records it finds that its webhook is gone.
 -- name: cancel_open
 WITH waiting AS MATERIALIZED (
     SELECT id FROM deliveries
     WHERE webhook_id = :webhook_id AND state IN ('held', 'pending', 'leased')
     ORDER BY generation, seq LIMIT :limit
-    FOR NO KEY UPDATE
+    FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL

@@ -99,10 +99,15 @@ UPDATE webhooks SET missed_from = :missed_from WHERE id = :id;
 -- name: delete
 DELETE FROM webhooks WHERE id = :id;
 
+-- As `cancel_open` of webhook_deliveries, which has cancelled most.
 -- name: cancel_open_deliveries
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased')
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
-WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
+FROM waiting WHERE deliveries.id = waiting.id;
 
 -- Every visited webhook is a row, so that the last row is where the next scan begins. (Here and above a
 -- subquery returns true instead of an EXISTS: for that, PostgreSQL may read all rows of the other table once.) The

@@ -52,6 +52,11 @@ UPDATE calls SET lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
 RETURNING id, cancel_requested;
 
+-- name: extend_unlocked
+UPDATE calls SET lease_until = :until
+WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
+RETURNING id, cancel_requested;
+
 -- name: lease_expired
 SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
@@ -60,6 +65,14 @@ WHERE id IN (
     SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now LIMIT :limit)
 )
 ORDER BY id LIMIT :limit;
+
+-- name: lease_expired_of
+SELECT {call in whole_calls} FROM whole_calls
+WHERE id IN (
+    SELECT id FROM calls INDEXED BY calls_running
+    WHERE phase = 'running' AND lease_until <= :now AND lease_owner = :owner LIMIT :limit
+)
+ORDER BY id;
 
 -- name: past_deadline
 SELECT {call in whole_calls} FROM whole_calls

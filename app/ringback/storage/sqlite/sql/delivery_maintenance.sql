@@ -10,6 +10,14 @@ UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL,
     WHERE state = 'leased' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
 
+-- name: release_unused_leases
+UPDATE deliveries SET
+    state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = max(attempts - 1, 0)
+WHERE id IN (
+    SELECT id FROM deliveries INDEXED BY deliveries_leased
+    WHERE state = 'leased' AND lease_owner = :owner AND lease_token IN (SELECT value FROM json_each(:tokens))
+);
+
 -- name: give_up_held
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
     SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
