@@ -9,8 +9,10 @@ from typing import Final
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
 from ringback.bootstrap.configuration import build_quotas, build_target_policy
+from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
+from ringback.bootstrap.measured_store import MeasuredStore
 from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
@@ -19,6 +21,7 @@ from ringback.domain.roles import UPSTREAM_ROLES
 from ringback.domain.upstreams import UpstreamConfiguration
 from ringback.janitor import Retention
 from ringback.keyring import derive_token_keys
+from ringback.measurements import Measurements
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
@@ -82,13 +85,14 @@ async def open_components(
     )
     payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
-    sender = (
-        HttpxSender(environment.egress, clock=environment.clock)
-        if environment.egress
-        else Http1Sender(guard, clock=environment.clock)
-    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
+        egress = await stack.enter_async_context(open_egress(settings, resolver=environment.host_resolver))
+        sender = (
+            HttpxSender(environment.egress, clock=environment.clock)
+            if environment.egress
+            else Http1Sender(guard, clock=environment.clock, egress=egress)
+        )
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=True)
@@ -96,7 +100,10 @@ async def open_components(
         if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
             environment.clock.continue_from(last)
         await require_key_ring(store, ring, settings)
-        store = environment.wrap_store(store)
+        measurements = Measurements()
+        store = environment.wrap_store(
+            MeasuredStore(store, clock=environment.clock, write_seconds=measurements.write_seconds)
+        )
         uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
         if not uses_upstreams:
             upstream_configs, read_configs = (), None
@@ -113,6 +120,7 @@ async def open_components(
             hosts=ConfiguredHosts(environment.host_resolver),
         )
         quotas = build_quota_enforcer(settings, environment)
+        measurements.is_configured = upstreams.tool_catalog.has_upstream
         yield Components(
             environment=environment,
             store=store,
@@ -126,7 +134,12 @@ async def open_components(
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=Recorder(ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds),
+            recorder=Recorder(
+                ids=ids,
+                payloads=payloads,
+                result_retention_seconds=retention.result_seconds,
+                measurements=measurements,
+            ),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,

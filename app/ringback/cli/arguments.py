@@ -32,6 +32,12 @@ def parse_duration(text: str, *, option: str) -> float:
     return float(found[1]) * _SECONDS_BY_UNIT[found[2]]
 
 
+def format_time(time: datetime | None) -> str | None:
+    """The time in ISO 8601 with a UTC offset."""
+    time = with_offset(time)
+    return None if time is None else time.isoformat()
+
+
 def parse_arguments(
     pairs: Sequence[str], *, json_arguments: str | None, input_schema: Mapping[str, Any] | None
 ) -> dict[str, Any]:

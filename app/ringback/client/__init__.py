@@ -19,6 +19,7 @@
     options             optional members of requests
     models              the returned values
     service_models      … about results and the service itself
+    administration_models  … about API keys, erasures and quotas
     problems            the errors, one tree
     sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
     durable             DurableCaller: calls that outlive the process that requested them
@@ -30,6 +31,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from ringback.client.administration_models import ApiKey, CreatedApiKey, Erasure, RotatedApiKey, UsedLimit
     from ringback.client.client import RingbackClient
     from ringback.client.durable import (
         CallHandle,
@@ -42,29 +44,30 @@ if typing.TYPE_CHECKING:
     from ringback.client.event_stream import EventStream
     from ringback.client.models import (
         Answered,
-        ApiKey,
         Attempt,
         BatchedCall,
         Call,
-        CreatedApiKey,
+        Cancellation,
+        ChangedWebhook,
         Delivery,
         DeliveryDetail,
-        Erasure,
         Event,
         EventPage,
         InputRequest,
         Listener,
+        OpenDeliveries,
         Progress,
+        Redelivery,
         RegisteredWebhook,
         Reloaded,
         Replay,
+        RequestedDelivery,
         Resumed,
-        RotatedApiKey,
         RotatedWebhook,
         Started,
         Tool,
         Upstream,
-        UsedLimit,
+        UpstreamIntake,
         Webhook,
     )
     from ringback.client.options import (
@@ -72,7 +75,9 @@ if typing.TYPE_CHECKING:
         CallbackOptions,
         CallOptions,
         NamedWebhookOptions,
+        OwnRetries,
         ProgressOptions,
+        RedeliveryOptions,
         ReportOptions,
         WebhookChange,
         WebhookOptions,
@@ -104,6 +109,8 @@ __all__ = [
     "CallHandle",
     "CallOptions",
     "CallbackOptions",
+    "Cancellation",
+    "ChangedWebhook",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
@@ -123,6 +130,8 @@ __all__ = [
     "MemoryRequestState",
     "NamedWebhookOptions",
     "NotFound",
+    "OpenDeliveries",
+    "OwnRetries",
     "Problem",
     "ProblemType",
     "Progress",
@@ -130,12 +139,15 @@ __all__ = [
     "PublicKey",
     "QuotaExceeded",
     "Readiness",
+    "Redelivery",
+    "RedeliveryOptions",
     "RedisRequestState",
     "RegisteredWebhook",
     "Reloaded",
     "Replay",
     "ReportOptions",
     "RequestStateManager",
+    "RequestedDelivery",
     "ResultInfo",
     "Resumed",
     "RingbackClient",
@@ -150,6 +162,7 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "Upstream",
+    "UpstreamIntake",
     "UsedLimit",
     "Webhook",
     "WebhookChange",
@@ -157,6 +170,13 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
+    "administration_models": (
+        "ApiKey",
+        "CreatedApiKey",
+        "Erasure",
+        "RotatedApiKey",
+        "UsedLimit",
+    ),
     "client": ("RingbackClient",),
     "durable": (
         "CallHandle",
@@ -169,29 +189,30 @@ _NAMES_BY_MODULE: typing.Final = {
     "event_stream": ("EventStream",),
     "models": (
         "Answered",
-        "ApiKey",
         "Attempt",
         "BatchedCall",
         "Call",
-        "CreatedApiKey",
+        "Cancellation",
+        "ChangedWebhook",
         "Delivery",
         "DeliveryDetail",
-        "Erasure",
         "Event",
         "EventPage",
         "InputRequest",
         "Listener",
+        "OpenDeliveries",
         "Progress",
+        "Redelivery",
         "RegisteredWebhook",
         "Reloaded",
         "Replay",
+        "RequestedDelivery",
         "Resumed",
-        "RotatedApiKey",
         "RotatedWebhook",
         "Started",
         "Tool",
         "Upstream",
-        "UsedLimit",
+        "UpstreamIntake",
         "Webhook",
     ),
     "options": (
@@ -199,7 +220,9 @@ _NAMES_BY_MODULE: typing.Final = {
         "CallOptions",
         "CallbackOptions",
         "NamedWebhookOptions",
+        "OwnRetries",
         "ProgressOptions",
+        "RedeliveryOptions",
         "ReportOptions",
         "WebhookChange",
         "WebhookOptions",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ringback.client.models import Usage, UsedLimit
+from ringback.client.administration_models import Usage, UsedLimit
 from ringback.client.problems import ClientError
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness
@@ -22,7 +22,7 @@ class OperationMethods(ResourceClient):
         return await self._transport.fetch_model(Readiness, "GET", "/readyz", repeatable=False)
 
     async def metrics(self) -> str:
-        """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
+        """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return (await self._transport.send_request("GET", "/metrics", headers={"accept": "text/plain"})).text
 
     async def usage(self, *, principal: str | None = None) -> Sequence[UsedLimit]:

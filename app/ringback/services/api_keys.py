@@ -15,7 +15,15 @@ from ringback.domain.cursor import Page
 from ringback.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, RingbackError, Unauthenticated
 from ringback.domain.ids import IdGenerator, KeyId, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, PRINCIPAL_LENGTH_MAX, ApiKey, Caller, Principal, Scope
+from ringback.domain.principal import (
+    ALL_PRINCIPALS,
+    OIDC_PRINCIPAL_PREFIX,
+    PRINCIPAL_LENGTH_MAX,
+    ApiKey,
+    Caller,
+    Principal,
+    Scope,
+)
 from ringback.signing import secrets
 
 log = logging.getLogger(__name__)
@@ -207,6 +215,8 @@ def _require_grantable(caller: Caller | None, upstreams: frozenset[str] | None) 
 def _check_principal(principal: str) -> None:
     if not principal.isprintable() or not 0 < len(principal) <= PRINCIPAL_LENGTH_MAX:
         raise InvalidRequest(f"principal must be 1 to {PRINCIPAL_LENGTH_MAX} printable characters.")
+    if principal == ALL_PRINCIPALS:
+        raise InvalidRequest(f"principal must not be '{ALL_PRINCIPALS}': operators name all principals so.")
     if principal.startswith(OIDC_PRINCIPAL_PREFIX):
         raise InvalidRequest(f"principal must not begin with '{OIDC_PRINCIPAL_PREFIX}': access tokens use this prefix.")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ringback.client.models import UsedLimit
+from ringback.client.administration_models import UsedLimit
 from ringback.client.service_models import ProblemType, PublicKey, Readiness
 from ringback.client.sync.methods import SyncMethods
 
@@ -17,7 +17,7 @@ class SyncOperationMethods(SyncMethods):
         return self._loop_thread.run(self._client.readiness())
 
     def metrics(self) -> str:
-        """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
+        """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return self._loop_thread.run(self._client.metrics())
 
     def usage(self, *, principal: str | None = None) -> Sequence[UsedLimit]:

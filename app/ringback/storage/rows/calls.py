@@ -76,11 +76,11 @@ class SqlCalls(SqlCallReader, noun="calls"):
         return await self._fetch_call("by_idempotency_key", principal=principal, key=key)
 
     async def list_page(
-        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: CallFilter, *, position: str | None, limit: int
     ) -> Page[Call, str]:
         return await fetch_scanned_page(
             self._sql,
-            _page_statement(where),
+            "page_of_all" if principal is None else _page_statement(where),
             self._decode,
             limit=limit,
             principal=principal,
