@@ -400,8 +400,8 @@ def _services(
         ),
         upstream_controls=upstream_controls,
         administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
-        erasures=Erasures(store=store, ids=ids, recorder=recorder, lifecycle=lifecycle),
         operators=Operators(store=store),
+        erasures=Erasures(store=store, ids=ids, recorder=recorder, lifecycle=lifecycle),
         lifecycle=lifecycle,
     )
 

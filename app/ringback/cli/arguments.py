@@ -24,18 +24,18 @@ def with_offset(time: datetime | None) -> datetime | None:
     return time.astimezone() if time is not None and time.tzinfo is None else time
 
 
+def format_time(time: datetime | None) -> str | None:
+    """The time in ISO 8601 with a UTC offset."""
+    time = with_offset(time)
+    return None if time is None else time.isoformat()
+
+
 def parse_duration(text: str, *, option: str) -> float:
     """The seconds of `90s`, `15m`, `12h` or `30d`."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise typer.BadParameter("write a duration as 90s, 15m, 12h or 30d", param_hint=option)
     return float(found[1]) * _SECONDS_BY_UNIT[found[2]]
-
-
-def format_time(time: datetime | None) -> str | None:
-    """The time in ISO 8601 with a UTC offset."""
-    time = with_offset(time)
-    return None if time is None else time.isoformat()
 
 
 def parse_arguments(

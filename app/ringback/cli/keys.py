@@ -54,11 +54,11 @@ def create(
         list[str] | None,
         typer.Option("--upstream", help="An upstream that the key may use. May be repeated. Default: all."),
     ] = None,
-    expires: Expires = None,
     new_database: Annotated[
         bool,
         typer.Option("--create", help="Also make the database, if there is none. Otherwise `ringback serve` makes it."),
     ] = False,
+    expires: Expires = None,
     as_json: AsJson = False,
     database: Database = None,
 ) -> None:

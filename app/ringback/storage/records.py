@@ -67,8 +67,8 @@ class Records:
         self.api_key = RowCodec(ApiKey, types)
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
-        self.erasure = RowCodec(Erasure, types)
         self.upstream_control = RowCodec(UpstreamControl, types)
+        self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,
             types,
