@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from ringback.client import RingbackClient, models, options, service_models
+from ringback.client import RingbackClient, administration_models, models, options, service_models
 
 SCHEMAS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "openapi" / "ringback.json").read_text(encoding="utf-8")
@@ -17,17 +17,17 @@ SCHEMAS: dict[str, dict[str, Any]] = json.loads(
 
 RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.Answered: "AnsweredView",
-    models.ApiKey: "KeyView",
-    models.ApiKeyPage: "KeyPageView",
+    administration_models.ApiKey: "KeyView",
+    administration_models.ApiKeyPage: "KeyPageView",
     models.Attempt: "AttemptView",
     models.BatchedCall: "BatchedCallView",
     models.Call: "CallView",
     models.CallPage: "CallPageView",
-    models.CreatedApiKey: "CreatedKeyView",
+    administration_models.CreatedApiKey: "CreatedKeyView",
     models.Delivery: "DeliveryView",
     models.DeliveryDetail: "DeliveryWithAttemptsView",
     models.DeliveryPage: "DeliveryPageView",
-    models.Erasure: "ErasureView",
+    administration_models.Erasure: "ErasureView",
     models.Event: "EventView",
     models.EventPage: "EventPageView",
     models.InputRequest: "InputRequestView",
@@ -43,15 +43,15 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.Replay: "ReplayedView",
     models.ResumeToken: "ResumeTokenView",
     models.Resumed: "ResumedView",
-    models.RotatedApiKey: "RotatedKeyView",
+    administration_models.RotatedApiKey: "RotatedKeyView",
     models.RotatedWebhook: "RotatedWebhookView",
     models.Started: "StartedCallView",
     models.StartedBatch: "StartedBatchView",
     models.ToolList: "ToolsView",
     models.Upstream: "UpstreamView",
     models.UpstreamList: "UpstreamsView",
-    models.Usage: "UsageView",
-    models.UsedLimit: "UsedLimitView",
+    administration_models.Usage: "UsageView",
+    administration_models.UsedLimit: "UsedLimitView",
     models.Webhook: "WebhookView",
     models.WebhookPage: "WebhookPageView",
 }

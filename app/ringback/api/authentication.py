@@ -74,9 +74,10 @@ class AuthenticatedRoute(APIRoute):
 
 
 def _has_query_parameter(dependant: Dependant, name: str) -> bool:
-    return any(field.alias == name for field in dependant.query_params) or any(
-        _has_query_parameter(each, name) for each in dependant.dependencies
-    )
+    return any(
+        field.alias == name or name in getattr(field.field_info.annotation, "model_fields", ())
+        for field in dependant.query_params
+    ) or any(_has_query_parameter(each, name) for each in dependant.dependencies)
 
 
 class StrictJsonRequest(Request):

@@ -6,11 +6,12 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
 from ringback.domain.erasure import Erasure, ErasureState
 from ringback.schemas import examples
-from ringback.schemas.erasures import EraseQuery, ErasureView
+from ringback.schemas.erasures import ErasePrincipalQuery, EraseQuery, ErasureView
 
 router = APIRouter(prefix="/v1", tags=["erasures"], route_class=AuthenticatedRoute)
 
@@ -37,7 +38,7 @@ async def erase_call(
     call_id: Annotated[str, Path(description="A call's id.", examples=[examples.CALL_ID])],
     query: Annotated[EraseQuery, Query()],
     services: ServicesDep,
-    caller: CallerDep,
+    caller: OwnerCallerDep,
     response: Response,
 ) -> ErasureView:
     """Erase a call that has ended: arguments, result, deliveries with their bodies, and what its events say.
@@ -57,7 +58,7 @@ async def erase_session(
     client_session_id: Annotated[str, Path(description="Your name for the session.", examples=["session-7"])],
     query: Annotated[EraseQuery, Query()],
     services: ServicesDep,
-    caller: CallerDep,
+    caller: OwnerCallerDep,
     response: Response,
 ) -> ErasureView:
     """Erase all your calls with this client_session_id, as DELETE /v1/calls/{id}, and the webhooks registered for it.
@@ -74,7 +75,7 @@ async def erase_session(
 )
 async def erase_principal(
     principal: Annotated[str, Path(description="The owner of the data.", examples=["reports-team"])],
-    query: Annotated[EraseQuery, Query()],
+    query: Annotated[ErasePrincipalQuery, Query()],
     services: ServicesDep,
     caller: CallerDep,
     response: Response,

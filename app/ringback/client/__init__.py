@@ -19,6 +19,7 @@
     options             optional members of requests
     models              the returned values
     service_models      … about results and the service itself
+    administration_models  … about API keys, erasures and quotas
     problems            the errors, one tree
     sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
     durable             DurableCaller: calls that outlive the process that requested them
@@ -30,6 +31,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from ringback.client.administration_models import ApiKey, CreatedApiKey, Erasure, RotatedApiKey, UsedLimit
     from ringback.client.client import RingbackClient
     from ringback.client.durable import (
         CallHandle,
@@ -42,16 +44,13 @@ if typing.TYPE_CHECKING:
     from ringback.client.event_stream import EventStream
     from ringback.client.models import (
         Answered,
-        ApiKey,
         Attempt,
         BatchedCall,
         Call,
         Cancellation,
         ChangedWebhook,
-        CreatedApiKey,
         Delivery,
         DeliveryDetail,
-        Erasure,
         Event,
         EventPage,
         InputRequest,
@@ -64,13 +63,11 @@ if typing.TYPE_CHECKING:
         Replay,
         RequestedDelivery,
         Resumed,
-        RotatedApiKey,
         RotatedWebhook,
         Started,
         Tool,
         Upstream,
         UpstreamIntake,
-        UsedLimit,
         Webhook,
     )
     from ringback.client.options import (
@@ -173,6 +170,13 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
+    "administration_models": (
+        "ApiKey",
+        "CreatedApiKey",
+        "Erasure",
+        "RotatedApiKey",
+        "UsedLimit",
+    ),
     "client": ("RingbackClient",),
     "durable": (
         "CallHandle",
@@ -185,16 +189,13 @@ _NAMES_BY_MODULE: typing.Final = {
     "event_stream": ("EventStream",),
     "models": (
         "Answered",
-        "ApiKey",
         "Attempt",
         "BatchedCall",
         "Call",
         "Cancellation",
         "ChangedWebhook",
-        "CreatedApiKey",
         "Delivery",
         "DeliveryDetail",
-        "Erasure",
         "Event",
         "EventPage",
         "InputRequest",
@@ -207,13 +208,11 @@ _NAMES_BY_MODULE: typing.Final = {
         "Replay",
         "RequestedDelivery",
         "Resumed",
-        "RotatedApiKey",
         "RotatedWebhook",
         "Started",
         "Tool",
         "Upstream",
         "UpstreamIntake",
-        "UsedLimit",
         "Webhook",
     ),
     "options": (

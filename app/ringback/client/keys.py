@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 
-from ringback.client.models import ApiKey, ApiKeyPage, CreatedApiKey, RotatedApiKey
+from ringback.client.administration_models import ApiKey, ApiKeyPage, CreatedApiKey, RotatedApiKey
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ringback.client.models import Usage, UsedLimit
+from ringback.client.administration_models import Usage, UsedLimit
 from ringback.client.problems import ClientError
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness

@@ -1,18 +1,26 @@
 """Erasures in requests and responses."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field
 
 from ringback.domain.erasure import Erasure, ErasureKind, ErasureState
-from ringback.schemas.fields import Instant, QueryParams, ResponseBody
+from ringback.schemas.fields import Instant, PrincipalQueryParams, QueryParams, ResponseBody
+
+Cancels = Annotated[
+    bool,
+    Field(
+        description="Cancel calls that have not ended, and erase them then. Without it, such a call refuses the request."
+    ),
+]
 
 
-class EraseQuery(QueryParams):
-    cancel: bool = Field(
-        default=False,
-        description="Cancel calls that have not ended, and erase them then. Without it, such a call refuses the request.",
-    )
+class EraseQuery(PrincipalQueryParams):
+    cancel: Cancels = False
+
+
+class ErasePrincipalQuery(QueryParams):
+    cancel: Cancels = False
 
 
 class ErasureView(ResponseBody):

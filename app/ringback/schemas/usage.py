@@ -5,15 +5,12 @@ from typing import Self
 
 from pydantic import Field
 
-from ringback.schemas.fields import QueryParams, ResponseBody
-from ringback.schemas.keys import PrincipalName
+from ringback.schemas.fields import PrincipalQueryParams, ResponseBody
 from ringback.services.insights import LimitScope, UsedLimit
 
 
-class UsageQuery(QueryParams):
-    principal: PrincipalName | None = Field(
-        default=None, description="Another principal, for a caller with the scope `admin`. Default: your own."
-    )
+class UsageQuery(PrincipalQueryParams):
+    """A principal only."""
 
 
 class UsedLimitView(ResponseBody):

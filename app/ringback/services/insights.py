@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import StoreTotals, Usage
@@ -145,12 +145,10 @@ class Insights:
             open_streams=self._quotas.open_stream_count,
         )
 
-    async def list_limits(self, caller: Caller, principal: str | None = None) -> Sequence[UsedLimit]:
-        """The quotas of the caller and of its key, with what is used. For another principal the scope `admin` is needed."""
+    async def list_limits(self, caller: Caller) -> Sequence[UsedLimit]:
+        """The quotas of the caller's principal, with what is used; also those of its key, unless an operator asks."""
         caller.require_scope(Scope.READ)
-        if principal is not None and principal != caller.principal:
-            caller.require_scope(Scope.ADMIN)
-        owner = caller.principal if principal is None else Principal(principal)
+        owner = caller.principal
         quotas = self._quotas.get_quotas(owner)
 
         async def count(tx: Transaction) -> tuple[Usage, int]:
@@ -165,7 +163,7 @@ class Insights:
             UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),
             UsedLimit("starts_per_minute", starts, starts - self._quotas.count_free_starts(owner), LimitScope.NODE),
         ]
-        return [*limits, *self._list_key_limits(caller)] if owner == caller.principal else limits
+        return limits if caller.operator is not None else [*limits, *self._list_key_limits(caller)]
 
     def _list_key_limits(self, caller: Caller) -> Sequence[UsedLimit]:
         key_id, limits = caller.key_id, self._quotas.get_key_limits(caller.key_id)

@@ -237,6 +237,20 @@ async def test_only_an_admin_erases_a_principal_and_reads_its_erasure(
     assert (await admin.get(waiting.headers["location"])).json()["state"] == "finished"
 
 
+async def test_an_operator_erases_for_the_owner(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, admin: httpx.AsyncClient
+) -> None:
+    first, second = await run_call(service, alice), await run_call(service, alice)
+
+    refused = await bob.delete(f"/v1/calls/{first}", params={"principal": "alice"})
+    one = await admin.delete(f"/v1/calls/{first}", params={"principal": "*"})
+    session = await admin.delete(SESSION, params={"principal": "alice"})
+
+    assert [answer.status_code for answer in (refused, one, session)] == [403, 200, 200]
+    assert session.json()["calls"] == 1
+    assert (await alice.get(f"/v1/calls/{second}")).status_code == 410
+
+
 async def test_a_large_session_is_erased_in_the_background(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ringback.client.models import ApiKey, CreatedApiKey, RotatedApiKey
+from ringback.client.administration_models import ApiKey, CreatedApiKey, RotatedApiKey
 from ringback.client.sync.methods import SyncMethods
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ringback.client.models import UsedLimit
+from ringback.client.administration_models import UsedLimit
 from ringback.client.service_models import ProblemType, PublicKey, Readiness
 from ringback.client.sync.methods import SyncMethods
 
