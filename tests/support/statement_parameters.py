@@ -227,7 +227,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "delivery_maintenance": {
         "release_expired_leases": [{}],
         "release_leases": [{"owner": "me", "own": False}],
-        "release_unused_leases": [{"owner": "me", "tokens": '["tok_none"]'}],
+        "release_unused_leases": [{"ids": NO_DELIVERIES, "tokens": '["tok_none"]'}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
