@@ -18,6 +18,7 @@ from ringback.domain.call import CallPhase, has_no_upstream_state, overdue_compl
 from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import Clock, seconds
+from ringback.domain.erasure import ErasureState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RETRY_SCHEDULES
@@ -29,6 +30,7 @@ from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.recovery import finish_lost_calls, recover_calls
+from ringback.services.erasure_batches import erase_batch
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -130,11 +132,13 @@ class Janitor:
             self._release_held_deliveries,
             self._probe_suspended_webhooks,
             self._archive_expired_calls,
+            self._erase,
             self._remove_deliveries,
             self._remove_events,
             self._remove_origins,
             self._remove_expired_webhooks,
             self._remove_tombstones,
+            self._remove_erasures,
             self._remove_proofs,
             self._remove_expired_sessions,
             self._save_scheduling_time,
@@ -295,6 +299,13 @@ class Janitor:
             )
         return len(expired) == self._config.batch_size
 
+    async def _erase(self, tx: Transaction) -> bool:
+        """Erase a batch of the erasure that has waited longest."""
+        erasure = await tx.erasures.find_next()
+        if erasure is None:
+            return False
+        return (await erase_batch(tx, self._recorder, erasure)).state is not ErasureState.WAITING
+
     async def _remove_deliveries(self, tx: Transaction) -> bool:
         return self._is_full_batch(
             await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
@@ -311,6 +322,10 @@ class Janitor:
     async def _remove_tombstones(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)
         return self._is_full_batch(await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size))
+
+    async def _remove_erasures(self, tx: Transaction) -> bool:
+        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        return self._is_full_batch(await tx.erasures.remove(cutoff=old, limit=self._config.batch_size))
 
     async def _remove_proofs(self, tx: Transaction) -> bool:
         proofs = await tx.proofs.remove(cutoff=tx.now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size)

@@ -4,6 +4,7 @@
 """
 
 import ipaddress
+import pkgutil
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -11,12 +12,14 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+import ringback
 from ringback.domain.principal import Scope
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class SettingsError(Exception):
@@ -97,12 +100,22 @@ class Settings(BaseSettings):
             "key file beside the SQLite database."
         ),
     )
+    seal: Literal["secrets", "all"] = Field(
+        default="secrets",
+        description="What is encrypted at rest: 'secrets' the secrets of webhooks, the bodies of callbacks and MCP sessions; "
+        "'all' also the arguments, _meta and results of calls. What was stored before stays as it is.",
+    )
     signing_keys: SecretStr | None = Field(
         default=None,
         description="Ed25519 keys, whsk_…, comma-separated, newest first. Each adds a v1a signature to callbacks, and its "
         "public key is published. Generate one: ringback keys signing. By default only the webhook's secret signs.",
     )
     config: Path | None = Field(default=None, description="A JSON file with mcpServers: the upstreams.")
+    ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file with certificates of authorities that are trusted besides the usual ones: by callbacks, "
+        "upstreams and the token issuer. Read at the start.",
+    )
     callback_private_cidrs: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
         description="Private networks that may receive callbacks, comma-separated CIDRs. By default only public addresses.",
@@ -206,14 +219,17 @@ class Settings(BaseSettings):
     )
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
-        description="Reverse proxies, comma-separated CIDRs. RINGBACK_PEER_CONNECTIONS_MAX does not apply to them, because "
-        "all clients behind a proxy share its address.",
+        description="Reverse proxies, comma-separated CIDRs. The rightmost other address in their X-Forwarded-For is the "
+        "client's: RINGBACK_PEER_CONNECTIONS_MAX limits its open requests, and not the connections of the proxy.",
     )
     request_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="Largest accepted request body, in bytes."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lowest logged level: debug, info, warning or error."
+    log_level: LogLevel = Field(default="info", description="Lowest logged level: debug, info, warning or error.")
+    log_levels: Annotated[tuple[tuple[str, LogLevel], ...], NoDecode] = Field(
+        default=(),
+        description="Levels of single areas, comma-separated: notifier=debug,upstreams=warning. An area is a part of the "
+        "service: api, mcp_server, runner, notifier, upstreams, storage, janitor, ...",
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
     disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
@@ -232,6 +248,11 @@ class Settings(BaseSettings):
     def _split_commas(cls, value: Any) -> Any:
         return _split_list(value) if isinstance(value, str) else value
 
+    @field_validator("log_levels", mode="before")
+    @classmethod
+    def _parse_log_levels(cls, value: Any) -> Any:
+        return [_parse_log_level(part) for part in _split_list(value)] if isinstance(value, str) else value
+
     @field_validator("roles", mode="before")
     @classmethod
     def _parse_roles(cls, value: Any) -> Any:
@@ -244,13 +265,8 @@ class Settings(BaseSettings):
         return [ipaddress.ip_network(part) for part in _split_list(value)] if isinstance(value, str) else value
 
     @field_validator(
-        "public_url",
-        "oidc_issuer",
-        "secret_keys",
-        "signing_keys",
-        "config",
-        "callback_proxy",
-        "connections_max",
+        *("public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", "ca_file"),
+        *("callback_proxy", "connections_max"),
         mode="before",
     )
     @classmethod
@@ -324,6 +340,15 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parse_log_level(text: str) -> tuple[str, str]:
+    """The area and its level. A misspelt area would silently log nothing more."""
+    area, separator, level = (part.strip() for part in text.partition("="))
+    known = sorted(module.name for module in pkgutil.iter_modules(ringback.__path__))
+    if not separator or area not in known:
+        raise ValueError(f"write it as AREA=LEVEL, for example notifier=debug. Areas: {', '.join(known)}.")
+    return area, level
 
 
 def is_wildcard_address(host: str) -> bool:

@@ -103,7 +103,7 @@ class AttemptRecorder:
                 delivery, RetryDecision(state=DeliveryState.CANCELLED), category=delivery.last_category, now=now
             )
         decision = decide_retry(
-            delivery, result, profile=webhook.retries, now=now, random_fraction=self._random_fraction()
+            delivery, result, schedule=webhook.retry_schedule, now=now, random_fraction=self._random_fraction()
         )
         if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
             decision = RetryDecision(state=DeliveryState.CANCELLED)
@@ -152,7 +152,7 @@ class AttemptRecorder:
         if name is None:
             return
         await self._recorder.record_webhook_event(tx, name, updated)
-        if name is EventName.WEBHOOK_RECOVERED:
+        if name is EventName.WEBHOOK_RECOVERED and not updated.holds_deliveries():
             await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=health.RELEASE_BATCH_SIZE)
             tx.notify(DELIVERY_DUE_TOPIC)
 
@@ -252,6 +252,7 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
             extra={
                 "delivery_id": outcome.delivery.id,
                 "webhook_id": outcome.delivery.webhook_id,
+                "call_id": outcome.delivery.call_id,
                 "message_id": outcome.delivery.message_id,
                 "number": attempt.number,
                 "category": str(result.category),

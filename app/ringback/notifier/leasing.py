@@ -20,8 +20,9 @@ from ringback.domain.webhook import Webhook, WebhookState, with_unreadable_secre
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
+from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit, accepts_attempts
 from ringback.notifier.http.target import TargetCache
 from ringback.post_commit import DeliveryLease, UnusedLeases
 
@@ -86,7 +87,7 @@ class _TakenDeliveries:
 
 
 def _is_sendable(webhook: Webhook | None) -> TypeGuard[Webhook]:
-    return webhook is not None and webhook.state in SENDABLE_STATES and not webhook.has_unreadable_secrets
+    return webhook is not None and accepts_attempts(webhook) and not webhook.has_unreadable_secrets
 
 
 class DeliveryLeasing:
@@ -111,6 +112,7 @@ class DeliveryLeasing:
         self._target_cache = target_cache
         self._owner = owner
         self._lease_seconds = lease_seconds
+        self._attempt_requests = AttemptRequestWatch(store.signals, limiter.clear_waiting)
         self._webhook_cursor = ""
         self._left_until: dict[WebhookId, datetime] = {}
         """Webhooks that this node cannot read and others can, and until when it does not look at them."""
@@ -165,6 +167,7 @@ class DeliveryLeasing:
         return self.unused.watch(tx, self._ids.new_lease_token(), ids)
 
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
+        self._attempt_requests.keep_only(self._limiter.is_waiting)
         excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._left_webhooks(tx.now())
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
@@ -183,10 +186,10 @@ class DeliveryLeasing:
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
                 await self._cancel_deliveries(tx, webhook_id)
-            elif webhook.state is WebhookState.PENDING_VERIFICATION:
+            elif webhook.state is WebhookState.PENDING_VERIFICATION or webhook.paused_at is not None:
                 await tx.webhook_deliveries.hold_pending(
                     webhook_id, limit=RELEASE_BATCH_SIZE
-                )  # it was active until its URL changed
+                )  # it was active until its URL changed or its owner paused it
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
                 self._leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
@@ -232,7 +235,7 @@ class DeliveryLeasing:
         if found is not None:
             limit = min(limit, found.limit)
         if limit <= 0:
-            self._limiter.mark_waiting(webhook, origin, now=now)
+            self._mark_waiting(webhook, origin, now=now)
             return _TakenDeliveries(webhook, {}, is_paused=self._limiter.is_paused(webhook, origin, now=now))
         if found is None:
             # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
@@ -247,13 +250,16 @@ class DeliveryLeasing:
         if len(due_ids) < limit and not webhook.ordered:
             self._limiter.clear_waiting(webhook.id)
         else:
-            self._limiter.mark_waiting(
-                webhook, origin, now=now, is_blocked=len(due_ids) < limit and next_position is None
-            )
+            is_blocked = len(due_ids) < limit and next_position is None
+            self._mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
         if permits and self._shares_rate(webhook):
             await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
         has_more = len(due_ids) < limit and next_position is not None
         return _TakenDeliveries(webhook, permits, leased=leased, has_more=has_more)
+
+    def _mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
+        self._limiter.mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
+        self._attempt_requests.watch(webhook.id)
 
     async def _lease_in_order(self, tx: Transaction, webhook: Webhook, *, limit: int) -> Page[Delivery, str]:
         ids: list[DeliveryId] = []

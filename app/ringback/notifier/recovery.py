@@ -10,6 +10,7 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_changed_topic
 from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.telemetry import call_facts
 
 log = logging.getLogger(__name__)
 
@@ -31,4 +32,4 @@ async def finish_lost_calls(tx: Transaction, recorder: Recorder, requests: Seque
     """Finish calls whose rows this unit has locked, and log their ends."""
     for call in await recorder.finish_calls(tx, requests):
         if call is not None:
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
+            log.info("call.finished", extra={**call_facts(call), "outcome": str(call.outcome)})

@@ -57,6 +57,7 @@ NEXT_CURSOR_DESCRIPTION: Final = (
     "empty although the list goes on, because one request reads a bounded number of rows."
 )
 
+DRY_RUN_DESCRIPTION: Final = "Answer with the numbers, and change nothing."
 DEFAULT_EVENTS_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
 """For the OpenAPI document: each process would write a set in a different order."""
 OUTCOMES_DESCRIPTION: Final = (

@@ -69,7 +69,7 @@ def list_checks(run: Run, *more: str) -> Result:
 @pytest.fixture
 def key(run: Run) -> str:
     """An API key; creates the database and its key file."""
-    return run("keys", "create", "alice").stdout.strip()
+    return run("keys", "create", "alice", "--create").stdout.strip()
 
 
 def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRouter, key: str) -> None:
@@ -252,8 +252,9 @@ def test_a_public_url_has_to_lead_here(
     words: str,
 ) -> None:
     monkeypatch.setenv("RINGBACK_PUBLIC_URL", "https://ringback.example")
-    with respx.mock(base_url="https://ringback.example") as public:
+    with respx.mock(base_url="https://ringback.example", assert_all_called=False) as public:
         public.get("/healthz").mock(side_effect=[answer])
+        public.route().mock(side_effect=httpx.ConnectError("refused"))
         ok, detail = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))["public URL"]
 
     assert ok is (answer is OWN_KEY)
