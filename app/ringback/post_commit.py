@@ -55,18 +55,25 @@ class UnusedLeases:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tokens: deque[tuple[float, str]] = deque(maxlen=UNUSED_TOKENS_KEPT)
+        self._unused: deque[tuple[float, str, Sequence[str]]] = deque(maxlen=UNUSED_TOKENS_KEPT)
 
-    def watch(self, tx: Transaction, token: str) -> str:
-        """The token, which this transaction writes, and which is unused if the transaction is rolled back."""
-        tx.on_rollback(lambda: self._tokens.append((self._clock.monotonic(), token)))
+    def watch(self, tx: Transaction, token: str, ids: Sequence[str] = ()) -> str:
+        """The token, which this transaction writes, and which is unused if the transaction is rolled back.
+
+        `ids` are of the leased rows; they may be added to the list until the transaction ends.
+        """
+        tx.on_rollback(lambda: self._unused.append((self._clock.monotonic(), token, ids)))
         return token
 
     def list_tokens(self) -> Sequence[str]:
         """The tokens that became unused within `UNUSED_SECONDS`."""
-        while self._tokens and self._tokens[0][0] < self._clock.monotonic() - UNUSED_SECONDS:
-            self._tokens.popleft()
-        return [token for _, token in self._tokens]
+        while self._unused and self._unused[0][0] < self._clock.monotonic() - UNUSED_SECONDS:
+            self._unused.popleft()
+        return [token for _, token, _ in self._unused]
+
+    def list_ids(self) -> Sequence[str]:
+        """The rows of these tokens."""
+        return [each for _, _, ids in self._unused for each in ids]
 
 
 class CallLeases(Protocol):

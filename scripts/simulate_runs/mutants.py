@@ -18,6 +18,7 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState, RetryDecision
 from ringback.domain.errors import NotFound, StoreUnavailable
 from ringback.domain.event import EventName
+from ringback.domain.event_rows import ReservedPlaces
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.notifier import attempts, recorder
@@ -191,12 +192,12 @@ def _lose_items_of_repeated_units() -> Sequence[Patch]:
 
 
 def _leave_holes_in_logs() -> Sequence[Patch]:
-    original = SqlEvents.reserve_seqs
+    original = SqlEvents.reserve_places
 
-    async def reserve_one_more(self: Any, principal: Any, count: int) -> int:
+    async def reserve_one_more(self: Any, principal: Any, count: int) -> ReservedPlaces:
         return await original(self, principal, count + 1)
 
-    return [(SqlEvents, "reserve_seqs", reserve_one_more)]
+    return [(SqlEvents, "reserve_places", reserve_one_more)]
 
 
 # -- promises to clients --

@@ -201,6 +201,7 @@ async def test_deliveries_to_many_webhooks_are_leased_with_as_many_statements_as
             target_cache=TargetCache(PUBLIC_POLICY),
             owner="one",
             lease_seconds=30,
+            clock=engine.clock,
             measurements=Measurements(),
         )
         ran.clear()

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from ringback.domain import jsontext
+from ringback.storage.rows.columns import RECORDS
 from tests.support.filled_database import FUTURE, NOW, PAST
 
 FEW_ROWS, MANY_ROWS, MANY_ROWS_DEEP = 1_000, 20_000, 100_000
@@ -99,6 +100,12 @@ A_DELIVERY: Final = {
 }
 
 
+def _new_delivery(state: str) -> list[Any]:
+    """A delivery in the order in which an insert reads its columns."""
+    values = A_DELIVERY | {"principal": "alice", "state": state, "id": f"dlv_new-{state}", "event_id": f"evt_{state}"}
+    return [values[name] for name in RECORDS.delivery.names if name != "body"]
+
+
 PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "call_deliveries": {
         "cancel_superseded_progress": [{"call_ids": '["call_rare", "call_over", "call_none"]'}],
@@ -173,7 +180,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "set": [{"number": 1}],
     },
     "deliveries": {
-        "insert": [A_DELIVERY, A_DELIVERY | {"state": "leased"}],
+        "insert": [{"rows": jsontext.dumps([_new_delivery("held"), _new_delivery("leased")]).decode()}],
         "insert_body": [{"id": "dlv_wh_zzz-held", "body": b""}],
         "get": [{"id": "dlv_wh_rare-held"}],
         "page": [{}, {"state": "held"}, {"state": "none"}],
@@ -220,7 +227,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "delivery_maintenance": {
         "release_expired_leases": [{}],
         "release_leases": [{"owner": "me", "own": False}],
-        "release_unused_leases": [{"owner": "me", "tokens": '["tok_none"]'}],
+        "release_unused_leases": [{"ids": NO_DELIVERIES, "tokens": '["tok_none"]'}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],

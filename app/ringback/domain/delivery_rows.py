@@ -215,8 +215,8 @@ class DeliveryMaintenance(Protocol):
         """Make the deliveries pending that this owner has leased (`own`) or has not. The latter is for a store of its own."""
         ...
 
-    async def release_unused_leases(self, *, owner: str, tokens: Sequence[str]) -> int:
-        """Make the deliveries pending that this owner has leased under one of these tokens. Nothing was sent under them.
+    async def release_unused_leases(self, delivery_ids: Sequence[str], *, tokens: Sequence[str]) -> int:
+        """Make those of these deliveries pending that are leased under one of these tokens. Nothing was sent under them.
 
         Return their number.
         """

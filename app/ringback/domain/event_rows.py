@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event, EventName
@@ -19,9 +19,18 @@ class EventFilter:
     correlation_id: str | None = None
 
 
+class ReservedPlaces(NamedTuple):
+    first_seq: int
+    created_at: datetime
+
+
 class EventRows(Protocol):
     async def reserve_seqs(self, principal: Principal, count: int) -> int:
         """Lock the principal's log until the commit and reserve `count` positions. Return the first."""
+        ...
+
+    async def reserve_places(self, principal: Principal, count: int) -> ReservedPlaces:
+        """The same, with the instant at which the events are created: never before that of an earlier event of the log."""
         ...
 
     async def insert(self, events: Sequence[Event]) -> None: ...

@@ -143,22 +143,28 @@ class DeliveryLeasing:
 
     def grant_lease(self, tx: Transaction, hand_off: Callable[[Delivery], None]) -> DeliveryLease:
         """The lease of a delivery that is being inserted."""
+        ids: list[DeliveryId] = []
+
+        def hand_off_and_note(delivery: Delivery) -> None:
+            ids.append(delivery.id)
+            hand_off(delivery)
+
         until = tx.now() + seconds(self._lease_seconds)
-        return DeliveryLease(self._owner, self._new_token(tx), until, hand_off)
+        return DeliveryLease(self._owner, self._new_token(tx, ids), until, hand_off_and_note)
 
     async def release_unused(self) -> None:
         """Let deliveries be leased again that were leased to this process without its knowledge. Raises `StoreUnavailable`."""
         if tokens := self.unused.list_tokens():
-            await self._store.write(partial(self._release_unused, tokens=tokens))
+            await self._store.write(partial(self._release_unused, ids=self.unused.list_ids(), tokens=tokens))
 
-    async def _release_unused(self, tx: Transaction, *, tokens: Sequence[str]) -> None:
-        released = await tx.delivery_maintenance.release_unused_leases(owner=self._owner, tokens=tokens)
+    async def _release_unused(self, tx: Transaction, *, ids: Sequence[str], tokens: Sequence[str]) -> None:
+        released = await tx.delivery_maintenance.release_unused_leases(ids, tokens=tokens)
         if released:
             log.warning("deliveries.lease_unused", extra={"deliveries": released})
             tx.notify(DELIVERY_DUE_TOPIC)
 
-    def _new_token(self, tx: Transaction) -> str:
-        return self.unused.watch(tx, self._ids.new_lease_token())
+    def _new_token(self, tx: Transaction, ids: Sequence[DeliveryId]) -> str:
+        return self.unused.watch(tx, self._ids.new_lease_token(), ids)
 
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
         self._attempt_requests.keep_only(self._limiter.is_waiting)
@@ -256,16 +262,18 @@ class DeliveryLeasing:
         self._attempt_requests.watch(webhook.id)
 
     async def _lease_in_order(self, tx: Transaction, webhook: Webhook, *, limit: int) -> Page[Delivery, str]:
+        ids: list[DeliveryId] = []
         page = await tx.delivery_queue.lease_due(
             webhook.id,
             now=tx.now(),
             owner=self._owner,
-            token=self._new_token(tx),
+            token=self._new_token(tx, ids),
             until=tx.now() + seconds(self._lease_seconds),
             limit=limit,
             ordered=True,
             after=self._order_key_cursors.get(webhook.id, ""),
         )
+        ids.extend(each.id for each in page)
         tx.on_commit(partial(self._advance_order_key_cursor, webhook.id, page.next_position))
         return page
 
@@ -275,7 +283,7 @@ class DeliveryLeasing:
         if delivery_ids := [each for chosen in taken if chosen.leased is None for each in chosen.permits]:
             until = tx.now() + seconds(self._lease_seconds)
             found = await tx.delivery_queue.lease(
-                delivery_ids, owner=self._owner, token=self._new_token(tx), until=until
+                delivery_ids, owner=self._owner, token=self._new_token(tx, delivery_ids), until=until
             )
             leased |= {each.id: each for each in found}
         if any(each.is_unreadable for each in leased.values()):

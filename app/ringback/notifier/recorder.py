@@ -158,17 +158,17 @@ class Recorder:
 
     async def record_webhook_event(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         """Append an event about the webhook to its owner's log, and deliver it to the owner's matching webhooks."""
-        seq = await tx.events.reserve_seqs(webhook.principal, 1)
-        event = build_webhook_event(webhook, name, event_id=self._ids.new_event_id(), seq=seq, now=tx.now())
+        seq, now = await tx.events.reserve_places(webhook.principal, 1)
+        event = build_webhook_event(webhook, name, event_id=self._ids.new_event_id(), seq=seq, now=now)
         await self._append_events(tx, [EventContext(event)])
 
     async def record_upstream_change(
         self, tx: Transaction, principal: Principal, upstream: str, *, change: str, uri: str | None
     ) -> None:
         """Append the event that a list or a resource of the upstream has changed."""
-        seq = await tx.events.reserve_seqs(principal, 1)
+        seq, now = await tx.events.reserve_places(principal, 1)
         event = build_upstream_event(
-            principal, upstream, change=change, uri=uri, event_id=self._ids.new_event_id(), seq=seq, now=tx.now()
+            principal, upstream, change=change, uri=uri, event_id=self._ids.new_event_id(), seq=seq, now=now
         )
         await self._append_events(tx, [EventContext(event)])
 
@@ -206,8 +206,7 @@ class Recorder:
         self, tx: Transaction, name: EventName, changed_calls: Sequence[ChangedCall]
     ) -> Collection[CallId]:
         """Append one event for each call of one principal, in this order. Return the calls that have deliveries of it."""
-        principal, now = changed_calls[0].call.principal, tx.now()
-        first = await tx.events.reserve_seqs(principal, len(changed_calls))
+        first, now = await tx.events.reserve_places(changed_calls[0].call.principal, len(changed_calls))
         contexts = [
             EventContext(
                 build_call_event(name, each.call, event_id=self._ids.new_event_id(), seq=seq, now=now),

@@ -12,7 +12,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, first_id_at
 from ringback.domain.principal import Principal
 from ringback.signing.sealing import UnsealError
-from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.paging import fetch_indexed_page, fetch_scanned_page
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
@@ -20,6 +20,8 @@ from ringback.storage.rows.unit import SqlRows
 log = logging.getLogger(__name__)
 
 _DELIVERY: Final = RECORDS.delivery
+_encode_new: Final = _DELIVERY.encoder([name for name in _DELIVERY.names if name != "body"])
+"""The columns that an insert writes, in the order in which it reads them."""
 
 
 class SqlDeliveryReader(SqlRows):
@@ -36,9 +38,12 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     """Implements `domain.delivery_rows.DeliveryRows`."""
 
     async def insert(self, deliveries: Sequence[Delivery]) -> None:
-        rows = [self._encode(delivery) for delivery in deliveries]
-        await self._sql.execute_many("insert", rows)
-        await self._sql.execute_many("insert_body", rows)
+        if not deliveries:
+            return
+        await self._sql.execute(
+            "insert", rows=json_to_column([list(_encode_new(delivery).values()) for delivery in deliveries])
+        )
+        await self._sql.execute_many("insert_body", [self._seal_body(delivery) for delivery in deliveries])
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None:
         row = await self._sql.fetch_one("get", id=delivery_id)
@@ -75,10 +80,9 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
 
-    def _encode(self, delivery: Delivery) -> dict[str, Any]:
-        row = _DELIVERY.encode(delivery)
-        row["body"] = self._unit.sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))
-        return row
+    def _seal_body(self, delivery: Delivery) -> dict[str, Any]:
+        body = self._unit.sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))
+        return {"id": delivery.id, "body": body}
 
     async def _is_owner(self, principal: Principal | None, where: DeliveryFilter) -> bool:
         """Whether the filter's call and webhook are the principal's. All deliveries of one call, or of one webhook, are."""

@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event
-from ringback.domain.event_rows import EventFilter
+from ringback.domain.event_rows import EventFilter, ReservedPlaces
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS, instant_to_column
@@ -22,11 +23,15 @@ class SqlEvents(SqlRows, noun="events"):
     """Implements `domain.event_rows.EventRows`."""
 
     async def reserve_seqs(self, principal: Principal, count: int) -> int:
-        row = await self._sql.fetch_one("reserve_seqs", principal=principal, count=count)
+        return (await self.reserve_places(principal, count)).first_seq
+
+    async def reserve_places(self, principal: Principal, count: int) -> ReservedPlaces:
+        now = instant_to_column(self._unit.now)
+        row = await self._sql.fetch_one("reserve_seqs", principal=principal, count=count, now=now)
         if row is None:
-            await self._sql.execute("begin_log", principal=principal, count=count)
-            return 1
-        return row["seq"] - count + 1
+            await self._sql.execute("begin_log", principal=principal, count=count, now=now)
+            return ReservedPlaces(1, self._unit.now)
+        return ReservedPlaces(row["seq"] - count + 1, from_epoch_milliseconds(row["last_at"]))
 
     async def insert(self, events: Sequence[Event]) -> None:
         await self._sql.execute_many("insert", [_EVENT.encode(event) for event in events])

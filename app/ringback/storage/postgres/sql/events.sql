@@ -1,11 +1,18 @@
--- Locks the head until the commit. Begins the log, too: two transactions may append the first event at the same time.
+-- Locks the head until the commit. Begins the log, too: two transactions may append the first event at the same time. An event is
+-- created when the lock is there, not when its transaction began. Up to a second between the two is not added: clocks of clients
+-- differ by more.
 -- name: reserve_seqs
-INSERT INTO log_heads (principal, seq) VALUES (:principal, :count)
-ON CONFLICT (principal) DO UPDATE SET seq = log_heads.seq + excluded.seq
-RETURNING seq;
+INSERT INTO log_heads (principal, seq, last_at) VALUES (:principal, :count, :now)
+ON CONFLICT (principal) DO UPDATE SET
+    seq = log_heads.seq + excluded.seq,
+    last_at = greatest(log_heads.last_at, excluded.last_at + CASE
+        WHEN clock_timestamp() - transaction_timestamp() < interval '1 second' THEN 0
+        ELSE (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint
+    END)
+RETURNING seq, last_at;
 
 -- name: begin_log
-INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
+INSERT INTO log_heads (principal, seq, last_at) VALUES (:principal, :count, :now);
 
 -- name: insert
 INSERT INTO events {new event};

@@ -13,10 +13,7 @@ UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL,
 -- name: release_unused_leases
 UPDATE deliveries SET
     state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = max(attempts - 1, 0)
-WHERE id IN (
-    SELECT id FROM deliveries INDEXED BY deliveries_leased
-    WHERE state = 'leased' AND lease_owner = :owner AND lease_token IN (SELECT value FROM json_each(:tokens))
-);
+WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_token IN (SELECT value FROM json_each(:tokens));
 
 -- name: give_up_held
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (

@@ -1,8 +1,8 @@
 -- name: reserve_seqs
-UPDATE log_heads SET seq = seq + :count WHERE principal = :principal RETURNING seq;
+UPDATE log_heads SET seq = seq + :count, last_at = max(last_at, :now) WHERE principal = :principal RETURNING seq, last_at;
 
 -- name: begin_log
-INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
+INSERT INTO log_heads (principal, seq, last_at) VALUES (:principal, :count, :now);
 
 -- name: insert
 INSERT INTO events {new event};
