@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from ringback.telemetry import JsonFormatter, TextFormatter, configure_logging
+from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging
 
 INSTANT = 1795000000.25
 
@@ -14,11 +14,12 @@ INSTANT = 1795000000.25
 @pytest.fixture(autouse=True)
 def loggers() -> Generator[None]:
     """The loggers as they were: they belong to the whole process."""
-    root, ours = logging.getLogger(), logging.getLogger("ringback")
-    before = root.handlers[:], root.level, ours.level
+    root, ours, audit = logging.getLogger(), logging.getLogger("ringback"), logging.getLogger(AUDIT_LOGGER)
+    before = root.handlers[:], root.level, ours.level, audit.level
     yield
     root.handlers[:] = before[0]
     root.setLevel(before[1])
+    audit.setLevel(before[3])
     ours.setLevel(before[2])
 
 
@@ -90,3 +91,13 @@ def test_ringback_logs_at_its_level_and_libraries_from_warning_on(
     assert all(line.startswith(begins) for line in lines)
     assert "call.finished" in lines[0]
     assert "library.warning" in lines[1]
+
+
+def test_the_audit_log_is_written_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(level="error", log_format="text")
+
+    logging.getLogger("ringback.runner").warning("runner.slow")
+    logging.getLogger(AUDIT_LOGGER).info("audit.operator_request", extra={"operator": "ops", "principal": "*"})
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "audit.operator_request operator=ops principal=*" in line
