@@ -86,7 +86,7 @@ class EventView(ResponseBody):
     """An event of a call, of a webhook or of an upstream."""
 
     event_id: str = Field(serialization_alias="eventId")
-    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
+    owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     name: EventName
     timestamp: Instant
     cursor: str = Field(description="The event's place in the log. Poll with it to get the events after this one.")
@@ -96,7 +96,7 @@ class EventView(ResponseBody):
     def from_event(cls, event: Event, *, shows_owner: bool = False) -> Self:
         return cls(
             event_id=event.id,
-            principal=event.principal if shows_owner else None,
+            owner=event.principal if shows_owner else None,
             name=event.name,
             timestamp=event.created_at,
             cursor=encode_log_position(event.position),

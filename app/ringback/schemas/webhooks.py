@@ -228,7 +228,7 @@ class WebhookView(ResponseBody):
     model_config = ConfigDict(populate_by_name=True)
 
     id: str
-    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
+    owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     name: str | None = Field(description="Your name for it: PUT /v1/webhooks/by-name/{name}")
     url: str
     events: Annotated[list[EventName], BeforeValidator(sorted)]
@@ -264,7 +264,7 @@ class WebhookView(ResponseBody):
     @classmethod
     def from_webhook(cls, webhook: Webhook, *, shows_owner: bool = False) -> Self:
         view = cls.model_validate(webhook)
-        return view if shows_owner else view.model_copy(update={"principal": None})
+        return view.model_copy(update={"owner": webhook.principal}) if shows_owner else view
 
 
 class RegisteredWebhookView(WebhookView):
