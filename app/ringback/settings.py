@@ -120,6 +120,19 @@ class Settings(BaseSettings):
         default=(),
         description="URL prefixes that need no challenge, comma-separated: https://hooks.example.com/ringback",
     )
+    callback_proxy: SecretStr | None = Field(
+        default=None,
+        description="HTTP proxy that connects to receivers (CONNECT): http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. It "
+        "gets the receiver's address, which Ringback has checked. Default: none; HTTPS_PROXY does not apply.",
+    )
+    callback_proxy_except: Annotated[tuple[Network, ...], NoDecode] = Field(
+        default=(), description="Networks whose receivers are reached without the proxy, comma-separated CIDRs."
+    )
+    callback_client_certificates: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Client certificates for receivers that demand one, comma-separated: https://HOST=FILE. Each file has the "
+        "certificate and its private key as PEM, and is shown to this origin only. Read at the start.",
+    )
     connect_patience_seconds: float = Field(
         default=30.0, gt=0, le=3600, description="Seconds that a call waits for an unreachable upstream."
     )
@@ -207,7 +220,13 @@ class Settings(BaseSettings):
     """The old name of `on_disconnect`, which a start refuses."""
 
     @field_validator(
-        "allowed_hosts", "allowed_origins", "callback_allowlist", "oidc_audience", "oidc_scopes", mode="before"
+        "allowed_hosts",
+        "allowed_origins",
+        "callback_allowlist",
+        "callback_client_certificates",
+        "oidc_audience",
+        "oidc_scopes",
+        mode="before",
     )
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
@@ -219,13 +238,20 @@ class Settings(BaseSettings):
         """An empty variable counts as unset."""
         return (_split_list(value) or ALL_ROLES) if isinstance(value, str) else value
 
-    @field_validator("callback_private_cidrs", "trusted_proxies", mode="before")
+    @field_validator("callback_private_cidrs", "callback_proxy_except", "trusted_proxies", mode="before")
     @classmethod
     def _parse_networks(cls, value: Any) -> Any:
         return [ipaddress.ip_network(part) for part in _split_list(value)] if isinstance(value, str) else value
 
     @field_validator(
-        "public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", "connections_max", mode="before"
+        "public_url",
+        "oidc_issuer",
+        "secret_keys",
+        "signing_keys",
+        "config",
+        "callback_proxy",
+        "connections_max",
+        mode="before",
     )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import pytest
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import AttemptCategory, AttemptResult, Delivery
+from ringback.domain.delivery import AttemptResult, Delivery
 from ringback.domain.ports import Store, Transaction
 from ringback.measurements import Measurements
 from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt

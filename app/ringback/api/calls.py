@@ -21,6 +21,8 @@ from ringback.schemas.calls import (
     CallListQuery,
     CallPageView,
     CallView,
+    CancelCallsBody,
+    CancelledCallsView,
     JoinCallsBody,
     JoinedCallsView,
     StartBatchBody,
@@ -43,6 +45,7 @@ _START_ERRORS = (
     errors.CallExpired,
     errors.QuotaExceeded,
     errors.ShuttingDown,
+    errors.UpstreamDraining,
 )
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=AuthenticatedRoute)
@@ -129,6 +132,18 @@ async def join_calls(body: JoinCallsBody, services: ServicesDep, caller: CallerD
     """Wait for several calls: until any or all of them have ended, or `wait_seconds` have passed."""
     calls, done = await services.calls.join_calls(caller, body.call_ids, body.mode, wait_seconds=body.wait_seconds)
     return JoinedCallsView.from_calls(calls, done=done)
+
+
+@router.post("/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest))
+async def cancel_calls(body: CancelCallsBody, services: ServicesDep, caller: CallerDep) -> CancelledCallsView:
+    """Request the end of your open calls that match all members; send at least one filter. At most 1,000 in one request.
+
+    As with one call: a queued call ends at once, and the upstream of a running one gets a cancellation. With `dry_run` the
+    response has the numbers and nothing changes.
+    """
+    return CancelledCallsView.from_cancellation(
+        await services.bulk_cancellations.cancel_calls(caller, body.to_filter(), dry_run=body.dry_run)
+    )
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))

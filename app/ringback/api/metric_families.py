@@ -18,8 +18,9 @@ from prometheus_client.core import (
 )
 
 from ringback import __version__
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.delivery import OPEN_STATES, AttemptCategory, DeliveryState
+from ringback.domain.delivery import OPEN_STATES, DeliveryState
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.domain.usage import TOTALS_COUNTED_MAX, StoreTotals
 from ringback.measurements import Histogram, Measurements

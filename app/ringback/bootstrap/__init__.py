@@ -9,6 +9,7 @@ settings ──▶ key ring ──▶ store ──▶ recorder ──▶ service
 environment    clock, randomness, resolvers, egress and a store wrapper, replaceable by tests and embedders
 configuration  converts the settings to the values that components take
 key_ring       loads the key ring and checks that it decrypts the stored data
+egress         how callbacks leave: the egress proxy and client certificates
 components     the objects that services and workers share
 services       the use cases
 children_folder  where this process records the upstreams' child processes

@@ -8,6 +8,7 @@ from typing import Final
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
 from ringback.bootstrap.configuration import build_quotas, build_target_policy
+from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
 from ringback.bootstrap.measured_store import MeasuredStore
@@ -82,24 +83,17 @@ async def open_components(
     )
     payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
-    sender = (
-        HttpxSender(environment.egress, clock=environment.clock)
-        if environment.egress
-        else Http1Sender(guard, clock=environment.clock)
-    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
+        egress = await stack.enter_async_context(open_egress(settings, resolver=environment.host_resolver))
+        sender = (
+            HttpxSender(environment.egress, clock=environment.clock)
+            if environment.egress
+            else Http1Sender(guard, clock=environment.clock, egress=egress)
+        )
         stack.push_async_callback(sender.aclose)
-        store = await stack.enter_async_context(
-            open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=True)
-        )
-        if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
-            environment.clock.continue_from(last)
-        await require_key_ring(store, ring, settings)
         measurements = Measurements()
-        store = environment.wrap_store(
-            MeasuredStore(store, clock=environment.clock, write_seconds=measurements.write_seconds)
-        )
+        store = await stack.enter_async_context(_open_measured_store(settings, environment, ring, sealer, measurements))
         uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
         if not uses_upstreams:
             upstream_configs, read_configs = (), None
@@ -139,6 +133,19 @@ async def open_components(
             sealer=sealer,
             key_count=len(ring.keys),
         )
+
+
+@asynccontextmanager
+async def _open_measured_store(
+    settings: Settings, environment: Environment, ring: KeyRing, sealer: Sealer, measurements: Measurements
+) -> AsyncGenerator[Store]:
+    """The store, whose keys this node has and whose writes are timed. The clock continues from the last process's."""
+    clock = environment.clock
+    async with open_store(settings.database_url, clock=clock, sealer=sealer, exclusive=True) as store:
+        if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
+            clock.continue_from(last)
+        await require_key_ring(store, ring, settings)
+        yield environment.wrap_store(MeasuredStore(store, clock=clock, write_seconds=measurements.write_seconds))
 
 
 def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:

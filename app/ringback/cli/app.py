@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "upstreams": _CommandEntry(
-        "ringback.cli.upstreams", "upstreams", "List the MCP servers behind the service, and how each is doing."
+        "ringback.cli.upstreams", "app", "List, pause, drain and resume the MCP servers behind the service."
     ),
     "tools": _CommandEntry("ringback.cli.upstreams", "tools", "List the tools of an upstream."),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),

@@ -39,6 +39,7 @@ _COLUMNS: Final = (
 )
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+OpenStatus = Literal["working", "input_required"]
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
 
 
@@ -102,6 +103,44 @@ def show_call(
     owner = choose_principal(principal, all_principals)
     call = run_with_client(url, api_key, lambda client: client.call(call_id), principal=owner)
     print_json(model_to_json(call))
+
+
+@app.command("cancel-all")
+@exit_on_errors()
+def cancel_calls(
+    *,
+    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
+    correlation: Annotated[
+        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
+    ] = None,
+    upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    status: Annotated[OpenStatus | None, typer.Option("--status", help="Only calls with this status.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Request the cancellation of your open calls that match the filters. At least one filter is needed."""
+    cancellation = run_with_client(
+        url,
+        api_key,
+        lambda client: client.cancel_calls(
+            client_session_id=session,
+            correlation_id=correlation,
+            upstream=upstream,
+            tool=tool,
+            status=status,
+            dry_run=dry_run,
+        ),
+    )
+    if as_json:
+        print_json(model_to_json(cancellation))
+        return
+    print_output(f"cancelled: {cancellation.cancelled}")
+    print_output(f"requested: {cancellation.requested}")
+    if cancellation.more:
+        print_message("There are more calls: run the command again.")
 
 
 @app.command("cancel")

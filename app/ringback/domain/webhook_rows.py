@@ -21,7 +21,9 @@ class WebhookPart(StrEnum):
     SETTINGS = "settings"
     """The owner's choices: URL, events, filters, rate, expiry."""
     SECRETS = "secrets"
+    """Signing secrets and the headers of callbacks, which are sealed as one value."""
     STATE = "state"
+    """The state, and whether the owner has paused the webhook."""
     HEALTH = "health"
     """Results of attempts: last delivery, last error, failing since, breaker."""
     MISSED = "missed"
@@ -29,7 +31,18 @@ class WebhookPart(StrEnum):
 
 
 _DECIDED_ELSEWHERE: Final = frozenset(
-    {"secrets", "state", "last_delivery_at", "last_error", "failing_since", "breaker", "missed_from"}
+    {
+        "secrets",
+        "headers",
+        "state",
+        "paused_at",
+        "last_delivery_at",
+        "last_error",
+        "last_error_detail",
+        "failing_since",
+        "breaker",
+        "missed_from",
+    }
 )
 _SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.name not in _DECIDED_ELSEWHERE))
 
@@ -44,11 +57,17 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
         case WebhookPart.SETTINGS:
             return _SETTINGS(webhook)
         case WebhookPart.SECRETS:
-            return webhook.secrets
+            return webhook.secrets, webhook.headers
         case WebhookPart.STATE:
-            return webhook.state
+            return webhook.state, webhook.paused_at
         case WebhookPart.HEALTH:
-            return webhook.last_delivery_at, webhook.last_error, webhook.failing_since, webhook.breaker
+            return (
+                webhook.last_delivery_at,
+                webhook.last_error,
+                webhook.last_error_detail,
+                webhook.failing_since,
+                webhook.breaker,
+            )
         case WebhookPart.MISSED:
             return webhook.missed_from
 
@@ -154,6 +173,14 @@ class OriginBreakerRows(Protocol):
         """The breakers of these origins that are not closed or have counted failures.
 
         With `lock`, other units that lock one of these origins wait until the transaction ends.
+        """
+        ...
+
+    async def request_probe(self, origin: str, *, now: datetime) -> datetime | None:
+        """End the pause of the origin's breaker, so that one attempt probes the origin. Return when that attempt is possible.
+
+        None if the breaker is not open. Within `REQUESTED_PROBE_SPACING_SECONDS` of a requested probe, the next one waits for
+        the end of that time. The row is locked until the end of the unit.
         """
         ...
 

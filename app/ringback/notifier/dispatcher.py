@@ -15,14 +15,21 @@ from datetime import datetime
 from functools import partial
 
 from ringback.admission import AdmissionGate
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Attempt, AttemptCategory, AttemptResult, Delivery, DeliveryUpdate
+from ringback.domain.delivery import Attempt, AttemptResult, Delivery, DeliveryUpdate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt, log_attempts, log_unrecorded_attempts
+from ringback.notifier.attempts import (
+    AttemptRecorder,
+    FinishedAttempt,
+    log_attempts,
+    log_unrecorded_attempts,
+    redact_result,
+)
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
@@ -204,6 +211,7 @@ class Dispatcher:
             category=result.category,
             status_code=result.status_code,
             excerpt=result.excerpt,
+            detail=result.detail,
         )
         self._attempt_batcher.submit(
             FinishedAttempt(
@@ -229,7 +237,7 @@ class Dispatcher:
         delivery, webhook = leased.delivery, leased.webhook
         target = self._target_cache.get_target(webhook.url)
         if target is None:
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
         try:
             headers = build_callback_headers(
                 webhook_id=webhook.id,
@@ -239,12 +247,17 @@ class Dispatcher:
                 signing_keys=self._signing_keys,
                 now=signed_at,
             )
-            return await self._sender.post(
-                target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
+            result = await self._sender.post(
+                target,
+                dict(webhook.headers) | headers,
+                delivery.body,
+                principal=delivery.principal,
+                deadline_seconds=ATTEMPT_SECONDS,
             )
+            return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
             log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     def _complete_recorded(
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]

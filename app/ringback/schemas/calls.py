@@ -11,6 +11,7 @@ from ringback.domain.call_rows import CallFilter
 from ringback.domain.inputs import InputAnswer
 from ringback.domain.webhook import WebhookState
 from ringback.schemas.fields import (
+    DRY_RUN_DESCRIPTION,
     NEXT_CURSOR_DESCRIPTION,
     OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
@@ -29,6 +30,7 @@ from ringback.schemas.fields import (
     WaitSeconds,
 )
 from ringback.schemas.webhooks import CallCallbackBody, sorted_or_none
+from ringback.services.bulk_cancellation import BulkCancellation
 from ringback.services.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
 from ringback.services.calls import JoinMode
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
@@ -315,6 +317,38 @@ class CallPageView(ResponseBody):
     @classmethod
     def from_calls(cls, calls: Sequence[Call], next_cursor: str | None, *, shows_owner: bool = False) -> Self:
         return cls(calls=[CallView.from_call(call, shows_owner=shows_owner) for call in calls], next_cursor=next_cursor)
+
+
+class CancelCallsBody(RequestBody):
+    """Which open calls are cancelled: those that match all members."""
+
+    client_session_id: Label | None = None
+    correlation_id: Label | None = None
+    upstream: Label | None = None
+    tool: Label | None = None
+    status: Literal["working", "input_required"] | None = None
+    dry_run: StrictBool = Field(default=False, description=DRY_RUN_DESCRIPTION)
+
+    def to_filter(self) -> CallFilter:
+        return CallFilter(
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            upstream=self.upstream,
+            tool=self.tool,
+            status=CallStatus(self.status) if self.status else None,
+        )
+
+
+class CancelledCallsView(ResponseBody):
+    cancelled: int = Field(description="The number of calls that ended at once.")
+    requested: int = Field(
+        description="The number of calls whose upstream gets a cancellation. Its response decides how they end."
+    )
+    more: bool = Field(description="Whether the request reached its limit. Send it again to continue.")
+
+    @classmethod
+    def from_cancellation(cls, cancellation: BulkCancellation) -> Self:
+        return cls(cancelled=cancellation.cancelled, requested=cancellation.requested, more=cancellation.has_more)
 
 
 class AnswerBody(RequestBody):

@@ -1,25 +1,35 @@
 """Deliveries and their attempts. Responses leave out the bodies, because their resume tokens belong to the receiver."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
-from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.cursor import CursorList, encode_cursor
+from ringback.domain.delivery import Attempt, Delivery, DeliveryKind, DeliveryState
+from ringback.domain.delivery_rows import DeliveryFilter, RedeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.schemas.fields import (
+    DRY_RUN_DESCRIPTION,
     NEXT_CURSOR_DESCRIPTION,
     OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
     Instant,
+    InstantWithOffset,
+    Label,
     OmittedIfNone,
     PageSize,
     PrincipalQueryParams,
+    RequestBody,
     ResponseBody,
+    StrictBool,
 )
+from ringback.schemas.open_deliveries import OpenDeliveriesView, deliveries_members
+from ringback.services.bulk_redelivery import BulkRedelivery
+from ringback.services.webhooks import RequestedDelivery
 
 
 class DeliveryListQuery(PrincipalQueryParams):
@@ -90,6 +100,11 @@ class AttemptView(ResponseBody):
     category: AttemptCategory
     status_code: int | None
     excerpt: str | None = Field(description="The first bytes of the receiver's response.")
+    detail: str | None = Field(
+        description="A fact beside the category: where a redirect leads, why a certificate is invalid, the range of a blocked "
+        "address."
+    )
+    advice: str | None = Field(description="What to do next; null for a delivered attempt.")
 
 
 class DeliveryWithAttemptsView(DeliveryView):
@@ -101,6 +116,63 @@ class DeliveryWithAttemptsView(DeliveryView):
     ) -> Self:
         views = [AttemptView.model_validate(attempt) for attempt in attempts]
         return cls.from_delivery(delivery, shows_owner=shows_owner, attempts=views)
+
+
+class RequestedDeliveryView(DeliveryView, OpenDeliveriesView):
+    """A test or a redelivery, and what happens with the open deliveries of its webhook, with which it is sent."""
+
+    @classmethod
+    def from_requested(cls, requested: RequestedDelivery) -> Self:
+        return cls.from_delivery(requested.delivery, **deliveries_members(requested.deliveries))
+
+
+class RedeliverBody(RequestBody):
+    """Which ended deliveries are sent again: those that match all members."""
+
+    state: Literal["dead", "cancelled", "delivered"] = "dead"
+    webhook_id: Id | None = None
+    call_id: Id | None = None
+    category: AttemptCategory | None = Field(default=None, description="How the last attempt ended.")
+    client_session_id: Label | None = None
+    correlation_id: Label | None = Field(default=None, description="The correlation_id of the call.")
+    since: InstantWithOffset | None = Field(
+        default=None, description="Created at this time or later; with a UTC offset."
+    )
+    until: InstantWithOffset | None = Field(default=None, description="Created before this time. Default: now.")
+    cursor: Cursor | None = Field(default=None, description="Continue after the previous response.")
+    dry_run: StrictBool = Field(default=False, description=DRY_RUN_DESCRIPTION)
+
+    def to_filter(self) -> RedeliveryFilter:
+        return RedeliveryFilter(
+            state=DeliveryState(self.state),
+            webhook_id=WebhookId(self.webhook_id) if self.webhook_id else None,
+            call_id=CallId(self.call_id) if self.call_id else None,
+            category=self.category,
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            since=self.since,
+            until=self.until,
+        )
+
+
+class RedeliveredView(OpenDeliveriesView):
+    """What a bulk redelivery did. The numbers of open deliveries are those of all its webhooks together."""
+
+    redelivered: int = Field(description="The number of deliveries that are sent again.")
+    skipped: int = Field(description="The number of matching deliveries whose webhook is disabled or removed.")
+    webhooks: int = Field(description="The number of webhooks that they are sent to.")
+    cursor: str | None = Field(description="Send the request again with it to continue; null at the end.")
+
+    @classmethod
+    def from_redelivery(cls, redelivery: BulkRedelivery) -> Self:
+        position = redelivery.next_position
+        return cls(
+            redelivered=redelivery.redelivered,
+            skipped=redelivery.skipped,
+            webhooks=redelivery.webhooks,
+            cursor=None if position is None else encode_cursor(CursorList.DELIVERIES, position),
+            **deliveries_members(redelivery.deliveries),
+        )
 
 
 class DeliveryPageView(ResponseBody):

@@ -25,6 +25,7 @@ from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import StartedCall
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
+from ringback.services.upstream_controls import UpstreamControls
 
 
 class JoinMode(StrEnum):
@@ -47,6 +48,7 @@ class Calls:
         lifecycle: Lifecycle,
         post_commit: CallHandoff,
         admission: AdmissionGate,
+        upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
@@ -61,6 +63,7 @@ class Calls:
             registrations=registrations,
             quotas=quotas,
             attended_calls=recorder.attended_calls,
+            upstream_controls=upstream_controls,
             wait_seconds_max=wait_seconds_max,
         )
         self._quotas = quotas

@@ -10,11 +10,13 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import StoreTotals
 from ringback.measurements import Measurements
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.upstream_controls import UpstreamControls
 
 WRITE_CHECK_TTL_SECONDS: Final = 1.0
 """How long a result stays valid: any number of probes causes at most one write per second."""
@@ -51,6 +53,14 @@ class WriteHealthCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedUpstream:
+    """An upstream as the answering node sees it, and what an operator decided for all nodes."""
+
+    info: UpstreamInfo
+    intake: UpstreamIntake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
     totals: StoreTotals
     oldest_due_age_seconds: float
@@ -70,6 +80,7 @@ class Insights:
         store: Store,
         clock: Clock,
         catalog: ToolCatalog,
+        upstream_controls: UpstreamControls,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         measurements: Measurements,
@@ -77,18 +88,27 @@ class Insights:
         self._store = store
         self._measurements = measurements
         self._catalog = catalog
+        self._upstream_controls = upstream_controls
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._write_check = WriteHealthCheck(store=store, clock=clock)
 
-    def list_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
+    async def list_upstreams(self, caller: Caller) -> Sequence[ListedUpstream]:
         caller.require_scope(Scope.READ)
-        return [info for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+        intakes = await self._upstream_controls.read_intakes()
+        return [
+            ListedUpstream(info=info, intake=intakes.get(info.name, UpstreamIntake.OPEN))
+            for info in self._visible_upstreams(caller)
+        ]
 
     async def list_tools(self, caller: Caller, upstream: str) -> Sequence[ToolInfo]:
-        if upstream not in {info.name for info in self.list_upstreams(caller)}:
+        caller.require_scope(Scope.READ)
+        if upstream not in {info.name for info in self._visible_upstreams(caller)}:
             raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
         return await self._catalog.list_tools(upstream)
+
+    def _visible_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
+        return [info for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
 
     async def get_status(self, caller: Caller) -> ServiceStatus:
         """Return the status of the service. It covers all principals, so the caller needs the scope `metrics`."""

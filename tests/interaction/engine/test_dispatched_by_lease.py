@@ -1,17 +1,17 @@
 """A call whose client waits is marked as dispatched in the transaction that inserts it, if its request follows at once."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange
-from ringback.domain.ports import Store, Transaction
+from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic
 from ringback.runner.execution import ShutdownSignal
 from tests.support.builders import make_call
@@ -24,42 +24,31 @@ from tests.support.engine import (
     Engine,
     OnProgress,
     ScriptedUpstreams,
+    wait_until,
 )
 from tests.support.executions import assert_queued_again, executing, replace_lease, run_execution
 from tests.support.limits import WAIT_SECONDS
-from tests.support.stores import StoreWrapper
 
 pytestmark = pytest.mark.requirement("R35")
-
-
-T = TypeVar("T")
 
 
 def new_call(engine: Engine) -> Call:
     return make_call(deadline_at=engine.clock.now().replace(year=2100))
 
 
-class LookedStore(StoreWrapper):
-    """Knows when the runner has looked for queued calls. While it looks, it keeps the capacity that these may need."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.looked = asyncio.Event()
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        try:
-            return await super().write(work)
-        finally:
-            if work.__qualname__.startswith("Runner._lease_queued_calls"):
-                self.looked.set()
-
-
 @asynccontextmanager
 async def granting_leases(engine: Engine, upstreams: ScriptedUpstreams, **config: Any) -> AsyncGenerator[asyncio.Event]:
-    """A running runner that grants leases. The event or the end of the context stops it."""
-    store = engine.store = LookedStore(engine.store)
+    """A running runner that grants leases. The event or the end of the context stops it.
+
+    Its first query has ended: while it runs, it reserves all capacity, and a new call is queued.
+    """
+    counting = engine.store = CommitCountingStore(engine.store)
+
+    async def grants_leases() -> bool:
+        return "Runner._lease_queued_calls" in counting.finished
+
     async with engine.running_runner(upstreams, poll_seconds=3600.0, **config) as stop:
-        await asyncio.wait_for(store.looked.wait(), WAIT_SECONDS)
+        await wait_until(grants_leases)
         yield stop
 
 

@@ -10,6 +10,7 @@ from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.leasing import DeliveryLeasing
+from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
 
@@ -30,6 +31,7 @@ class OneWebhookStore:
 
     def __init__(self, limits: ConcurrencyLimits) -> None:
         self.limiter = ConcurrencyLimiter(limits)
+        self.signals = LocalSignals()
         self.leasing = DeliveryLeasing(
             store=cast("Store", self),
             ids=IdGenerator(FakeClock()),

@@ -68,7 +68,7 @@ WHERE state <> 'disabled'
 UPDATE webhooks SET
     url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
-    retries = :retries, include_result = :include_result, "when" = :when, ordered = :ordered,
+    retries = :retries, retry_steps = :retry_steps, include_result = :include_result, "when" = :when, ordered = :ordered,
     rate_per_second = :rate_per_second, description = :description, updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
 
@@ -76,12 +76,12 @@ WHERE id = :id;
 UPDATE webhooks SET secrets = coalesce(:secrets, secrets), updated_at = :updated_at WHERE id = :id;
 
 -- name: update_state
-UPDATE webhooks SET state = :state, updated_at = max(updated_at, :updated_at) WHERE id = :id;
+UPDATE webhooks SET state = :state, paused_at = :paused_at, updated_at = max(updated_at, :updated_at) WHERE id = :id;
 
 -- name: update_health
 UPDATE webhooks SET
-    last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since, failures = :failures,
-    openings = :openings, paused_until = :paused_until
+    last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
 WHERE id = :id;
 
 -- name: update_missed
