@@ -132,6 +132,19 @@ async def test_an_operator_switches_and_tests_a_webhook_for_its_owner(
     assert (await alice.get(f"/v1/deliveries/{tested.json()['id']}")).status_code == 200
 
 
+async def test_an_operator_cancels_the_calls_of_one_principal_and_not_of_all(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    of_alice, of_bob = await start_call(alice), await start_call(bob)
+
+    cancelled = await operator.post("/v1/calls/cancel", params={"principal": "alice"}, json={"upstream": "git"})
+    refused = await operator.post("/v1/calls/cancel", params={"principal": "*"}, json={"upstream": "git"})
+
+    assert (cancelled.status_code, refused.status_code) == (200, 422)
+    assert (await alice.get(f"/v1/calls/{of_alice}")).json()["status"] == "cancelled"
+    assert (await bob.get(f"/v1/calls/{of_bob}")).json()["status"] == "working"
+
+
 async def test_an_operator_changes_only_the_state_of_a_webhook(
     alice: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
