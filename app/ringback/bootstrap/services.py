@@ -99,18 +99,6 @@ def _build_calls(
     )
 
 
-def _build_insights(components: Components, lifecycle: Lifecycle, upstream_controls: UpstreamControls) -> Insights:
-    return Insights(
-        store=components.store,
-        clock=components.environment.clock,
-        catalog=components.upstreams.tool_catalog,
-        upstream_controls=upstream_controls,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-        measurements=components.recorder.measurements,
-    )
-
-
 def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
@@ -169,7 +157,15 @@ def build_services(components: Components, settings: Settings) -> Services:
             wait_seconds_max=settings.wait_seconds_max,
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
-        insights=_build_insights(components, lifecycle, upstream_controls),
+        insights=Insights(
+            store=store,
+            clock=clock,
+            catalog=components.upstreams.tool_catalog,
+            upstream_controls=upstream_controls,
+            quotas=quotas,
+            lifecycle=lifecycle,
+            measurements=components.recorder.measurements,
+        ),
         upstream_controls=upstream_controls,
         administration=Administration(store=store, configuration=components.configuration),
         operators=Operators(store=store),
