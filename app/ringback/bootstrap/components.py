@@ -87,6 +87,7 @@ async def open_components(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
         result_retention_seconds=retention.result_seconds,
     )
+    measurements = Measurements()
     payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
@@ -101,7 +102,6 @@ async def open_components(
             else Http1Sender(guard, clock=environment.clock, ssl_context=make_context(), egress=egress)
         )
         stack.push_async_callback(sender.aclose)
-        measurements = Measurements()
         store = await stack.enter_async_context(_open_measured_store(settings, environment, ring, sealer, measurements))
         uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
         if not uses_upstreams:
@@ -135,12 +135,7 @@ async def open_components(
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=Recorder(
-                ids=ids,
-                payloads=payloads,
-                result_retention_seconds=retention.result_seconds,
-                measurements=measurements,
-            ),
+            recorder=_build_recorder(ids, payloads, retention, measurements),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
@@ -162,6 +157,14 @@ async def _open_measured_store(
             clock.continue_from(last)
         await require_key_ring(store, ring, settings)
         yield environment.wrap_store(MeasuredStore(store, clock=clock, write_seconds=measurements.write_seconds))
+
+
+def _build_recorder(
+    ids: IdGenerator, payloads: PayloadBuilder, retention: Retention, measurements: Measurements
+) -> Recorder:
+    return Recorder(
+        ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds, measurements=measurements
+    )
 
 
 def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaEnforcer:
