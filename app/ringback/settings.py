@@ -77,8 +77,9 @@ class Settings(BaseSettings):
     oidc_scopes: Annotated[tuple[Scope, ...], NoDecode] = Field(
         default=(),
         description=(
-            "Scopes that every access token has, comma-separated (calls, webhooks, read, adopt, admin), for issuers that "
-            "cannot grant Ringback's scopes. By default the token's scopes decide: ringback:calls, ringback:webhooks and so on."
+            "Scopes that every access token has, comma-separated (calls, webhooks, read, adopt, metrics, admin), for issuers "
+            "that cannot grant Ringback's scopes. By default the token's scopes decide: ringback:calls, ringback:webhooks and "
+            "so on."
         ),
     )
     oidc_untyped_tokens: bool = Field(

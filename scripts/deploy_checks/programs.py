@@ -48,7 +48,9 @@ def check_nginx() -> Result:
 def check_alerts() -> Result:
     if shutil.which("promtool") is None:
         return missing("promtool", "prometheus")
-    return judge(_run(["promtool", "check", "rules", str(DEPLOY / "alerts.yaml")]), "promtool accepts the rules")
+    faults = _run(["promtool", "check", "rules", str(DEPLOY / "alerts.yaml")])
+    faults += _run(["promtool", "test", "rules", str(Path(__file__).with_name("alerts.test.yaml"))])
+    return judge(faults, "promtool accepts the rules, and they raise what alerts.test.yaml says")
 
 
 def check_metrics() -> Result:

@@ -258,6 +258,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             {"seq": 0, "until": 100, "name": "none"},
             {"seq": 0, "until": 100, "client_session_id": "none", "correlation_id": "none"},
         ],
+        "latest": [{"instant": FUTURE}, {"instant": FUTURE, "name": "none"}],
+        "end_of_latest": [{"instant": FUTURE}],
         "after_of_call": [{"call_id": "call_rare", "seq": 0, "until": FUTURE}],
         "owner_of_call": [{"call_id": "call_talkative"}],
         "end_of_call_scan": [{"call_id": "call_talkative", "seq": 0}, {"call_id": "call_rare", "seq": 0}],

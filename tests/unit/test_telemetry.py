@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from ringback.log_context import ContextFilter, leave_log_context, log_facts
-from ringback.telemetry import JsonFormatter, TextFormatter, configure_logging
+from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging
 
 INSTANT = 1795000000.25
 
@@ -16,7 +16,7 @@ INSTANT = 1795000000.25
 @pytest.fixture(autouse=True)
 def loggers() -> Generator[None]:
     """The loggers as they were: they belong to the whole process."""
-    names = ("", "ringback", "ringback.notifier", "ringback.upstreams")
+    names = ("", "ringback", "ringback.notifier", "ringback.upstreams", AUDIT_LOGGER)
     before = {name: logging.getLogger(name).level for name in names}
     handlers = logging.getLogger().handlers[:]
     yield
@@ -93,6 +93,16 @@ def test_ringback_logs_at_its_level_and_libraries_from_warning_on(
     assert all(line.startswith(begins) for line in lines)
     assert "call.finished" in lines[0]
     assert "library.warning" in lines[1]
+
+
+def test_the_audit_log_is_written_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(level="error", log_format="text")
+
+    logging.getLogger("ringback.runner").warning("runner.slow")
+    logging.getLogger(AUDIT_LOGGER).info("audit.operator_request", extra={"operator": "ops", "principal": "*"})
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "audit.operator_request operator=ops principal=*" in line
 
 
 def test_each_area_logs_at_its_own_level(capsys: pytest.CaptureFixture[str]) -> None:

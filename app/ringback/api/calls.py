@@ -135,7 +135,7 @@ async def join_calls(body: JoinCallsBody, services: ServicesDep, caller: CallerD
 
 
 @router.post("/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest))
-async def cancel_calls(body: CancelCallsBody, services: ServicesDep, caller: CallerDep) -> CancelledCallsView:
+async def cancel_calls(body: CancelCallsBody, services: ServicesDep, caller: OwnerCallerDep) -> CancelledCallsView:
     """Request the end of your open calls that match all members; send at least one filter. At most 1,000 in one request.
 
     As with one call: a queued call ends at once, and the upstream of a running one gets a cancellation. With `dry_run` the

@@ -17,7 +17,7 @@ from starlette.types import Send
 
 from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
-from ringback.api.operator_access import OwnerCallerDep
+from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
 from ringback.schemas import examples
@@ -50,9 +50,20 @@ LastEventId = Annotated[
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor),
 )
 async def poll_events(
-    query: Annotated[EventListQuery, Query()], services: ServicesDep, caller: OwnerCallerDep
+    query: Annotated[EventListQuery, Query()], services: ServicesDep, caller: ListCallerDep
 ) -> EventPageView:
-    """Read your events, oldest first. If events after the cursor are missing, `truncated` is true; it is never an error."""
+    """Read your events, oldest first. If events after the cursor are missing, `truncated` is true; it is never an error.
+
+    An operator who reads the events of all principals gets them newest first, and does not wait for more: `cursor` leads to
+    older events.
+    """
+    if caller.sees_all_principals:
+        if query.wait_seconds:
+            raise errors.InvalidRequest(
+                "The events of all principals have no common order to wait in. Name one principal."
+            )
+        latest = await services.events.list_latest(caller, query.to_filter(), cursor=query.cursor, limit=query.limit)
+        return EventPageView.from_latest(latest)
     page = await services.events.poll_events(
         caller,
         query.to_filter(),
@@ -60,7 +71,7 @@ async def poll_events(
         limit=query.limit,
         wait_seconds=query.wait_seconds,
     )
-    return EventPageView.from_page(page)
+    return EventPageView.from_page(page, shows_owner=caller.operator is not None)
 
 
 @router.get(

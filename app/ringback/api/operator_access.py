@@ -39,7 +39,8 @@ async def act_for_owner(
     if target is None or "name" in request.path_params:
         if principal == ALL_PRINCIPALS:
             raise InvalidRequest(
-                f"Each principal has its own names and its own event log. Name one principal instead of '{ALL_PRINCIPALS}'."
+                f"Name one principal instead of '{ALL_PRINCIPALS}': names and event logs belong to one principal, and an "
+                "operation on many objects acts for one."
             )
         return services.operators.view_principal(caller, principal, operation=operation)
     return await services.operators.act_for_owner(caller, principal, operation=operation, target=target)

@@ -87,6 +87,7 @@ async def open_components(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
         result_retention_seconds=retention.result_seconds,
     )
+    measurements = Measurements()
     payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
@@ -101,16 +102,7 @@ async def open_components(
             else Http1Sender(guard, clock=environment.clock, ssl_context=make_context(), egress=egress)
         )
         stack.push_async_callback(sender.aclose)
-        store = await stack.enter_async_context(
-            open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=True)
-        )
-        if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
-            environment.clock.continue_from(last)
-        await require_key_ring(store, ring, settings)
-        measurements = Measurements()
-        store = environment.wrap_store(
-            MeasuredStore(store, clock=environment.clock, write_seconds=measurements.write_seconds)
-        )
+        store = await stack.enter_async_context(_open_measured_store(settings, environment, ring, sealer, measurements))
         uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
         if not uses_upstreams:
             upstream_configs, read_configs = (), None
@@ -143,12 +135,7 @@ async def open_components(
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=Recorder(
-                ids=ids,
-                payloads=payloads,
-                result_retention_seconds=retention.result_seconds,
-                measurements=measurements,
-            ),
+            recorder=_build_recorder(ids, payloads, retention, measurements),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
@@ -157,6 +144,27 @@ async def open_components(
             sealer=sealer,
             key_count=len(ring.keys),
         )
+
+
+@asynccontextmanager
+async def _open_measured_store(
+    settings: Settings, environment: Environment, ring: KeyRing, sealer: Sealer, measurements: Measurements
+) -> AsyncGenerator[Store]:
+    """The store, whose keys this node has and whose writes are timed. The clock continues from the last process's."""
+    clock = environment.clock
+    async with open_store(settings.database_url, clock=clock, sealer=sealer, exclusive=True) as store:
+        if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
+            clock.continue_from(last)
+        await require_key_ring(store, ring, settings)
+        yield environment.wrap_store(MeasuredStore(store, clock=clock, write_seconds=measurements.write_seconds))
+
+
+def _build_recorder(
+    ids: IdGenerator, payloads: PayloadBuilder, retention: Retention, measurements: Measurements
+) -> Recorder:
+    return Recorder(
+        ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds, measurements=measurements
+    )
 
 
 def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaEnforcer:

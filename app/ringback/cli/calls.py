@@ -118,6 +118,7 @@ def cancel_calls(
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
     status: Annotated[OpenStatus | None, typer.Option("--status", help="Only calls with this status.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
+    principal: ForPrincipal = None,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -134,6 +135,7 @@ def cancel_calls(
             status=status,
             dry_run=dry_run,
         ),
+        principal=principal,
     )
     if as_json:
         print_json(model_to_json(cancellation))

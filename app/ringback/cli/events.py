@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, ForPrincipal, Url, run_with_client
+from ringback.cli.client_options import (
+    URL_DEFAULT,
+    ApiKey,
+    ForAllPrincipals,
+    ForPrincipal,
+    Url,
+    choose_principal,
+    run_with_client,
+)
 from ringback.cli.following import format_progress
 from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
 from ringback.client import Event, RingbackClient
@@ -25,12 +33,20 @@ def events(
     correlation: Annotated[
         str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
     ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Largest number of events. Default: all.")] = None,
     principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as JSON on one line.")] = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Print the events of your calls, oldest first. With --follow, nothing is lost when the service restarts."""
+    """Print the events of your calls, oldest first. With --follow, nothing is lost when the service restarts.
+
+    With --all-principals, events are printed newest first.
+    """
+    owner = choose_principal(principal, all_principals)
+    if all_principals and follow:
+        raise typer.BadParameter("--follow needs one principal: events of all have no common order")
 
     async def print_events(client: RingbackClient) -> None:
         read_events = client.stream_events if follow else client.events
@@ -45,14 +61,18 @@ def events(
         last = cursor
         try:
             async with aclosing(found):
+                printed = 0
                 async for event in found:
                     _print_event(event, as_json=as_json)
-                    last = event.cursor
+                    last = None if all_principals else event.cursor
+                    printed += 1
+                    if printed == limit:
+                        break
         finally:
             if last is not None:
                 print_message(f"Continue: ringback events --cursor {last}")
 
-    run_with_client(url, api_key, print_events, principal=principal)
+    run_with_client(url, api_key, print_events, principal=owner)
 
 
 def _print_truncation() -> None:
@@ -63,7 +83,8 @@ def _print_event(event: Event, *, as_json: bool) -> None:
     if as_json:
         print_json_line(model_to_json(event))
     else:
-        print_output(f"{event.timestamp:%Y-%m-%d %H:%M:%S} {event.name} {describe_data(event.data)}".rstrip())
+        owner = f" {event.principal}" if event.principal else ""
+        print_output(f"{event.timestamp:%Y-%m-%d %H:%M:%S}{owner} {event.name} {describe_data(event.data)}".rstrip())
 
 
 def describe_data(data: Mapping[str, Any]) -> str:

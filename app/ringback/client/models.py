@@ -6,12 +6,20 @@ are strings, and members that another version may omit have defaults.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 FINAL_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 """MCP's final statuses: nothing follows them."""
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+OwnerName = Annotated[str | None, Field(exclude_if=_is_none)]
+"""Dumped only if it is set, as the REST API sends it."""
 
 
 class ClientModel(BaseModel):
@@ -38,7 +46,7 @@ class Call(ClientModel):
     """One durable tool call."""
 
     id: str
-    principal: str | None = None
+    principal: OwnerName = None
     """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     upstream: str
     tool: str
@@ -142,7 +150,7 @@ class Webhook(ClientModel):
     """A registered callback URL."""
 
     id: str
-    principal: str | None = None
+    principal: OwnerName = None
     """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     name: str | None = None
     """Your name for it (`RingbackClient.put_webhook`)."""
@@ -238,6 +246,8 @@ class Event(ClientModel):
     """An event of a call."""
 
     event_id: str = Field(alias="eventId")
+    principal: OwnerName = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     name: str
     timestamp: datetime
     cursor: str | None = None
@@ -297,7 +307,7 @@ class Delivery(ClientModel):
     """One event for one webhook."""
 
     id: str
-    principal: str | None = None
+    principal: OwnerName = None
     """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     webhook_id: str
     event_id: str | None = None

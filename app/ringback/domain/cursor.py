@@ -26,11 +26,15 @@ _POSITION_PATTERN: Final = re.compile(
     r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?"
 )  # below 2**63, which is where both stores end
 
+_MILLISECONDS_PATTERN: Final = re.compile(r"[0-9]{1,15}")
+
 
 class CursorList(StrEnum):
     """The lists that cursors page through."""
 
     EVENTS = "events"
+    LATEST_EVENTS = "latest-events"
+    """The events of all principals, for an operator."""
     CALLS = "calls"
     WEBHOOKS = "webhooks"
     DELIVERIES = "deliveries"
@@ -95,6 +99,25 @@ def decode_log_position(cursor: str) -> LogPosition:
     if found is None:
         raise InvalidCursor("This cursor names no place in the event log. Start without one.")
     return LogPosition(int(found[1]), found[2])
+
+
+class EventTime(NamedTuple):
+    """A place among the events of all principals: the time of an event, and its id among those of the same time."""
+
+    milliseconds: int
+    """Since 1970."""
+    event_id: str
+
+
+def encode_event_time(position: EventTime) -> str:
+    return encode_cursor(CursorList.LATEST_EVENTS, f"{position.milliseconds}.{position.event_id}")
+
+
+def decode_event_time(cursor: str) -> EventTime:
+    milliseconds, _, event_id = decode_cursor(CursorList.LATEST_EVENTS, cursor).partition(".")
+    if _MILLISECONDS_PATTERN.fullmatch(milliseconds) is None or not is_well_formed_id("evt", event_id):
+        raise InvalidCursor("This cursor names no place among the events of all principals. Start without one.")
+    return EventTime(int(milliseconds), event_id)
 
 
 def is_position_in_log(position: LogPosition, *, head: int, retention_floor: int, event_id: str | None) -> bool:

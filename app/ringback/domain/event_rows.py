@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from ringback.domain.cursor import Page
+from ringback.domain.cursor import EventTime, Page
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
@@ -45,6 +45,12 @@ class EventRows(Protocol):
 
     async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
         """The same with any filter and a bounded read. `seq` is the `next_position` of the previous page."""
+        ...
+
+    async def list_latest(
+        self, where: EventFilter, *, position: EventTime | None, limit: int
+    ) -> Page[Event, EventTime]:
+        """Events of all principals, newest first by their time. `position` is the `next_position` of the previous page."""
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:

@@ -205,7 +205,7 @@ class CallView(ResponseBody):
     """One durable tool call."""
 
     id: str
-    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
+    owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     upstream: str
     tool: str
     client_session_id: str | None
@@ -240,7 +240,7 @@ class CallView(ResponseBody):
     @classmethod
     def from_call(cls, call: Call, *, shows_owner: bool = False) -> Self:
         view = cls.model_validate(call)
-        return view if shows_owner else view.model_copy(update={"principal": None})
+        return view.model_copy(update={"owner": call.principal}) if shows_owner else view
 
 
 class ListenerView(ResponseBody):

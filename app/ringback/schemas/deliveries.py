@@ -51,7 +51,7 @@ class DeliveryView(ResponseBody):
     """One event for one webhook."""
 
     id: str
-    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
+    owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     webhook_id: str
     kind: DeliveryKind
     event_id: str | None = Field(description="Null for a gap envelope, which is not in the event log.")
@@ -72,7 +72,7 @@ class DeliveryView(ResponseBody):
     def from_delivery(cls, delivery: Delivery, *, shows_owner: bool = False, **more: Any) -> Self:
         return cls(
             id=delivery.id,
-            principal=delivery.principal if shows_owner else None,
+            owner=delivery.principal if shows_owner else None,
             webhook_id=delivery.webhook_id,
             kind=delivery.kind,
             event_id=delivery.event_id,

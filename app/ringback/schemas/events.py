@@ -1,16 +1,17 @@
 """Events in the form that polls, resumes and callbacks share: an MCP EventOccurrence (mcp-events §3)."""
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import Field
 
 from ringback.domain.call import Call
-from ringback.domain.cursor import encode_log_position
+from ringback.domain.cursor import EventTime, Page, encode_event_time, encode_log_position
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.schemas.calls import CallView
 from ringback.schemas.fields import (
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
@@ -27,6 +28,9 @@ from ringback.schemas.fields import (
 from ringback.services.events import EventPage
 from ringback.services.resume import ResumedCall
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
+
+OLDEST_EVENT_TIME: Final = EventTime(0, f"evt_{'0' * 26}")
+"""Before every event."""
 
 
 class EventStreamQuery(PrincipalQueryParams):
@@ -82,15 +86,17 @@ class EventView(ResponseBody):
     """An event of a call, of a webhook or of an upstream."""
 
     event_id: str = Field(serialization_alias="eventId")
+    owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     name: EventName
     timestamp: Instant
     cursor: str = Field(description="The event's place in the log. Poll with it to get the events after this one.")
     data: dict[str, Any]
 
     @classmethod
-    def from_event(cls, event: Event) -> Self:
+    def from_event(cls, event: Event, *, shows_owner: bool = False) -> Self:
         return cls(
             event_id=event.id,
+            owner=event.principal if shows_owner else None,
             name=event.name,
             timestamp=event.created_at,
             cursor=encode_log_position(event.position),
@@ -111,12 +117,22 @@ class EventPageView(ResponseBody):
     )
 
     @classmethod
-    def from_page(cls, page: EventPage) -> Self:
+    def from_page(cls, page: EventPage, *, shows_owner: bool = False) -> Self:
         return cls(
-            events=[EventView.from_event(event) for event in page.events],
+            events=[EventView.from_event(event, shows_owner=shows_owner) for event in page.events],
             cursor=page.cursor,
             truncated=page.is_truncated,
             has_more=page.has_more,
+        )
+
+    @classmethod
+    def from_latest(cls, page: Page[Event, EventTime]) -> Self:
+        """A page of the events of all principals. Its cursor leads to older events; after the last page it stays at the end."""
+        return cls(
+            events=[EventView.from_event(event, shows_owner=True) for event in page],
+            cursor=encode_event_time(page.next_position or OLDEST_EVENT_TIME),
+            truncated=False,
+            has_more=page.next_position is not None,
         )
 
 

@@ -262,7 +262,7 @@ class WebhookView(ResponseBody):
     model_config = ConfigDict(populate_by_name=True)
 
     id: str
-    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
+    owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     name: str | None = Field(description="Your name for it: PUT /v1/webhooks/by-name/{name}")
     url: str
     events: Annotated[list[EventName], BeforeValidator(sorted)]
@@ -307,10 +307,11 @@ class WebhookView(ResponseBody):
 
     @classmethod
     def from_webhook(cls, webhook: Webhook, *, shows_owner: bool = False) -> Self:
-        changes: dict[str, object] = {} if shows_owner else {"principal": None}
+        changes: dict[str, object] = {"owner": webhook.principal} if shows_owner else {}
         if webhook.retry_steps is not None:
             changes["retries"] = OwnRetriesView(schedule=list(webhook.retry_steps))
-        return cls.model_validate(webhook).model_copy(update=changes)
+        view = cls.model_validate(webhook)
+        return view.model_copy(update=changes) if changes else view
 
 
 class ChangedWebhookView(WebhookView, OpenDeliveriesView):

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringback.domain.clock import Clock
-from ringback.domain.cursor import LogPosition, decode_log_position, encode_log_position
+from ringback.domain.cursor import (
+    EventTime,
+    LogPosition,
+    Page,
+    decode_event_time,
+    decode_log_position,
+    encode_log_position,
+)
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
@@ -76,6 +83,16 @@ class Events:
             wait_seconds=min(wait_seconds, self._wait_seconds_max),
             clock=self._clock,
             lifecycle=self._lifecycle,
+        )
+
+    async def list_latest(
+        self, caller: Caller, event_filter: EventFilter, *, cursor: str | None, limit: int
+    ) -> Page[Event, EventTime]:
+        """Return events of all principals for an operator, newest first. The page is a look, not a place to follow from."""
+        caller.require_scope(Scope.ADMIN)
+        position = decode_event_time(cursor) if cursor else None
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.events.list_latest(event_filter, position=position, limit=limit)
         )
 
     async def follow_events(

@@ -145,7 +145,7 @@ class Webhooks:
         return await self._store.read(lambda tx: get_own_named_webhook(tx, caller.principal, name))
 
     async def list_webhooks(
-        self, caller: Caller, health: WebhookHealth | None, *, position: str | None, limit: int
+        self, caller: Caller, health: WebhookHealth | None = None, *, position: str | None, limit: int
     ) -> Page[Webhook, str]:
         caller.require_scope(Scope.READ)
         found = await self._store.scan(

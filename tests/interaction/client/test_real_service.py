@@ -266,7 +266,7 @@ async def test_the_service_describes_itself(alice: RingbackClient) -> None:
     assert (await alice.problem_type(caught.value.slug)).status == 404
     assert (await alice.readiness()).degraded == ()
     assert await alice.public_keys() == ()
-    with pytest.raises(Forbidden, match="admin"):
+    with pytest.raises(Forbidden, match="metrics"):
         await alice.metrics()
 
 

@@ -83,16 +83,38 @@ async def test_the_owner_of_a_webhook_sees_no_principal_in_it(alice: httpx.Async
     assert "principal" not in (await alice.get(f"/v1/webhooks/{webhook}")).json()
 
 
-async def test_an_operator_reads_the_event_log_of_one_principal_and_not_of_all(
+async def test_an_operator_reads_the_event_log_of_one_principal(
     service: ServiceUnderTest, alice: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
     await service.finish_call(await start_call(alice))
 
-    of_one = await operator.get("/v1/events", params={"principal": "alice"})
-    of_all = await operator.get("/v1/events", params={"principal": "*"})
+    page = (await operator.get("/v1/events", params={"principal": "alice"})).json()
 
-    assert [each["name"] for each in of_one.json()["events"]] == ["call.finished"]
-    assert (of_all.status_code, "Name one principal" in of_all.json()["detail"]) == (422, True)
+    assert [(each["name"], each["principal"]) for each in page["events"]] == [("call.finished", "alice")]
+    assert page["cursor"] == (await alice.get("/v1/events")).json()["cursor"]
+
+
+async def test_an_operator_reads_the_events_of_all_principals_newest_first(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    for client in (alice, bob, alice):
+        await service.finish_call(await start_call(client))
+        service.clock.advance(1)
+
+    first = (await operator.get("/v1/events", params={"principal": "*", "limit": "2"})).json()
+    second = (await operator.get("/v1/events", params={"principal": "*", "cursor": first["cursor"]})).json()
+    last = (await operator.get("/v1/events", params={"principal": "*", "cursor": second["cursor"]})).json()
+
+    assert [each["principal"] for each in (*first["events"], *second["events"])] == ["alice", "bob", "alice"]
+    assert [each["timestamp"] for each in first["events"]] > [each["timestamp"] for each in second["events"]]
+    assert (first["has_more"], second["has_more"], last["events"]) == (True, False, [])
+
+
+@pytest.mark.parametrize("path", ["/v1/events?principal=*&wait_seconds=1", "/v1/events/stream?principal=*"])
+async def test_the_events_of_all_principals_cannot_be_followed(operator: httpx.AsyncClient, path: str) -> None:
+    refused = await operator.get(path)
+
+    assert (refused.status_code, "Name one principal" in refused.json()["detail"]) == (422, True)
 
 
 async def test_an_operator_switches_and_tests_a_webhook_for_its_owner(
@@ -108,6 +130,19 @@ async def test_an_operator_switches_and_tests_a_webhook_for_its_owner(
     assert (disabled.json()["state"], enabled.json()["state"]) == ("disabled", "active")
     assert tested.status_code == 202
     assert (await alice.get(f"/v1/deliveries/{tested.json()['id']}")).status_code == 200
+
+
+async def test_an_operator_cancels_the_calls_of_one_principal_and_not_of_all(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    of_alice, of_bob = await start_call(alice), await start_call(bob)
+
+    cancelled = await operator.post("/v1/calls/cancel", params={"principal": "alice"}, json={"upstream": "git"})
+    refused = await operator.post("/v1/calls/cancel", params={"principal": "*"}, json={"upstream": "git"})
+
+    assert (cancelled.status_code, refused.status_code) == (200, 422)
+    assert (await alice.get(f"/v1/calls/{of_alice}")).json()["status"] == "cancelled"
+    assert (await bob.get(f"/v1/calls/{of_bob}")).json()["status"] == "working"
 
 
 async def test_an_operator_changes_only_the_state_of_a_webhook(

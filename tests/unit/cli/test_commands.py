@@ -74,7 +74,8 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("calls", "answer"): {"--accept", "--decline", "--key", "--json", "--url", "--api-key"},
     ("events",): {
         *("--follow", "--cursor", "--name", "--call", "--session", "--correlation", "--json", "--url", "--api-key"),
-        "--principal",
+        "--limit",
+        *OPERATOR_OPTIONS,
     },
     ("trigger",): {"--wait-seconds", "--json", "--url", "--api-key"},
     ("verify",): {"--secret", "--jwks", "--body", "--header", "--max-age", "--json"},

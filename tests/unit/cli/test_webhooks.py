@@ -268,7 +268,7 @@ def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.Moc
         (("calls", "show", "call_1"), "GET", "/v1/calls/call_1", examples.WORKING_CALL),
         (("calls", "cancel", "call_1", "--json"), "POST", "/v1/calls/call_1/cancel", examples.FINISHED_CALL),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
 )
 @pytest.mark.parametrize(("options", "principal"), [(["--principal", "bob"], "bob"), (["--all-principals"], "*")])
 def test_an_operator_names_a_principal_or_all(

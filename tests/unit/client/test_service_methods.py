@@ -9,7 +9,7 @@ import respx
 from ringback.client import Conflict, RingbackClient
 from ringback.schemas import examples
 from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
-from tests.support.mocked_requests import get_last_request
+from tests.support.mocked_requests import get_last_request, parse_query
 
 CALL = examples.WORKING_CALL
 FINISHED = examples.FINISHED_CALL
@@ -102,3 +102,18 @@ async def test_a_public_key_has_the_form_that_verifiers_accept(
     assert ours.text == key.public_key
     with pytest.raises(ValueError, match="not an Ed25519 key"):
         _ = other.text
+
+
+async def test_a_client_for_a_principal_names_it_in_every_request_of_the_api(service: respx.MockRouter) -> None:
+    listed = service.get("/v1/webhooks").respond(json={"webhooks": [], "next_cursor": None})
+    cancelled = service.post("/v1/calls/call_1/cancel").respond(json=CALL)
+    healthy = service.get("/healthz").respond(json={"status": "ok"})
+
+    async with RingbackClient("http://ringback.example:8090", principal="*") as operator:
+        assert [each async for each in operator.webhooks(health="failing")] == []
+        await operator.cancel("call_1")
+        await operator.healthy()
+
+    assert parse_query(get_last_request(listed)) == {"health": "failing", "principal": "*"}
+    assert parse_query(get_last_request(cancelled)) == {"principal": "*"}
+    assert parse_query(get_last_request(healthy)) == {}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from ringback.domain.errors import Forbidden
@@ -48,4 +50,4 @@ def test_a_key_speaks_for_its_principal_with_what_it_allows() -> None:
         upstreams=frozenset({"git"}),
         created_at=START,
     )
-    assert key.to_caller() == caller(Scope.READ, upstreams=frozenset({"git"}))
+    assert key.to_caller() == replace(caller(Scope.READ, upstreams=frozenset({"git"})), key_id=key.id)

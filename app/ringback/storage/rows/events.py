@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.cursor import Page
+from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
+from ringback.domain.cursor import EventTime, Page
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter, ReservedPlaces
 from ringback.domain.ids import CallId, EventId
@@ -48,6 +48,29 @@ class SqlEvents(SqlRows, noun="events"):
         if until >= head or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
             return Page(found, next_position=None)
         return Page(found, next_position=until)
+
+    async def list_latest(
+        self, where: EventFilter, *, position: EventTime | None, limit: int
+    ) -> Page[Event, EventTime]:
+        scan = max(ROWS_SCANNED_MAX, limit + 1)
+        newest = position or EventTime(_MAX_SEQ, "")
+        before = {"instant": newest.milliseconds, "before": newest.event_id}
+        found = await self._sql.fetch_records(
+            "latest",
+            _EVENT,
+            **before,
+            scan=scan,
+            name=where.name,
+            call_id=where.call_id,
+            client_session_id=where.client_session_id,
+            correlation_id=where.correlation_id,
+            limit=limit + 1,
+        )
+        if len(found) > limit:
+            last = found[limit - 1]
+            return Page(found[:limit], next_position=EventTime(epoch_milliseconds(last.created_at), last.id))
+        end = await self._sql.fetch_one("end_of_latest", **before, scan=scan)
+        return Page(found, next_position=None if end is None else EventTime(end["created_at"], end["id"]))
 
     async def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
         row = await self._sql.fetch_one("owner_of_call", call_id=call_id)

@@ -26,6 +26,31 @@ WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
 ORDER BY seq LIMIT :limit;
 
+-- Of all principals, newest first by time: for a look, because units of several principals commit in any order. Visits the next
+-- `scan` events at most; `end_of_latest` returns where that scan ended, and no row if the list ended before.
+-- name: latest
+SELECT {event in events}
+FROM (
+    SELECT principal, seq FROM (
+        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id FROM events
+        WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
+        ORDER BY created_at DESC, id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:name::text IS NULL OR name = :name)
+        AND (:call_id::text IS NULL OR call_id = :call_id)
+        AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+    ORDER BY created_at DESC, id DESC
+    LIMIT :limit
+) AS found
+JOIN events ON events.principal = found.principal AND events.seq = found.seq
+ORDER BY events.created_at DESC, events.id DESC;
+
+-- name: end_of_latest
+SELECT created_at, id FROM events
+WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
+ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
 -- The same, along the index of the call (the empty text keeps PostgreSQL from using the log's): resuming an old call does not read all
 -- later events.
 -- name: after_of_call
