@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 _DELIVERY: Final = RECORDS.delivery
 
+PENDING_SCANNED_MAX: Final = 2_000
+"""Pending deliveries of one webhook that one unit of work visits to make some of them due: some 2 ms."""
+
 
 class SqlDeliveryReader(SqlRows):
     """Rows that are read as deliveries, with their bodies unsealed."""
@@ -157,7 +160,13 @@ class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
         )
 
     async def make_due(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        return await self._sql.execute("make_due", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        return await self._sql.execute(
+            "make_due",
+            webhook_id=webhook_id,
+            now=instant_to_column(now),
+            scan=max(PENDING_SCANNED_MAX, limit),
+            limit=limit,
+        )
 
     async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
         return await self._sql.execute("hold_pending", webhook_id=webhook_id, limit=limit)
