@@ -29,6 +29,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.telemetry import call_facts
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> N
 async def _finish_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
     for call in await recorder.finish_calls(tx, requests):
         if call is not None:
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
+            log.info("call.finished", extra={**call_facts(call), "outcome": str(call.outcome)})
 
 
 class Janitor:

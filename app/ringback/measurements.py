@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.delivery import AttemptCategory, DeliveryKind, DeliveryState, DeliveryUpdate
+from ringback.domain.delivery import DeliveryKind, DeliveryState, DeliveryUpdate
 
 OTHER_UPSTREAM: Final = "(other)"
 """The label of calls whose upstream is not configured here. Clients choose the names in reports, so they are no labels."""

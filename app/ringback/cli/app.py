@@ -69,6 +69,14 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         "Copy an installation from SQLite to PostgreSQL, and compare every row.",
         needs_server=True,
     ),
+    "backup": _CommandEntry(
+        "ringback.cli.backup",
+        "backup",
+        "Back up the database and its key file. The service may run meanwhile.",
+        needs_server=True,
+    ),
+    "restore": _CommandEntry("ringback.cli.backup", "restore_backup", "Restore a backup.", needs_server=True),
+    "help": _CommandEntry("ringback.cli.help", "show_help", "Print a page for operators, or one section of it."),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",

@@ -15,7 +15,7 @@ from ringback.keyring import KEY_FILE_SUFFIX, key_ring_source, load_key_ring
 from ringback.resealing import count_sealed_by_key
 from ringback.services.sealing_keys import differing_keys_detail, find_differing_keys
 from ringback.settings import Settings, SettingsError
-from ringback.storage.open import check_integrity, inspect_server
+from ringback.storage.open import check_integrity, find_lone_copy, inspect_server
 from ringback.storage.urls import describe_database, find_sqlite_path
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ async def check_database(settings: Settings) -> list[Finding]:
 
 async def _check_file(settings: Settings, path: Path) -> list[Finding]:
     key = _check_key_file(settings, path)
+    if lone := find_lone_copy(settings.database_url):
+        return [key, Finding("database file", False, lone.detail)]
     if not key.ok:
         return [key]
     try:

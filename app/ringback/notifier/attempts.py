@@ -252,6 +252,7 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
             extra={
                 "delivery_id": outcome.delivery.id,
                 "webhook_id": outcome.delivery.webhook_id,
+                "call_id": outcome.delivery.call_id,
                 "message_id": outcome.delivery.message_id,
                 "number": attempt.number,
                 "category": str(result.category),

@@ -23,6 +23,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
+from ringback.log_context import log_facts
 from ringback.notifier.attempts import (
     AttemptRecorder,
     FinishedAttempt,
@@ -192,6 +193,11 @@ class Dispatcher:
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
     async def _run_attempt(self, leased: LeasedDelivery) -> None:
+        delivery = leased.delivery
+        with log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id):
+            await self._make_attempt(leased)
+
+    async def _make_attempt(self, leased: LeasedDelivery) -> None:
         try:
             await self._admission.wait_for_background_turn()
             if self._may_outlast_lease(leased):
@@ -230,7 +236,7 @@ class Dispatcher:
 
     def _abandon_attempt(self, leased: LeasedDelivery) -> None:
         """Leave the delivery to whichever process leases it after this lease expires."""
-        log.warning("delivery.held_too_long", extra={"delivery_id": leased.delivery.id})
+        log.warning("delivery.held_too_long")
         self._release_permit(leased.permit)
 
     async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
@@ -256,7 +262,7 @@ class Dispatcher:
             )
             return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
-            log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
+            log.exception("delivery.sender_failed")
             return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     def _complete_recorded(

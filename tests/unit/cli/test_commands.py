@@ -33,7 +33,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         ),
     },
     ("keys",): {"create", "list", "revoke", "ring"},
-    ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
+    ("keys", "create"): {"--name", "--scope", "--upstream", "--create", "--json", "--database"},
     ("keys", "list"): {"--json", "--database"},
     ("keys", "revoke"): {"--json", "--database"},
     ("keys", "ring"): {"--json"},

@@ -69,7 +69,7 @@ def list_checks(run: Run, *more: str) -> Result:
 @pytest.fixture
 def key(run: Run) -> str:
     """An API key; creates the database and its key file."""
-    return run("keys", "create", "alice").stdout.strip()
+    return run("keys", "create", "alice", "--create").stdout.strip()
 
 
 def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRouter, key: str) -> None:
