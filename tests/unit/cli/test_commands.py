@@ -85,7 +85,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
             "--api-key",
         ),
     },
-    ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
+    ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable", "pause", "resume"},
     ("webhooks", "add"): {
         *("--event", "--outcome", "--name", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *(
@@ -94,6 +94,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
             "--detached",
             "--ordered",
             "--rate-per-second",
+            "--retry",
             "--description",
             "--json",
             "--url",
@@ -102,7 +103,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     },
     ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--json", "--url", "--api-key"},
     ("webhooks", "list"): {"--failing", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
-    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
+    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--dry-run", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {
         *("--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"),
