@@ -3,11 +3,12 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
-from ringback.bootstrap.configuration import build_quotas, build_target_policy
+from ringback.bootstrap.configuration import build_quotas, build_target_policy, load_authorities
 from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
@@ -21,7 +22,9 @@ from ringback.janitor import Retention
 from ringback.keyring import derive_token_keys
 from ringback.measurements import Measurements
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.authorities import TrustedAuthorities
 from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.payload import PayloadBuilder
@@ -46,6 +49,7 @@ class Components:
     """The objects that services and workers share."""
 
     environment: Environment
+    authorities: TrustedAuthorities
     store: Store
     upstreams: UpstreamRegistry
     change_stream: ChangeStream
@@ -74,6 +78,7 @@ async def open_components(
     environment: Environment,
     retention: Retention,
 ) -> AsyncGenerator[Components]:
+    authorities = load_authorities(settings)
     ring = await load_service_key_ring(settings, environment)
     sealer = build_sealer(ring, environment)
     ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
@@ -85,11 +90,14 @@ async def open_components(
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
-        egress = await stack.enter_async_context(open_egress(settings, resolver=environment.host_resolver))
+        make_context = partial(make_tls_context, authorities)
+        egress = await stack.enter_async_context(
+            open_egress(settings, resolver=environment.host_resolver, make_context=make_context)
+        )
         sender = (
             HttpxSender(environment.egress, clock=environment.clock)
             if environment.egress
-            else Http1Sender(guard, clock=environment.clock, egress=egress)
+            else Http1Sender(guard, clock=environment.clock, ssl_context=make_context(), egress=egress)
         )
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
@@ -116,10 +124,12 @@ async def open_components(
             else None,  # it would delete the stored lists of upstreams that it does not have
             children_folder=stack.enter_context(claim_children_folder(settings.database_url)),
             hosts=ConfiguredHosts(environment.host_resolver),
+            authorities=authorities,
         )
         measurements.is_configured = upstreams.tool_catalog.has_upstream
         yield Components(
             environment=environment,
+            authorities=authorities,
             store=store,
             change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes()),
             upstreams=await stack.enter_async_context(upstreams),
