@@ -85,7 +85,19 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
             "--api-key",
         ),
     },
-    ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable", "pause", "resume"},
+    ("webhooks",): {
+        "list",
+        "add",
+        "show",
+        "remove",
+        "test",
+        "rotate-secret",
+        "replay",
+        "enable",
+        "disable",
+        "pause",
+        "resume",
+    },
     ("webhooks", "add"): {
         *("--event", "--outcome", "--name", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *(
@@ -103,7 +115,16 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     },
     ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--json", "--url", "--api-key"},
     ("webhooks", "list"): {"--failing", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
-    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--dry-run", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
+    ("webhooks", "replay"): {
+        "--since",
+        "--cursor",
+        "--dead",
+        "--dry-run",
+        "--json",
+        "--url",
+        "--api-key",
+        *OPERATOR_OPTIONS,
+    },
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {
         *("--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"),
