@@ -214,7 +214,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "apply_updates": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
         "insert_attempt": [
             {"delivery_id": "dlv_wh_rare-leased", "id": "att", "number": 1, "started_at": 1, "duration_ms": 1}
-            | {"category": "ok", "status_code": 200, "excerpt": None}
+            | {"category": "ok", "status_code": 200, "excerpt": None, "detail": None}
         ],
         "give_up": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "next_due": [{}],

@@ -42,7 +42,7 @@ def test_a_registration_carries_every_member_of_its_request() -> None:
 
     members = {field.name: getattr(registration, field.name) for field in fields(WebhookRegistration)}
     sets = {name: frozenset(REGISTRATION[name]) for name in ("events", "outcomes")}
-    assert members == REGISTRATION | sets | {"retry_steps": None}
+    assert members == REGISTRATION | sets | {"retry_steps": None, "headers": None}
 
 
 def test_a_registration_with_outcomes_and_without_events_is_for_ends_of_calls_only() -> None:
