@@ -420,6 +420,7 @@ FULL_SCAN_STATEMENTS: Final = {
     "catalog.remove_other_upstreams": "a few rows an upstream, once at start",
     "tool_aliases.all": "the few names that are too long or have odd characters",
     "api_keys.all": "an operator's list of keys",
+    "upstream_controls.all": "a row for each upstream that is paused or drained now",
     "sealing_keys.sealed_by": "once at start for a key that left the ring, up to the first row that it sealed",
     "usage.calls_by_status": "five rows a principal, for metrics, in a thread of the pool",
     "usage.count_events": "a row a principal, for metrics, in a thread of the pool",

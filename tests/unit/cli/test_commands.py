@@ -106,6 +106,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
             "--detached",
             "--ordered",
             "--rate-per-second",
+            "--header",
             "--retry",
             "--description",
             "--json",
