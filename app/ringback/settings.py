@@ -100,6 +100,11 @@ class Settings(BaseSettings):
             "key file beside the SQLite database."
         ),
     )
+    seal: Literal["secrets", "all"] = Field(
+        default="secrets",
+        description="What is encrypted at rest: 'secrets' the secrets of webhooks, the bodies of callbacks and MCP sessions; "
+        "'all' also the arguments, _meta and results of calls. What was stored before stays as it is.",
+    )
     signing_keys: SecretStr | None = Field(
         default=None,
         description="Ed25519 keys, whsk_…, comma-separated, newest first. Each adds a v1a signature to callbacks, and its "

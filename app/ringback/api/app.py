@@ -14,7 +14,9 @@ from ringback import __version__
 from ringback.api import (
     calls,
     deliveries,
+    erasures,
     events,
+    keys,
     metrics,
     openapi_webhooks,
     operations,
@@ -22,6 +24,7 @@ from ringback.api import (
     results,
     resume,
     upstreams,
+    usage,
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
@@ -162,7 +165,7 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, usage, keys, erasures, metrics, operations):
         app.include_router(module.router)
     return app
 

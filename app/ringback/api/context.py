@@ -17,6 +17,7 @@ from ringback.services.bulk_cancellation import BulkCancellations
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -49,6 +50,7 @@ class Services:
     upstream_controls: UpstreamControls
     administration: Administration
     operators: Operators
+    erasures: Erasures
     lifecycle: Lifecycle
 
 

@@ -13,6 +13,7 @@ from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
 from ringback.bootstrap.measured_store import MeasuredStore
+from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
@@ -80,7 +81,7 @@ async def open_components(
 ) -> AsyncGenerator[Components]:
     authorities = load_authorities(settings)
     ring = await load_service_key_ring(settings, environment)
-    sealer = build_sealer(ring, environment)
+    sealer = build_sealer(ring, environment, settings)
     ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
     tokens = CallResumeTokens(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
@@ -127,13 +128,18 @@ async def open_components(
             authorities=authorities,
         )
         measurements.is_configured = upstreams.tool_catalog.has_upstream
+        quotas = build_quota_enforcer(settings, environment)
         yield Components(
             environment=environment,
             authorities=authorities,
             store=store,
             change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes()),
             upstreams=await stack.enter_async_context(upstreams),
-            configuration=UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
+            configuration=ConfigurationReloader(
+                UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
+                quotas,
+                load_overrides=partial(load_quota_overrides, settings.config, build_quotas(settings)),
+            ),
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
@@ -147,11 +153,22 @@ async def open_components(
             admission=AdmissionGate(),
             target_guard=guard,
             sender=sender,
-            quotas=QuotaEnforcer(build_quotas(settings), clock=environment.clock),
+            quotas=quotas,
             sealer=sealer,
             key_count=len(ring.keys),
         )
 
 
-def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:
-    return AesGcmSealer(ring.keys, current=ring.current_id, random_bytes=environment.random_bytes)
+def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaEnforcer:
+    defaults = build_quotas(settings)
+    overrides = load_quota_overrides(settings.config, defaults)
+    return QuotaEnforcer(defaults, clock=environment.clock, overrides=overrides)
+
+
+def build_sealer(ring: KeyRing, environment: Environment, settings: Settings) -> AesGcmSealer:
+    return AesGcmSealer(
+        ring.keys,
+        current=ring.current_id,
+        random_bytes=environment.random_bytes,
+        seals_content=settings.seal == "all",
+    )
