@@ -51,13 +51,12 @@ async def insert(store: Store, *deliveries: Delivery, **event: Any) -> None:
 
 async def find(store: Store, **where: Any) -> Sequence[int | None]:
     """The positions of all matching events, page by page."""
+    wanted: dict[str, Any] = {"until": LATER} | where
     found: list[int | None] = []
     after: str | None = ""
     while after is not None:
         page = await store.read(
-            lambda tx, after=after: tx.ended_deliveries.find(
-                ALICE, RedeliveryFilter(**{"until": LATER} | where), after=after, limit=2
-            )
+            lambda tx, after=after: tx.ended_deliveries.find(ALICE, RedeliveryFilter(**wanted), after=after, limit=2)
         )
         found += [each.seq for each in page]
         after = page.next_position

@@ -46,6 +46,7 @@ Sent = Awaitable[Any] | AsyncGenerator[Any] | EventStream
 METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "adopt_task": lambda client: client.adopt("git", "task-1"),
     "answer_call": lambda client: client.answer("id", {}),
+    "cancel_calls": lambda client: client.cancel_calls(upstream="git"),
     "cancel_call": lambda client: client.cancel("id"),
     "change_webhook": lambda client: client.change_webhook("id", state="active"),
     "check_health": lambda client: client.healthy(),
@@ -76,6 +77,10 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "read_signing_keys": lambda client: client.public_keys(),
     "read_usage": lambda client: client.usage(),
     "read_webhook": lambda client: client.webhook("id"),
+    "drain_upstream": lambda client: client.drain_upstream("id"),
+    "pause_upstream": lambda client: client.pause_upstream("id"),
+    "resume_upstream": lambda client: client.resume_upstream("id"),
+    "redeliver_many": lambda client: client.redeliver_many(webhook_id="id"),
     "redeliver": lambda client: client.redeliver("id"),
     "register_webhook": lambda client: client.register_webhook("https://agent.example/"),
     "reload_upstreams": lambda client: client.reload_upstreams(),

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ringback.bootstrap import Environment
 from ringback.domain.ports import Store, Transaction
+from ringback.notifier.http.resolver import CAresResolver, Resolution
 from ringback.server import serve
 from ringback.settings import load_settings
 from ringback.upstreams.config import parse_upstream_option
@@ -47,6 +48,13 @@ class CrashingStore(StoreWrapper):
         return value
 
 
+class UncachedResolver(CAresResolver):
+    """What the test's name server answers counts for the next attempt, too."""
+
+    async def __call__(self, host: str, /) -> Resolution:
+        return replace(await super().__call__(host), ttl_seconds=0.0)
+
+
 def main(spec: dict[str, str | bool | float]) -> None:
     if secret_keys := spec.get("secret_keys"):  # on PostgreSQL
         shorten_leases()
@@ -60,6 +68,7 @@ def main(spec: dict[str, str | bool | float]) -> None:
         drain_seconds=1.0,
         verify_callbacks=spec.get("verify"),
         inline_wait_seconds=spec.get("inline_wait_seconds"),
+        ca_file=spec.get("ca_file"),
     )
     clock = OffsetClock()
     clock.advance(float(spec.get("ahead_seconds", 0.0)))
@@ -67,6 +76,8 @@ def main(spec: dict[str, str | bool | float]) -> None:
     if unit := spec.get("unit"):
         step = CrashStep(unit=str(unit), after=bool(spec["after"]))
         environment = Environment(clock=clock, wrap_store=lambda store: CrashingStore(store, step))
+    if name_server := spec.get("name_server"):
+        environment = replace(environment, resolver=UncachedResolver([str(name_server)]))
     upstream = parse_upstream_option(f"stage={spec['upstream']}")
     if max_concurrent := spec.get("max_concurrent"):
         upstream = replace(upstream, max_concurrent=int(max_concurrent))

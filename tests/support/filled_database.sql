@@ -75,7 +75,7 @@ FROM numbers;
 
 -- name: origins
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
-INSERT INTO origins
+INSERT INTO origins (origin, failures, openings, paused_until, changed_at)
 SELECT 'https://crowd.example:' || n, 1, 1, :future, :future
 FROM numbers;
 
@@ -99,7 +99,7 @@ FROM numbers;
 
 -- name: attempts
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
-INSERT INTO attempts
+INSERT INTO attempts (delivery_id, id, number, started_at, duration_ms, category, status_code, excerpt)
 SELECT 'dlv_wh_rare-delivered-' || n, 'att', 1, :past, 1, 'ok', 200, NULL
 FROM numbers;
 

@@ -67,7 +67,8 @@ FROM generate_series(0, :rows - 1) AS n;
 INSERT INTO turns SELECT 'busy', 'principal-' || n, n FROM generate_series(0, :rows - 1) AS n;
 
 -- name: origins
-INSERT INTO origins SELECT 'https://crowd.example:' || n, 1, 1, :future, :future FROM generate_series(0, :rows - 1) AS n;
+INSERT INTO origins (origin, failures, openings, paused_until, changed_at)
+SELECT 'https://crowd.example:' || n, 1, 1, :future, :future FROM generate_series(0, :rows - 1) AS n;
 
 -- name: proofs
 INSERT INTO proofs
@@ -83,7 +84,7 @@ INSERT INTO api_keys (id, principal, name, hash, prefix, scopes, upstreams, crea
 SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL FROM generate_series(0, :rows - 1) AS n;
 
 -- name: attempts
-INSERT INTO attempts
+INSERT INTO attempts (delivery_id, id, number, started_at, duration_ms, category, status_code, excerpt)
 SELECT 'dlv_wh_rare-delivered-' || n, 'att', 1, :past, 1, 'ok', 200, NULL FROM generate_series(0, :rows - 1) AS n;
 
 -- name: deliveries that are over

@@ -274,6 +274,11 @@ class CertificateAuthority:
         certificate.configure_cert(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type
         return context
 
+    def write_certificate(self, path: Path) -> Path:
+        """The authority's own certificate, as operators configure it."""
+        self._authority.cert_pem.write_to_path(str(path))
+        return path
+
     def demanding_server(self, *names: str) -> ssl.SSLContext:
         """A server that demands a client certificate of this authority."""
         context = self.server(*names)

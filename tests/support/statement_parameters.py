@@ -81,6 +81,7 @@ A_WEBHOOK: Final = {
     "failures": 0,
     "openings": 0,
     **dict.fromkeys(["resource_uri", "rate_per_second", "description", "expires_at", "last_delivery_at", "last_error"]),
+    **dict.fromkeys(["paused_at", "retry_steps", "last_error_detail"]),
     **dict.fromkeys(["failing_since", "paused_until", "missed_from", "outcomes", "idempotency_key", "request_hash"]),
 }
 A_DELIVERY: Final = {
@@ -98,6 +99,7 @@ A_DELIVERY: Final = {
     "created_at": NOW,
     **dict.fromkeys(["order_key", "lease_owner", "lease_token", "lease_until", "last_category", "finished_at"]),
 }
+ENDED: Final = {"webhook_id": "wh_crowd", "state": "dead", "until": FUTURE, "category": None}
 
 
 def _new_delivery(state: str) -> list[Any]:
@@ -205,6 +207,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "end_of_dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
         "release_held": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "hold_pending": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "count_open": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "make_due": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "count_held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "cancel_open": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
     },
@@ -219,7 +223,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "apply_updates": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
         "insert_attempt": [
             {"delivery_id": "dlv_wh_rare-leased", "id": "att", "number": 1, "started_at": 1, "duration_ms": 1}
-            | {"category": "ok", "status_code": 200, "excerpt": None}
+            | {"category": "ok", "status_code": 200, "excerpt": None, "detail": None}
         ],
         "give_up": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "next_due": [{}],
@@ -239,6 +243,18 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
         "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
+    },
+    "ended_deliveries": {
+        **{
+            name: [ENDED, ENDED | {"webhook_id": "wh_rare", "client_session_id": "none"}]
+            for name in ("dead", "dead_of_webhook", "all", "all_of_webhook")
+        },
+        **{f"end_of_{name}": [ENDED] for name in ("dead", "dead_of_webhook", "all", "all_of_webhook")},
+    },
+    "upstream_controls": {
+        "all": [{}],
+        "save": [{"upstream": "busy", "intake": "paused", "changed_at": NOW}],
+        "remove": [{"upstream": "busy"}],
     },
     "events": {
         "reserve_seqs": [{"count": 1}],
@@ -329,6 +345,9 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "lock_origins": [{"origins": '["https://a.example"]'}],
         "breakers": [{"origins": '["https://crowd.example:1"]'}],
         "save": [{"origin": "https://new.example", "failures": 1, "openings": 0, "paused_until": None}],
+        "request_probe": [
+            {"origin": each, "spacing": 15_000} for each in ("https://crowd.example:1", "https://new.example")
+        ],
         "close": [{"origin": "https://crowd.example:1"}],
         "remove": [{}],
     },
@@ -463,6 +482,7 @@ FULL_SCAN_STATEMENTS: Final = {
     "catalog.remove_other_upstreams": "a few rows an upstream, once at start",
     "tool_aliases.all": "the few names that are too long or have odd characters",
     "api_keys.all": "an operator's list of keys",
+    "upstream_controls.all": "a row for each upstream that is paused or drained now",
     "sealing_keys.sealed_by": "once at start for a key that left the ring, up to the first row that it sealed",
     "usage.calls_by_status": "five rows a principal, for metrics, in a thread of the pool",
     "usage.count_events": "a row a principal, for metrics, in a thread of the pool",

@@ -100,6 +100,40 @@ def _build_calls(
     )
 
 
+def _build_replays(components: Components, lifecycle: Lifecycle, attempts: AttemptScheduler) -> DeliveryReplays:
+    return DeliveryReplays(
+        store=components.store,
+        requested_deliveries=RequestedDeliveries(ids=components.ids),
+        attempts=attempts,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
+def _build_bulk_redeliveries(
+    components: Components, lifecycle: Lifecycle, attempts: AttemptScheduler
+) -> BulkRedeliveries:
+    return BulkRedeliveries(
+        store=components.store,
+        requested_deliveries=RequestedDeliveries(ids=components.ids),
+        attempts=attempts,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
+def _build_insights(components: Components, lifecycle: Lifecycle, upstream_controls: UpstreamControls) -> Insights:
+    return Insights(
+        store=components.store,
+        clock=components.environment.clock,
+        catalog=components.upstreams.tool_catalog,
+        upstream_controls=upstream_controls,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+        measurements=components.recorder.measurements,
+    )
+
+
 def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
@@ -107,7 +141,6 @@ def build_services(components: Components, settings: Settings) -> Services:
     attempts = AttemptScheduler(store=store, targets=build_target_policy(settings))
     registrations = _build_registrations(components, lifecycle, verification, attempts)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
-    requested_deliveries = RequestedDeliveries(ids=components.ids)
     return Services(
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
         bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder),
@@ -136,20 +169,8 @@ def build_services(components: Components, settings: Settings) -> Services:
             store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max
         ),
         deliveries=Deliveries(store=store),
-        replays=DeliveryReplays(
-            store=store,
-            requested_deliveries=requested_deliveries,
-            attempts=attempts,
-            quotas=quotas,
-            lifecycle=lifecycle,
-        ),
-        bulk_redeliveries=BulkRedeliveries(
-            store=store,
-            requested_deliveries=requested_deliveries,
-            attempts=attempts,
-            quotas=quotas,
-            lifecycle=lifecycle,
-        ),
+        replays=_build_replays(components, lifecycle, attempts),
+        bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
         call_resumption=CallResumption(
             store=store,
             clock=clock,
@@ -158,15 +179,7 @@ def build_services(components: Components, settings: Settings) -> Services:
             wait_seconds_max=settings.wait_seconds_max,
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
-        insights=Insights(
-            store=store,
-            clock=clock,
-            catalog=components.upstreams.tool_catalog,
-            upstream_controls=upstream_controls,
-            quotas=quotas,
-            lifecycle=lifecycle,
-            measurements=components.recorder.measurements,
-        ),
+        insights=_build_insights(components, lifecycle, upstream_controls),
         upstream_controls=upstream_controls,
         erasures=Erasures(store=store, ids=components.ids, recorder=components.recorder, lifecycle=lifecycle),
         administration=Administration(store=store, configuration=components.configuration),

@@ -171,4 +171,4 @@ def _redeliver_one(delivery_id: str, url: str, api_key: str | None, *, principal
         return
     print_output(delivery.id)
     print_open_deliveries(delivery)
-    print_message(f"{delivery.state}. See the outcome: ringback deliveries show {delivery.id}")
+    print_message(f"It is {delivery.state}. See the outcome: ringback deliveries show {delivery.id}")

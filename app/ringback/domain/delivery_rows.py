@@ -111,7 +111,7 @@ class WebhookDeliveries(Protocol):
         ...
 
     async def count_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> OpenDeliveryCounts:
-        """The numbers of the webhook's open deliveries. Due ones are counted up to `limit`."""
+        """The numbers of the webhook's open deliveries. Due and leased ones are counted up to `limit`."""
         ...
 
     async def make_due(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:

@@ -142,14 +142,18 @@ WEBHOOK: Final[dict[str, Any]] = {
     "when": "always",
     "ordered": False,
     "rate_per_second": None,
+    "header_names": [],
     "description": "wakes the report agent",
     "state": "active",
+    "paused_at": None,
     "origin": "rest",
     "created_at": "2026-11-20T16:59:00.000Z",
     "updated_at": "2026-11-20T16:59:00.000Z",
     "expires_at": None,
     "last_delivery_at": None,
     "last_error": None,
+    "last_error_detail": None,
+    "last_error_advice": None,
     "failing_since": None,
     "paused_until": None,
 }
@@ -262,6 +266,8 @@ ATTEMPT: Final[dict[str, Any]] = {
     "category": "http_5xx",
     "status_code": 503,
     "excerpt": "deploying",
+    "detail": None,
+    "advice": "The receiver failed; look at its log.",
 }
 
 TEST_CALLBACK: Final[dict[str, Any]] = {
@@ -318,6 +324,7 @@ UPSTREAM: Final[dict[str, Any]] = {
     "driver": "plain",
     "last_error": None,
     "advice": None,
+    "intake": "open",
     "calls_in_flight": 1,
     "max_concurrent": 16,
     "isolation": "shared",
@@ -356,6 +363,12 @@ STARTED_CALL: Final[dict[str, Any]] = {
     ],
 }
 
+DUE_NOW: Final[dict[str, Any]] = {
+    "due_now": 3,
+    "held": 0,
+    "in_flight": 0,
+    "next_attempt_at": "2026-11-20T17:02:11.000Z",
+}
 KEY: Final[dict[str, Any]] = {
     "id": KEY_ID,
     "principal": "reports-team",
@@ -408,11 +421,12 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "NamedWebhookBody": [PUT_WEBHOOK],
     "RegisterWebhookBody": [REGISTER_WEBHOOK, REGISTER_CHANGE_WEBHOOK],
     "RegisteredWebhookView": [REGISTERED_WEBHOOK],
-    "ChangeWebhookBody": [{"state": "disabled"}],
+    "ChangeWebhookBody": [{"state": "disabled"}, {"paused": True}, {"retries": {"schedule": [5, 10, 20]}}],
+    "ChangedWebhookView": [{**WEBHOOK, **DUE_NOW}],
     "RotateSecretBody": [{"overlap_seconds": 3600}],
-    "RotatedWebhookView": [{**WEBHOOK, "overlap_ends_at": "2026-11-20T18:00:00.000Z", "secret": SECRET}],
+    "RotatedWebhookView": [{**WEBHOOK, **DUE_NOW, "overlap_ends_at": "2026-11-20T18:00:00.000Z", "secret": SECRET}],
     "ReplayBody": [{"dead": True}, {"since": "2026-11-20T12:00:00Z"}, {"cursor": CURSOR}],
-    "ReplayedView": [{"replayed": 12, "still_open": 1, "more": False, "cursor": None}],
+    "ReplayedView": [{**DUE_NOW, "replayed": 2, "still_open": 1, "more": False, "cursor": None}],
     "WebhookView": [WEBHOOK],
     "WebhookPageView": [{"webhooks": [WEBHOOK], "next_cursor": None}],
     "ResumeBody": [{"resume_token": RESUME_TOKEN, "wait_seconds": 30}],
@@ -425,6 +439,15 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "DeliveryPageView": [{"deliveries": [DELIVERY], "next_cursor": None}],
     "DeliveryView": [DELIVERY],
     "DeliveryWithAttemptsView": [{**DELIVERY, "attempts": [ATTEMPT]}],
+    "RequestedDeliveryView": [{**DELIVERY, **DUE_NOW}],
+    "RedeliverBody": [
+        {"category": "http_5xx", "since": "2026-11-20T12:00:00Z"},
+        {"webhook_id": WEBHOOK_ID, "dry_run": True},
+    ],
+    "RedeliveredView": [{**DUE_NOW, "redelivered": 3, "skipped": 0, "webhooks": 1, "cursor": None}],
+    "CancelCallsBody": [{"upstream": "git", "tool": "git_log"}, {"client_session_id": "session-7", "dry_run": True}],
+    "CancelledCallsView": [{"cancelled": 12, "requested": 4, "more": False}],
+    "UpstreamIntakeView": [{"name": "git", "intake": "paused"}],
     "CreateKeyBody": [{"principal": "reports-team", "upstreams": ["git"], "expires_in_seconds": 7776000}],
     "CreatedKeyView": [{**KEY, "key": API_KEY}],
     "KeyView": [KEY],

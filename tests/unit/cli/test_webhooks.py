@@ -238,13 +238,15 @@ def test_deliveries_are_listed_up_to_the_given_limit(run: Run, service: respx.Mo
 
 def test_a_delivery_is_shown_with_its_attempts_and_sent_again(run: Run, service: respx.MockRouter) -> None:
     service.get("/v1/deliveries/dlv_1").respond(json={**examples.DELIVERY, "attempts": [examples.ATTEMPT]})
-    service.post("/v1/deliveries/dlv_1/redeliver").respond(202, json={**examples.DELIVERY, "generation": 2})
+    service.post("/v1/deliveries/dlv_1/redeliver").respond(
+        202, json={**examples.DELIVERY, **examples.DUE_NOW, "generation": 2}
+    )
 
     shown, again = run("deliveries", "show", "dlv_1"), run("deliveries", "redeliver", "dlv_1")
 
     assert json.loads(shown.stdout)["attempts"][0]["category"] == "http_5xx"
     assert again.stdout == f"{examples.DELIVERY_ID}\n"
-    assert again.stderr.startswith("pending.")
+    assert again.stderr.splitlines()[0] == "3 due now, next attempt 17:02:11 UTC"
 
 
 def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.MockRouter) -> None:

@@ -29,6 +29,7 @@ NOUNS = [
     "deliveries",
     "delivery_maintenance",
     "delivery_queue",
+    "ended_deliveries",
     "event_log",
     "erased_deliveries",
     "erased_rows",
@@ -44,6 +45,7 @@ NOUNS = [
     "sealing_keys",
     "tombstones",
     "tool_aliases",
+    "upstream_controls",
     "usage",
     "verification",
     "webhook_deliveries",
@@ -56,6 +58,7 @@ WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "remove_other_upstreams"),
     ("tool_aliases", "all"),  # the few that are too long or have odd characters
     ("api_keys", "all"),  # a handful of rows
+    ("upstream_controls", "all"),  # the upstreams that are paused or drained now
     ("usage", "calls_by_status"),  # five rows a principal
     ("usage", "count_events"),  # one row a principal
     ("sealing_keys", "all"),  # a row for each key of the last rotations

@@ -23,6 +23,9 @@ _DELIVERY: Final = RECORDS.delivery
 _encode_new: Final = _DELIVERY.encoder([name for name in _DELIVERY.names if name != "body"])
 """The columns that an insert writes, in the order in which it reads them."""
 
+PENDING_SCANNED_MAX: Final = 2_000
+"""Pending deliveries of one webhook that one unit of work visits to make some of them due: some 2 ms."""
+
 
 class SqlDeliveryReader(SqlRows):
     """Rows that are read as deliveries, with their bodies unsealed."""
@@ -161,7 +164,13 @@ class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
         )
 
     async def make_due(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        return await self._sql.execute("make_due", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        return await self._sql.execute(
+            "make_due",
+            webhook_id=webhook_id,
+            now=instant_to_column(now),
+            scan=max(PENDING_SCANNED_MAX, limit),
+            limit=limit,
+        )
 
     async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
         return await self._sql.execute("hold_pending", webhook_id=webhook_id, limit=limit)

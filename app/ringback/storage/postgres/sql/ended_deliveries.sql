@@ -14,11 +14,11 @@ FROM (
     WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
         AND (:category::text IS NULL OR last_category = :category)
         AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND ((:client_session_id::text IS NULL AND :correlation_id::text IS NULL) OR EXISTS (
-            SELECT 1 FROM events
-            WHERE events.principal = ended.principal AND events.seq = ended.seq
-                AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
-                AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:client_session_id::text IS NULL OR :client_session_id = (
+            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
+        ))
+        AND (:correlation_id::text IS NULL OR :correlation_id = (
+            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
         ))
         AND NOT EXISTS (
             SELECT 1 FROM deliveries
@@ -46,11 +46,11 @@ FROM (
     WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
         AND (:category::text IS NULL OR last_category = :category)
         AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND ((:client_session_id::text IS NULL AND :correlation_id::text IS NULL) OR EXISTS (
-            SELECT 1 FROM events
-            WHERE events.principal = ended.principal AND events.seq = ended.seq
-                AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
-                AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:client_session_id::text IS NULL OR :client_session_id = (
+            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
+        ))
+        AND (:correlation_id::text IS NULL OR :correlation_id = (
+            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
         ))
         AND NOT EXISTS (
             SELECT 1 FROM deliveries
@@ -78,11 +78,11 @@ FROM (
     WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
         AND (:category::text IS NULL OR last_category = :category)
         AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND ((:client_session_id::text IS NULL AND :correlation_id::text IS NULL) OR EXISTS (
-            SELECT 1 FROM events
-            WHERE events.principal = ended.principal AND events.seq = ended.seq
-                AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
-                AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:client_session_id::text IS NULL OR :client_session_id = (
+            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
+        ))
+        AND (:correlation_id::text IS NULL OR :correlation_id = (
+            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
         ))
         AND NOT EXISTS (
             SELECT 1 FROM deliveries
@@ -110,11 +110,11 @@ FROM (
     WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
         AND (:category::text IS NULL OR last_category = :category)
         AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND ((:client_session_id::text IS NULL AND :correlation_id::text IS NULL) OR EXISTS (
-            SELECT 1 FROM events
-            WHERE events.principal = ended.principal AND events.seq = ended.seq
-                AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
-                AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:client_session_id::text IS NULL OR :client_session_id = (
+            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
+        ))
+        AND (:correlation_id::text IS NULL OR :correlation_id = (
+            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
         ))
         AND NOT EXISTS (
             SELECT 1 FROM deliveries

@@ -51,7 +51,7 @@ UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.
 -- name: count_held
 SELECT coalesce(sum(held), 0)::bigint AS held FROM held_counts WHERE webhook_id = :webhook_id;
 
--- Each count has an index of its own; only due deliveries can be many.
+-- Each count has an index of its own, and ends at the limit.
 -- name: count_open
 SELECT
     (
@@ -61,16 +61,22 @@ SELECT
         ) AS due
     ) AS due,
     (SELECT coalesce(sum(held), 0)::bigint FROM held_counts WHERE webhook_id = :webhook_id) AS held,
-    (SELECT count(*) FROM deliveries WHERE webhook_id = :webhook_id AND state = 'leased') AS leased,
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM deliveries WHERE webhook_id = :webhook_id AND state = 'leased' LIMIT :limit
+        ) AS leased
+    ) AS leased,
     (SELECT min(due_at) FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending') AS first_due_at;
 
+-- Visits `scan` pending deliveries at most, those that are due last first: untried ones are due within seconds.
 -- name: make_due
-WITH waiting AS MATERIALIZED (
-    SELECT id FROM deliveries
-    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at > :now AND attempts > 0
-    ORDER BY due_at LIMIT :limit
+WITH latest AS MATERIALIZED (
+    SELECT id, attempts FROM deliveries
+    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at > :now
+    ORDER BY due_at DESC LIMIT :scan
     FOR NO KEY UPDATE SKIP LOCKED
-)
+),
+waiting AS MATERIALIZED (SELECT id FROM latest WHERE attempts > 0 LIMIT :limit)
 UPDATE deliveries SET due_at = :now FROM waiting WHERE deliveries.id = waiting.id;
 
 -- Waits for no delivery that another unit has locked: the unit that leases or records it finds that its webhook is gone.

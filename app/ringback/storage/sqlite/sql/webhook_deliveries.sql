@@ -42,7 +42,7 @@ UPDATE deliveries SET state = 'held' WHERE id IN (
 -- name: count_held
 SELECT held FROM held_counts WHERE webhook_id = :webhook_id;
 
--- Each count has an index of its own; only due deliveries can be many.
+-- Each count has an index of its own, and ends at the limit.
 -- name: count_open
 SELECT
     (
@@ -53,16 +53,22 @@ SELECT
     ) AS due,
     coalesce((SELECT held FROM held_counts WHERE webhook_id = :webhook_id), 0) AS held,
     (
-        SELECT count(*) FROM deliveries INDEXED BY deliveries_leased_to
-        WHERE webhook_id = :webhook_id AND state = 'leased'
+        SELECT count(*) FROM (
+            SELECT 1 FROM deliveries INDEXED BY deliveries_leased_to
+            WHERE webhook_id = :webhook_id AND state = 'leased' LIMIT :limit
+        )
     ) AS leased,
     (SELECT min(due_at) FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending') AS first_due_at;
 
+-- Visits `scan` pending deliveries at most, those that are due last first: untried ones are due within seconds.
 -- name: make_due
 UPDATE deliveries SET due_at = :now WHERE id IN (
-    SELECT id FROM deliveries
-    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at > :now AND attempts > 0
-    ORDER BY due_at LIMIT :limit
+    SELECT id FROM (
+        SELECT id, attempts FROM deliveries
+        WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at > :now
+        ORDER BY due_at DESC LIMIT :scan
+    )
+    WHERE attempts > 0 LIMIT :limit
 );
 
 -- name: cancel_open
