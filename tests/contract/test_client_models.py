@@ -34,6 +34,7 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     service_models.PublicKey: "JwkView",
     service_models.PublicKeySet: "JwkSetView",
     service_models.Readiness: "ReadinessView",
+    service_models.ServiceStatus: "StatusView",
     models.RegisteredWebhook: "RegisteredWebhookView",
     models.Reloaded: "ReloadedView",
     models.Replay: "ReplayedView",

@@ -20,6 +20,7 @@ from ringback.api import (
     reports,
     results,
     resume,
+    status,
     upstreams,
     webhooks,
 )
@@ -148,7 +149,7 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, status, operations):
         app.include_router(module.router)
     return app
 

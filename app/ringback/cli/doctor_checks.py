@@ -12,6 +12,7 @@ import httpx
 
 from ringback.bootstrap import names_itself_in_callbacks
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.doctor_service import check_public_routes
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl, Unavailable
@@ -120,28 +121,14 @@ def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
     return Finding("clock", True, "the service's clock agrees with this machine's")
 
 
-async def check_public_url(settings: Settings) -> Finding:
-    """Whether the URL in callbacks leads to a Ringback from this machine."""
+async def check_public_url(settings: Settings, process_url: str) -> list[Finding]:
+    """Whether the URL in callbacks leads to a Ringback from this machine, on every route that clients use."""
     if settings.public_url is None:
         detail = f"none is set; callbacks contain {settings.base_url}"
         if names_itself_in_callbacks(settings):
             detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
-        return Finding("public URL", True, detail)
-    try:
-        response = await _get_url(f"{settings.base_url}/healthz")
-    except httpx.HTTPError as problem:
-        return Finding(
-            "public URL",
-            False,
-            f"{settings.base_url} is unreachable ({type(problem).__name__}). Check DNS and the proxy.",
-        )
-    if not response.is_success or "ok" not in response.text:
-        return Finding(
-            "public URL",
-            False,
-            f"{settings.base_url} responds with {response.status_code}, and not as Ringback. Check the proxy.",
-        )
-    return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
+        return [Finding("public URL", True, detail)]
+    return await check_public_routes(settings.base_url, process_url, settings)
 
 
 class CallbackCheck:

@@ -84,7 +84,7 @@ if typing.TYPE_CHECKING:
         Unavailable,
         UnexpectedAnswer,
     )
-    from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo
+    from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo, ServiceStatus
     from ringback.client.sync import SyncEventStream, SyncRingbackClient
 
 __all__ = [
@@ -131,6 +131,7 @@ __all__ = [
     "RingbackClient",
     "RotatedWebhook",
     "SQLiteRequestState",
+    "ServiceStatus",
     "Started",
     "SyncEventStream",
     "SyncRingbackClient",
@@ -206,6 +207,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "PublicKey",
         "Readiness",
         "ResultInfo",
+        "ServiceStatus",
     ),
     "sync": (
         "SyncEventStream",

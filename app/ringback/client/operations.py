@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ringback.client.problems import ClientError
 from ringback.client.resource_client import ResourceClient, quote_path_segment
-from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness
+from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness, ServiceStatus
 
 
 class OperationMethods(ResourceClient):
@@ -23,6 +23,10 @@ class OperationMethods(ResourceClient):
     async def metrics(self) -> str:
         """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
         return (await self._transport.send_request("GET", "/metrics", headers={"accept": "text/plain"})).text
+
+    async def status(self) -> ServiceStatus:
+        """The checks of the node that responds, also while it accepts no work. Needs the scope `admin`."""
+        return await self._transport.fetch_model(ServiceStatus, "GET", "/v1/status")
 
     async def public_keys(self) -> Sequence[PublicKey]:
         """The keys that verify the `v1a` signatures of callbacks, newest first. Empty if callbacks carry none.

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import NotFound, StoreUnavailable
+from ringback.domain.errors import NotFound, StoreUnavailable, Unavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
@@ -57,11 +58,25 @@ class ServiceStatus:
     open_streams: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceChecks:
+    """The checks of one node, for an operator."""
+
+    time: datetime
+    """By the clock that signs callbacks."""
+    problem: str | None
+    """Why the node stores no work; None while it does."""
+    lacks_keys: bool
+    oldest_due_age_seconds: float
+    upstreams: Sequence[UpstreamInfo]
+
+
 class Insights:
     def __init__(
         self, *, store: Store, clock: Clock, catalog: ToolCatalog, quotas: QuotaEnforcer, lifecycle: Lifecycle
     ) -> None:
         self._store = store
+        self._clock = clock
         self._catalog = catalog
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -91,6 +106,27 @@ class Insights:
             oldest_due_age_seconds=age,
             upstreams=self._catalog.list_upstreams(),
             open_streams=self._quotas.open_stream_count,
+        )
+
+    async def check_service(self, caller: Caller) -> ServiceChecks:
+        """Check this node. The caller needs the scope `admin`. Raises `StoreUnavailable` only if the store cannot be read."""
+        caller.require_scope(Scope.ADMIN)
+        try:
+            await self.require_ready()
+            problem = None
+        except Unavailable as unready:
+            problem = unready.detail
+
+        async def read_age(tx: Transaction) -> float:
+            due = await tx.delivery_queue.next_due_at()
+            return 0.0 if due is None else max(0.0, (tx.now() - due).total_seconds())
+
+        return ServiceChecks(
+            time=self._clock.wall_time(),
+            problem=problem,
+            lacks_keys=await self.lacks_keys(),
+            oldest_due_age_seconds=await self._store.read(read_age),
+            upstreams=self._catalog.list_upstreams(),
         )
 
     async def require_ready(self) -> None:

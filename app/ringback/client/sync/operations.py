@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ringback.client.service_models import ProblemType, PublicKey, Readiness
+from ringback.client.service_models import ProblemType, PublicKey, Readiness, ServiceStatus
 from ringback.client.sync.methods import SyncMethods
 
 
@@ -18,6 +18,10 @@ class SyncOperationMethods(SyncMethods):
     def metrics(self) -> str:
         """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
         return self._loop_thread.run(self._client.metrics())
+
+    def status(self) -> ServiceStatus:
+        """The checks of the node that responds, also while it accepts no work. Needs the scope `admin`."""
+        return self._loop_thread.run(self._client.status())
 
     def public_keys(self) -> Sequence[PublicKey]:
         """The keys that verify the `v1a` signatures of callbacks, newest first. Empty if callbacks carry none.

@@ -1,0 +1,236 @@
+"""The checks of `ringback doctor` on a running service: what it says about itself, and which URL leads to it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from ringback import __version__
+from ringback.cli.client_options import create_client
+from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.client import ClientError, Forbidden, RingbackClient, ServiceStatus, Webhook
+from ringback.domain.clock import Clock
+from ringback.domain.protected_resource import WELL_KNOWN_PATH
+from ringback.domain.validation import is_loopback
+from ringback.settings import Settings
+
+CHECK_TIMEOUT_SECONDS: Final = 5.0
+OVERDUE_SECONDS_MAX: Final = 300.0
+"""The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
+FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
+"""An operator mends a few at a time; the count says how many there are."""
+WEBHOOKS_READ_MAX: Final = 1_000
+"""As many as one principal may have by default (`quota_webhooks`): ten pages."""
+
+
+def is_elsewhere(service_url: str, settings: Settings) -> bool:
+    """Whether the service runs on another machine, so that this environment's settings are not its settings."""
+    host = urlsplit(service_url).hostname or ""
+    own_hosts = {settings.host, urlsplit(settings.base_url).hostname}
+    return not is_loopback(host) and host not in own_hosts
+
+
+# -- what the service says -------------------------------------------------------------------------------------------------
+
+
+async def check_running_service(url: str, api_key: str | None, *, clock: Clock) -> list[Finding]:
+    """The service's own checks, for a key with the scope `admin`. Without a key there are none."""
+    if not api_key:
+        return []
+    try:
+        async with create_client(url, api_key) as client:
+            status = await client.status()
+            webhooks = await _read_failing_webhooks(client)
+    except Forbidden:
+        return [Finding("service status", True, "not asked: the key lacks the scope admin")]
+    except ClientError as problem:
+        return [Finding("service status", False, str(problem))]
+    return [*describe_status(status, clock=clock), *describe_failing_webhooks(webhooks)]
+
+
+def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:
+    """What the service says about itself; what works is one line for each kind of check."""
+    return [
+        _check_version(status),
+        _check_service_clock(status, clock),
+        Finding("service database", status.problem is None, status.problem or "it stores work"),
+        _check_names("service workers", status.failing_workers, "failed and are being restarted; its log says why"),
+        _check_names("service endpoints", status.failing_endpoints, "failed and are being restarted; its log says why"),
+        _check_service_keys(status),
+        _check_queue(status),
+        *_check_upstreams(status),
+    ]
+
+
+def describe_failing_webhooks(webhooks: Sequence[Webhook]) -> list[Finding]:
+    """One finding for each of the first failing webhooks, and one with their number."""
+    if not webhooks:
+        return [Finding("webhooks", True, "none of yours is failing")]
+    more = len(webhooks) - FAILING_WEBHOOKS_SHOWN_MAX
+    shown = f"{len(webhooks)} are failing" + (f"; {FAILING_WEBHOOKS_SHOWN_MAX} of them are shown" if more > 0 else "")
+    found = [Finding("webhooks", False, f"{shown}. See all: ringback webhooks list")]
+    for webhook in webhooks[:FAILING_WEBHOOKS_SHOWN_MAX]:
+        since = f" since {webhook.failing_since:%Y-%m-%d %H:%M} UTC" if webhook.failing_since else ""
+        detail = f" ({webhook.last_error_detail})" if webhook.last_error_detail else ""
+        advice = f" {webhook.last_error_advice}" if webhook.last_error_advice else ""
+        found.append(Finding(f"webhook {webhook.id}", False, f"{webhook.last_error}{detail}{since}.{advice}"))
+    return found
+
+
+async def _read_failing_webhooks(client: RingbackClient) -> list[Webhook]:
+    failing: list[Webhook] = []
+    read = 0
+    async for webhook in client.webhooks():
+        read += 1
+        if webhook.last_error is not None and webhook.state != "disabled":
+            failing.append(webhook)
+        if read >= WEBHOOKS_READ_MAX:
+            break
+    return failing
+
+
+def _check_version(status: ServiceStatus) -> Finding:
+    if status.version == __version__:
+        return Finding("service version", True, f"it runs {status.version}, as this command")
+    return Finding(
+        "service version",
+        False,
+        f"it runs {status.version}, and this command is {__version__}. Restart the service with the installed version.",
+    )
+
+
+def _check_service_clock(status: ServiceStatus, clock: Clock) -> Finding:
+    skew = (status.time - clock.wall_time()).total_seconds()
+    ok = abs(skew) <= CLOCK_SKEW_SECONDS_MAX
+    said = f"it is {skew:+.1f} s from this machine's"
+    return Finding(
+        "service clock", ok, said if ok else f"{said}. Synchronise both by NTP: signatures contain the time."
+    )
+
+
+def _check_names(about: str, failing: Sequence[str], what: str) -> Finding:
+    return Finding(about, not failing, f"{', '.join(failing)} {what}" if failing else "all run")
+
+
+def _check_service_keys(status: ServiceStatus) -> Finding:
+    if status.lacks_keys:
+        return Finding(
+            "service keys", False, "it lacks a key of other nodes. All nodes need the same RINGBACK_SECRET_KEYS."
+        )
+    return Finding("service keys", True, "it has every sealing key")
+
+
+def _check_queue(status: ServiceStatus) -> Finding:
+    age = status.oldest_due_delivery_age_seconds
+    if age > OVERDUE_SECONDS_MAX:
+        return Finding(
+            "service deliveries",
+            False,
+            f"the oldest due one waits for {age:.0f} s. Does a node with the role dispatcher run? "
+            "Else its webhook's breaker is open, or the receivers are slow.",
+        )
+    return Finding("service deliveries", True, "none is overdue")
+
+
+def _check_upstreams(status: ServiceStatus) -> list[Finding]:
+    failing = [each for each in status.upstreams if each.last_error is not None]
+    found = [
+        Finding(f"service upstream {each.name}", False, f"{each.last_error}. {each.advice or ''}".rstrip())
+        for each in failing
+    ]
+    working = len(status.upstreams) - len(failing)
+    return [Finding("service upstreams", True, f"{working} of {len(status.upstreams)} have no error"), *found]
+
+
+# -- which URL leads to the service ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    method: str
+    path: str
+    is_ours: Callable[[httpx.Response], bool]
+    """Whether a Ringback sent the response, and not a proxy or another server."""
+
+
+def _is_healthy(response: httpx.Response) -> bool:
+    return response.is_success and _json_object(response).get("status") == "ok"
+
+
+def _is_problem(response: httpx.Response) -> bool:
+    return "/problems/" in str(_json_object(response).get("type"))
+
+
+def _has_keys(response: httpx.Response) -> bool:
+    return response.is_success and "keys" in _json_object(response)
+
+
+def _has_resource(response: httpx.Response) -> bool:
+    return response.is_success and "resource" in _json_object(response)
+
+
+_HEALTH: Final = _Route("GET", "/healthz", _is_healthy)
+_ROUTES: Final = (
+    _Route("POST", "/v1/resume", _is_problem),  # without a key and a token: refused with a problem document
+    _Route("GET", "/.well-known/mcp-webhook-jwks.json", _has_keys),
+)
+
+
+async def check_public_routes(public_url: str, process_url: str, settings: Settings) -> list[Finding]:
+    """Whether the public URL leads to a Ringback on every route that clients use, and if not, which side fails.
+
+    A proxy may pass on one path and drop another. The same request to the process tells the two apart.
+    """
+    found: list[Finding] = []
+    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS, trust_env=False) as http:
+        health = await _check_route(http, "public URL", public_url + _HEALTH.path, process_url + _HEALTH.path, _HEALTH)
+        found.append(health)
+        for route in _ROUTES if health.ok else ():
+            about = f"public URL {route.path}"
+            found.append(await _check_route(http, about, public_url + route.path, process_url + route.path, route))
+        if health.ok and settings.oidc_issuer is not None:
+            found.append(await _check_metadata(http, public_url, process_url))
+    return found
+
+
+async def _check_metadata(http: httpx.AsyncClient, public_url: str, process_url: str) -> Finding:
+    """RFC 9728 §3.1: the well-known path comes before the path of the resource, at the root of the host."""
+    parts = urlsplit(f"{public_url}/mcp")
+    path = WELL_KNOWN_PATH + parts.path
+    public = f"{parts.scheme}://{parts.netloc}{path}"
+    return await _check_route(
+        http, "public URL of OAuth", public, process_url + path, _Route("GET", path, _has_resource)
+    )
+
+
+async def _check_route(http: httpx.AsyncClient, about: str, public: str, process: str, route: _Route) -> Finding:
+    public_failure = await _find_failure(http, public, route)
+    if public_failure is None:
+        return Finding(about, True, f"{public} leads to a Ringback")
+    if public == process:
+        return Finding(about, False, f"{public} {public_failure}. Start it: ringback serve")
+    process_failure = await _find_failure(http, process, route)
+    if process_failure is None:
+        return Finding(
+            about, False, f"{public} {public_failure}, but the process responds at {process}. Check DNS and the proxy."
+        )
+    return Finding(about, False, f"{public} {public_failure}, and the process {process} {process_failure}. Check both.")
+
+
+async def _find_failure(http: httpx.AsyncClient, url: str, route: _Route) -> str | None:
+    """Why the URL does not lead to a Ringback; None if it does."""
+    try:
+        response = await http.request(route.method, url, json={} if route.method == "POST" else None)
+    except (httpx.HTTPError, httpx.InvalidURL) as problem:
+        return f"is unreachable ({type(problem).__name__})"
+    return None if route.is_ours(response) else f"responds with {response.status_code}, and not as Ringback"
+
+
+def _json_object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        parsed: Any = response.json()
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON
