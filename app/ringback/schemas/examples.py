@@ -139,6 +139,7 @@ WEBHOOK: Final[dict[str, Any]] = {
     "ordered": False,
     "rate_per_second": None,
     "description": "wakes the report agent",
+    "header_names": [],
     "state": "active",
     "origin": "rest",
     "created_at": "2026-11-20T16:59:00.000Z",
@@ -146,6 +147,8 @@ WEBHOOK: Final[dict[str, Any]] = {
     "expires_at": None,
     "last_delivery_at": None,
     "last_error": None,
+    "last_error_detail": None,
+    "last_error_advice": None,
     "failing_since": None,
     "paused_until": None,
 }
@@ -258,6 +261,8 @@ ATTEMPT: Final[dict[str, Any]] = {
     "category": "http_5xx",
     "status_code": 503,
     "excerpt": "deploying",
+    "detail": None,
+    "advice": "The receiver failed; look at its log.",
 }
 
 TEST_CALLBACK: Final[dict[str, Any]] = {
@@ -400,6 +405,20 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
             "status": "ready",
             "degraded": [],
             "roles": {"api": True, "runner": True, "dispatcher": True, "janitor": True},
+        }
+    ],
+    "StatusView": [
+        {
+            "version": "1.0.0",
+            "time": "2026-11-20T17:00:06.000Z",
+            "public_url": "https://ringback.example.com",
+            "problem": None,
+            "roles": {"api": True, "runner": True, "dispatcher": True, "janitor": True},
+            "failing_workers": [],
+            "failing_endpoints": [],
+            "lacks_keys": False,
+            "oldest_due_delivery_age_seconds": 0.0,
+            "upstreams": [UPSTREAM],
         }
     ],
     "ProblemTypeView": [{"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}],

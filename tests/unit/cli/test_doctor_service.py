@@ -84,7 +84,7 @@ def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRo
 @pytest.mark.parametrize(
     ("changed", "about", "words"),
     [
-        ({"version": "0.1.0"}, "service version", "it runs 0.1.0"),
+        ({"version": "0.0.9"}, "service version", "it runs 0.0.9"),
         ({"time": "2020-01-01T00:00:00Z"}, "service clock", "NTP"),
         ({"problem": "The database is full."}, "service database", "The database is full."),
         ({"failing_workers": ["dispatcher"]}, "service workers", "dispatcher"),
