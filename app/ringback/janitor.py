@@ -29,6 +29,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.telemetry import call_facts
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> N
 async def _finish_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
     for call in await recorder.finish_calls(tx, requests):
         if call is not None:
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
+            log.info("call.finished", extra={**call_facts(call), "outcome": str(call.outcome)})
 
 
 class Janitor:
@@ -249,7 +250,7 @@ class Janitor:
         The dispatcher gives up pending deliveries, after a last attempt.
         """
         given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.now(), limit=self._config.batch_size)
-        await record_losses(tx, given_up)
+        await record_losses(tx, given_up, self._recorder.measurements)
         return len(given_up) == self._config.batch_size
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:

@@ -4,6 +4,7 @@
 """
 
 import ipaddress
+import pkgutil
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -11,12 +12,14 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+import ringback
 from ringback.domain.principal import Scope
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class SettingsError(Exception):
@@ -212,8 +215,11 @@ class Settings(BaseSettings):
     request_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="Largest accepted request body, in bytes."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lowest logged level: debug, info, warning or error."
+    log_level: LogLevel = Field(default="info", description="Lowest logged level: debug, info, warning or error.")
+    log_levels: Annotated[tuple[tuple[str, LogLevel], ...], NoDecode] = Field(
+        default=(),
+        description="Levels of single areas, comma-separated: notifier=debug,upstreams=warning. An area is a part of the "
+        "service: api, mcp_server, runner, notifier, upstreams, storage, janitor, ...",
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
     disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
@@ -231,6 +237,11 @@ class Settings(BaseSettings):
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return _split_list(value) if isinstance(value, str) else value
+
+    @field_validator("log_levels", mode="before")
+    @classmethod
+    def _parse_log_levels(cls, value: Any) -> Any:
+        return [_parse_log_level(part) for part in _split_list(value)] if isinstance(value, str) else value
 
     @field_validator("roles", mode="before")
     @classmethod
@@ -333,6 +344,15 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parse_log_level(text: str) -> tuple[str, str]:
+    """The area and its level. A misspelt area would silently log nothing more."""
+    area, separator, level = (part.strip() for part in text.partition("="))
+    known = sorted(module.name for module in pkgutil.iter_modules(ringback.__path__))
+    if not separator or area not in known:
+        raise ValueError(f"write it as AREA=LEVEL, for example notifier=debug. Areas: {', '.join(known)}.")
+    return area, level
 
 
 def is_wildcard_address(host: str) -> bool:

@@ -147,8 +147,8 @@ async def test_pages_lead_from_the_newest_webhook_to_the_oldest_without_foreign_
     webhooks = [make_webhook() for _ in range(3)]
     await insert(store, *webhooks, make_webhook(principal=BOB))
 
-    first = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=2))
-    second = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=first[-1].id, limit=2))
+    first = await store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=None, limit=2))
+    second = await store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=first[-1].id, limit=2))
 
     assert [*first, *second] == list(reversed(webhooks))
 

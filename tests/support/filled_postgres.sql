@@ -47,13 +47,15 @@ FROM generate_series(0, :rows - 1) AS n;
 -- name: webhooks
 INSERT INTO webhooks (
     id, principal, url, events, upstream, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
-    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
+    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until,
+    last_error
 )
 SELECT 'wh_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'https://crowd.example/',
     '["call.finished","upstream.changed"]', 'busy', CASE WHEN n % 3 > 0 THEN 'call_' || to_char(n, 'FM000000000') END,
     CASE WHEN n % 3 > 0 THEN NULL WHEN n % 12 = 3 THEN 'crowd' ELSE 'session-' || n END, 'crowd', true, '\x01', 'standard',
     false, 'always', false, CASE WHEN n % 2 > 0 THEN 'suspended' ELSE 'disabled' END, CASE WHEN n % 3 > 0 THEN 'call' ELSE 'api' END,
-    :past, :past, CASE WHEN n % 10 > 0 THEN :past END, 0, 0, CASE WHEN n % 2 > 0 THEN :future END
+    :past, :past, CASE WHEN n % 10 > 0 THEN :past END, 0, 0, CASE WHEN n % 2 > 0 THEN :future END,
+    CASE WHEN n % 2 > 0 THEN 'timeout' END
 FROM generate_series(0, :rows - 1) AS n;
 
 -- name: tombstones

@@ -45,17 +45,22 @@ from ringback.post_commit import CallHandoff
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.bulk_cancellation import BulkCancellations
+from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
@@ -306,6 +311,8 @@ def _services(
         targets=guard.policy,
         policy=VerificationPolicy(first_challenge_wait_seconds=0.0),
     )
+    attempts = AttemptScheduler(store=store, targets=guard.policy)
+    upstream_controls = UpstreamControls(store=store, clock=clock, catalog=catalog)
     registrations = WebhookRegistrations(
         store=store,
         clock=clock,
@@ -315,12 +322,14 @@ def _services(
         quotas=keeper,
         lifecycle=lifecycle,
         verification=verification,
+        attempts=attempts,
         catalog=catalog,
     )
     webhooks = Webhooks(
         store=store,
         ids=ids,
         requested_deliveries=on_demand,
+        attempts=attempts,
         guard=guard,
         quotas=keeper,
         lifecycle=lifecycle,
@@ -339,9 +348,11 @@ def _services(
         lifecycle=lifecycle,
         post_commit=CallHandoff(),
         admission=AdmissionGate(),
+        upstream_controls=upstream_controls,
     )
     return Services(
         calls=calls,
+        bulk_cancellations=BulkCancellations(store=store, recorder=recorder),
         input_answers=InputAnswers(store, recorder),
         task_adoption=TaskAdoption(
             store=store,
@@ -365,11 +376,26 @@ def _services(
         webhooks=webhooks,
         events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
-        replays=DeliveryReplays(store=store, requested_deliveries=on_demand, quotas=keeper, lifecycle=lifecycle),
+        replays=DeliveryReplays(
+            store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle
+        ),
+        bulk_redeliveries=BulkRedeliveries(
+            store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle
+        ),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
-        insights=Insights(store=store, clock=clock, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
+        insights=Insights(
+            store=store,
+            clock=clock,
+            catalog=catalog,
+            upstream_controls=upstream_controls,
+            quotas=keeper,
+            lifecycle=lifecycle,
+            measurements=recorder.measurements,
+        ),
+        upstream_controls=upstream_controls,
         administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
+        operators=Operators(store=store),
         lifecycle=lifecycle,
     )
 

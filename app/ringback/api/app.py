@@ -1,6 +1,7 @@
 """Assembles the API."""
 
 import json
+import os
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -34,6 +35,7 @@ from ringback.api.middleware import (
 )
 from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
+from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
 from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
@@ -50,11 +52,11 @@ _ALLOWED_HEADERS: Final = (
     *("if-none-match", "if-range", "range", "last-event-id"),
     *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
     *("ringback-client-session-id", "ringback-correlation-id", "ringback-idempotency-key", "ringback-callback-url"),
-    *("ringback-callback-secret", "ringback-cancel-key", "traceparent"),
+    *("ringback-callback-secret", "ringback-cancel-key", "traceparent", REQUEST_ID_HEADER),
 )
 _EXPOSED_HEADERS: Final = (
     *("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges"),
-    *("mcp-protocol-version", "mcp-session-id", "www-authenticate"),
+    *("mcp-protocol-version", "mcp-session-id", "www-authenticate", REQUEST_ID_HEADER),
 )
 
 _SUMMARY: Final = "Call a tool, hang up, get rung back."
@@ -142,6 +144,7 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
         )
     app.add_middleware(HostOriginMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
+    app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
     return app
 
 

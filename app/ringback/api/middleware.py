@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
 from ringback.api.problems import ContentTooLarge, HostNotAllowed, InternalError, OriginNotAllowed, problem_response
+from ringback.api.request_context import describe_route
 from ringback.domain.errors import RingbackError
 from ringback.domain.validation import is_loopback
 from ringback.services.response_hooks import response_written_hook
@@ -50,7 +51,7 @@ class UnhandledErrorMiddleware:
                 return
             if scope["type"] != "http" or started:
                 raise
-            log.exception("request.failed", extra={"method": scope["method"], "path": scope["path"]})
+            log.exception("request.failed", extra={"method": scope["method"], "route": describe_route(scope)})
             failure = InternalError(
                 "The service failed at this request; its log has the reason. A call with an Idempotency-Key can be "
                 "sent again."

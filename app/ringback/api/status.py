@@ -29,6 +29,7 @@ async def read_status(request: Request, services: ServicesDep, caller: CallerDep
         failing_workers=sorted(config.failing_workers()),
         failing_endpoints=sorted(config.failing_endpoints()),
         lacks_keys=checks.lacks_keys,
+        failing_webhooks=sum(checks.totals.failing_webhooks.values()),
         oldest_due_delivery_age_seconds=checks.oldest_due_age_seconds,
-        upstreams=[UpstreamView.model_validate(info) for info in checks.upstreams],
+        upstreams=[UpstreamView.from_listed(each) for each in checks.upstreams],
     )

@@ -16,6 +16,8 @@ children_folder  where this process records the upstreams' child processes
 workers        the background workers of this node's roles
 entrypoints    authentication, REST and the MCP endpoints
 application    opens and closes a whole service
+backup         makes a backup while the service runs; backup_manifest says what is in it
+restore        puts a backup into the place of a database
 """
 
 from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store

@@ -11,6 +11,7 @@ from ringback.bootstrap.configuration import build_quotas, build_target_policy
 from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
+from ringback.bootstrap.measured_store import MeasuredStore
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
@@ -18,6 +19,7 @@ from ringback.domain.roles import UPSTREAM_ROLES
 from ringback.domain.upstreams import UpstreamConfiguration
 from ringback.janitor import Retention
 from ringback.keyring import derive_token_keys
+from ringback.measurements import Measurements
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
@@ -96,7 +98,10 @@ async def open_components(
         if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
             environment.clock.continue_from(last)
         await require_key_ring(store, ring, settings)
-        store = environment.wrap_store(store)
+        measurements = Measurements()
+        store = environment.wrap_store(
+            MeasuredStore(store, clock=environment.clock, write_seconds=measurements.write_seconds)
+        )
         uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
         if not uses_upstreams:
             upstream_configs, read_configs = (), None
@@ -112,6 +117,7 @@ async def open_components(
             children_folder=stack.enter_context(claim_children_folder(settings.database_url)),
             hosts=ConfiguredHosts(environment.host_resolver),
         )
+        measurements.is_configured = upstreams.tool_catalog.has_upstream
         yield Components(
             environment=environment,
             store=store,
@@ -121,7 +127,12 @@ async def open_components(
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=Recorder(ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds),
+            recorder=Recorder(
+                ids=ids,
+                payloads=payloads,
+                result_retention_seconds=retention.result_seconds,
+                measurements=measurements,
+            ),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,

@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "upstreams": _CommandEntry(
-        "ringback.cli.upstreams", "upstreams", "List the MCP servers behind the service, and how each is doing."
+        "ringback.cli.upstreams", "app", "List, pause, drain and resume the MCP servers behind the service."
     ),
     "tools": _CommandEntry("ringback.cli.upstreams", "tools", "List the tools of an upstream."),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
@@ -69,6 +69,14 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         "Copy an installation from SQLite to PostgreSQL, and compare every row.",
         needs_server=True,
     ),
+    "backup": _CommandEntry(
+        "ringback.cli.backup",
+        "backup",
+        "Back up the database and its key file. The service may run meanwhile.",
+        needs_server=True,
+    ),
+    "restore": _CommandEntry("ringback.cli.backup", "restore_backup", "Restore a backup.", needs_server=True),
+    "help": _CommandEntry("ringback.cli.help", "show_help", "Print a page for operators, or one section of it."),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",

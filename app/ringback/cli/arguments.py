@@ -20,6 +20,12 @@ def with_offset(time: datetime | None) -> datetime | None:
     return time.astimezone() if time is not None and time.tzinfo is None else time
 
 
+def format_time(time: datetime | None) -> str | None:
+    """The time in ISO 8601 with a UTC offset."""
+    time = with_offset(time)
+    return None if time is None else time.isoformat()
+
+
 def parse_arguments(
     pairs: Sequence[str], *, json_arguments: str | None, input_schema: Mapping[str, Any] | None
 ) -> dict[str, Any]:

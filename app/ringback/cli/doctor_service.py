@@ -1,6 +1,7 @@
 """The checks of `ringback doctor` on a running service: what it says about itself, and which URL leads to it."""
 
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from ringback.cli.client_options import create_client
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, Forbidden, RingbackClient, ServiceStatus, Webhook
 from ringback.domain.clock import Clock
+from ringback.domain.principal import ALL_PRINCIPALS
 from ringback.domain.protected_resource import WELL_KNOWN_PATH
 from ringback.domain.validation import is_loopback
 from ringback.settings import Settings
@@ -21,8 +23,6 @@ OVERDUE_SECONDS_MAX: Final = 300.0
 """The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
 FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
 """An operator mends a few at a time; the count says how many there are."""
-WEBHOOKS_READ_MAX: Final = 1_000
-"""As many as one principal may have by default (`quota_webhooks`): ten pages."""
 
 
 def is_elsewhere(service_url: str, settings: Settings) -> bool:
@@ -40,14 +40,17 @@ async def check_running_service(url: str, api_key: str | None, *, clock: Clock) 
     if not api_key:
         return []
     try:
-        async with create_client(url, api_key) as client:
+        async with (
+            create_client(url, api_key) as client,
+            create_client(url, api_key, ALL_PRINCIPALS) as operator_client,
+        ):
             status = await client.status()
-            webhooks = await _read_failing_webhooks(client)
+            webhooks = await _read_failing_webhooks(operator_client)
     except Forbidden:
         return [Finding("service status", True, "not asked: the key lacks the scope admin")]
     except ClientError as problem:
         return [Finding("service status", False, str(problem))]
-    return [*describe_status(status, clock=clock), *describe_failing_webhooks(webhooks)]
+    return [*describe_status(status, clock=clock), *describe_failing_webhooks(webhooks, status.failing_webhooks)]
 
 
 def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:
@@ -64,30 +67,28 @@ def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:
     ]
 
 
-def describe_failing_webhooks(webhooks: Sequence[Webhook]) -> list[Finding]:
-    """One finding for each of the first failing webhooks, and one with their number."""
+def describe_failing_webhooks(webhooks: Sequence[Webhook], count: int) -> list[Finding]:
+    """One finding for each of these failing webhooks, and one with the number of all."""
     if not webhooks:
-        return [Finding("webhooks", True, "none of yours is failing")]
-    more = len(webhooks) - FAILING_WEBHOOKS_SHOWN_MAX
-    shown = f"{len(webhooks)} are failing" + (f"; {FAILING_WEBHOOKS_SHOWN_MAX} of them are shown" if more > 0 else "")
-    found = [Finding("webhooks", False, f"{shown}. See all: ringback webhooks list")]
-    for webhook in webhooks[:FAILING_WEBHOOKS_SHOWN_MAX]:
+        return [Finding("webhooks", True, "none is failing")]
+    shown = f"{max(count, len(webhooks))} are failing; {len(webhooks)} of them are shown"
+    found = [Finding("webhooks", False, f"{shown}. See all: ringback webhooks list --failing --all-principals")]
+    for webhook in webhooks:
+        owner = f" of {webhook.principal}" if webhook.principal else ""
         since = f" since {webhook.failing_since:%Y-%m-%d %H:%M} UTC" if webhook.failing_since else ""
         detail = f" ({webhook.last_error_detail})" if webhook.last_error_detail else ""
         advice = f" {webhook.last_error_advice}" if webhook.last_error_advice else ""
-        found.append(Finding(f"webhook {webhook.id}", False, f"{webhook.last_error}{detail}{since}.{advice}"))
+        found.append(Finding(f"webhook {webhook.id}{owner}", False, f"{webhook.last_error}{detail}{since}.{advice}"))
     return found
 
 
 async def _read_failing_webhooks(client: RingbackClient) -> list[Webhook]:
     failing: list[Webhook] = []
-    read = 0
-    async for webhook in client.webhooks():
-        read += 1
-        if webhook.last_error is not None and webhook.state != "disabled":
+    async with aclosing(client.webhooks(health="failing")) as webhooks:
+        async for webhook in webhooks:
             failing.append(webhook)
-        if read >= WEBHOOKS_READ_MAX:
-            break
+            if len(failing) == FAILING_WEBHOOKS_SHOWN_MAX:
+                break
     return failing
 
 

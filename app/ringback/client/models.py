@@ -38,6 +38,8 @@ class Call(ClientModel):
     """One durable tool call."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     upstream: str
     tool: str
     status: str
@@ -125,15 +127,30 @@ class StartedBatch(ClientModel):
     calls: tuple[BatchedCall, ...]
 
 
+class Cancellation(ClientModel):
+    """The outcome of a cancellation by filter."""
+
+    cancelled: int
+    """Calls that ended at once."""
+    requested: int = 0
+    """Calls whose upstream gets a cancellation."""
+    more: bool = False
+    """Whether the limit of one request was reached. A repeated request continues."""
+
+
 class Webhook(ClientModel):
     """A registered callback URL."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     name: str | None = None
     """Your name for it (`RingbackClient.put_webhook`)."""
     url: str
     state: str
     """active | pending_verification | suspended | disabled"""
+    paused_at: datetime | None = None
+    """When you paused it: its deliveries are held until you resume it."""
     events: tuple[str, ...] = ()
     outcomes: tuple[str, ...] | None = None
     """It receives call.finished only for these outcomes; None means all."""
@@ -145,7 +162,8 @@ class Webhook(ClientModel):
     client_session_id: str | None = None
     correlation_id: str | None = None
     match_correlation: bool = False
-    retries: str | None = None
+    retries: str | Mapping[str, Any] | None = None
+    """days | minutes | {"schedule": [seconds, …]}"""
     include_result: bool = False
     when: str = "always"
     """always | detached"""
@@ -170,6 +188,22 @@ class Webhook(ClientModel):
     """After several consecutive failures, nothing is sent until then."""
 
 
+class OpenDeliveries(ClientModel):
+    """What happens with the open deliveries of a webhook, and when."""
+
+    due_now: int = 0
+    """If the receiver failed last, one of them is sent first, and the others follow its success."""
+    held: int = 0
+    """They wait until the webhook is active and not paused."""
+    in_flight: int = 0
+    next_attempt_at: datetime | None = None
+    """The earliest time of the next attempt; None if none is scheduled."""
+
+
+class ChangedWebhook(Webhook, OpenDeliveries):
+    """A webhook, and what happens with its open deliveries now."""
+
+
 class RegisteredWebhook(Webhook):
     """A new webhook, with its secret."""
 
@@ -179,7 +213,7 @@ class RegisteredWebhook(Webhook):
     """The signing secret if the service generated it, else None. It is not shown again."""
 
 
-class RotatedWebhook(Webhook):
+class RotatedWebhook(ChangedWebhook):
     """A webhook with a new signing secret."""
 
     overlap_ends_at: datetime
@@ -188,12 +222,12 @@ class RotatedWebhook(Webhook):
     """The new secret if the service generated it. It is not shown again."""
 
 
-class Replay(ClientModel):
+class Replay(OpenDeliveries):
     """The outcome of a replay."""
 
     replayed: int
     still_open: int = 0
-    """Deliveries that are still open, and were not replayed."""
+    """Deliveries that are still open, and were not replayed: they are due now."""
     more: bool = False
     """Whether the limit of one request was reached."""
     cursor: str | None = None
@@ -263,6 +297,8 @@ class Delivery(ClientModel):
     """One event for one webhook."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     webhook_id: str
     event_id: str | None = None
     """None for a gap envelope."""
@@ -303,12 +339,21 @@ class Upstream(ClientModel):
     last_error: str | None = None
     advice: str | None = None
     """How to repair the last error."""
+    intake: str = "open"
+    """open | paused (calls stay queued) | draining (new calls are refused)"""
     calls_in_flight: int = 0
     max_concurrent: int = 0
     isolation: str = "shared"
     """Which calls share a session: shared (all) | principal | call"""
     faults: Mapping[str, int] = Field(default_factory=dict[str, int])
     """How many invalid messages it has sent since the service started, by kind."""
+
+
+class UpstreamIntake(ClientModel):
+    """Which calls an upstream takes now."""
+
+    name: str
+    intake: str
 
 
 class Reloaded(ClientModel):
@@ -341,6 +386,21 @@ class CallPage(ListPage):
 
 class WebhookPage(ListPage):
     webhooks: tuple[Webhook, ...]
+
+
+class RequestedDelivery(Delivery, OpenDeliveries):
+    """A test or a redelivery, and what happens with the open deliveries of its webhook now."""
+
+
+class Redelivery(OpenDeliveries):
+    """The outcome of a redelivery by filter. The numbers of open deliveries are those of all its webhooks together."""
+
+    redelivered: int
+    skipped: int = 0
+    """Matching deliveries whose webhook is disabled or removed."""
+    webhooks: int = 0
+    cursor: str | None = None
+    """Continue from it; None at the end."""
 
 
 class DeliveryPage(ListPage):

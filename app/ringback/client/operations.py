@@ -21,7 +21,7 @@ class OperationMethods(ResourceClient):
         return await self._transport.fetch_model(Readiness, "GET", "/readyz", repeatable=False)
 
     async def metrics(self) -> str:
-        """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
+        """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return (await self._transport.send_request("GET", "/metrics", headers={"accept": "text/plain"})).text
 
     async def status(self) -> ServiceStatus:

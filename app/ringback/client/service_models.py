@@ -47,6 +47,8 @@ class ServiceStatus(ClientModel):
     failing_endpoints: tuple[str, ...] = ()
     lacks_keys: bool = False
     """Whether other nodes seal with a key that this node does not have."""
+    failing_webhooks: int = 0
+    """Webhooks of all principals whose last attempt or challenge failed."""
     oldest_due_delivery_age_seconds: float = 0.0
     """How long the oldest due delivery is overdue."""
     upstreams: tuple[Upstream, ...] = ()

@@ -80,9 +80,9 @@ class CallRows(Protocol):
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
     async def list_page(
-        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: CallFilter, *, position: str | None, limit: int
     ) -> Page[Call, str]:
-        """Newest first. `position` is the `next_position` of the previous page."""
+        """Newest first; None: of all principals. `position` is the `next_position` of the previous page."""
         ...
 
     async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:

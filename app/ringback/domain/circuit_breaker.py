@@ -16,7 +16,7 @@ A webhook that failed last or has never answered gets one attempt at a time befo
 (`webhook_health.is_healthy`): a thousand receivers that hang hold a thousand attempts, not thirty times as many.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -66,6 +66,15 @@ ORIGIN_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=10, open_seconds_s
 """More failures and shorter pauses than a webhook's, because unrelated webhooks share an origin."""
 SUSPENDED_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=1, open_seconds_steps=(HOUR,))
 """A receiver that failed for days is probed once an hour."""
+
+REQUESTED_PROBE_SPACING_SECONDS: Final = 15.0
+"""An origin is probed upon request at most once in this time, whoever requests it: the first pause of its breaker, which is
+longer than an attempt. So no owner can send more to an origin that others share than its breaker sends at the beginning."""
+
+
+def half_opened(breaker: CircuitBreaker, *, now: datetime) -> CircuitBreaker:
+    """The breaker with its pause ended, so that one attempt probes the receiver now. Another failure pauses it longer."""
+    return replace(breaker, paused_until=now) if breaker.state(now) is CircuitState.OPEN else breaker
 
 
 def breaker_after_failure(

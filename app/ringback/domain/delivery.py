@@ -111,7 +111,7 @@ class Delivery:
 
 
 def next_generation(
-    delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, profile: RetryProfile, now: datetime
+    delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, schedule: RetrySchedule, now: datetime
 ) -> Delivery:
     """The next generation of an ended delivery: the same body and webhook-id, with all attempts available again."""
     return replace(
@@ -121,7 +121,7 @@ def next_generation(
         state=DeliveryState.HELD if is_held else DeliveryState.PENDING,
         attempts=0,
         due_at=now,
-        give_up_at=now + seconds(give_up_seconds(delivery.kind, profile, ordered=delivery.order_key is not None)),
+        give_up_at=now + seconds(give_up_seconds(delivery.kind, schedule, ordered=delivery.order_key is not None)),
         last_category=None,
         created_at=now,
         finished_at=None,
@@ -199,24 +199,25 @@ def category_for_status_code(status_code: int) -> AttemptCategory:
             return AttemptCategory.HTTP_4XX
 
 
-def retry_schedule_for(kind: DeliveryKind, profile: RetryProfile) -> RetrySchedule:
+def retry_schedule_for(kind: DeliveryKind, schedule: RetrySchedule) -> RetrySchedule:
+    """The schedule of a delivery of this kind. `schedule` is its webhook's."""
     match kind:
         case DeliveryKind.EVENT:
-            return RETRY_SCHEDULES[profile]
+            return schedule
         case DeliveryKind.PROGRESS:
             return PROGRESS_SCHEDULE
         case DeliveryKind.GAP:
             return RETRY_SCHEDULES[RetryProfile.MINUTES]
 
 
-def give_up_seconds(kind: DeliveryKind, profile: RetryProfile, *, ordered: bool) -> float:
+def give_up_seconds(kind: DeliveryKind, schedule: RetrySchedule, *, ordered: bool) -> float:
     """Age in seconds at which a delivery is given up."""
-    age = retry_schedule_for(kind, profile).give_up_seconds
+    age = retry_schedule_for(kind, schedule).give_up_seconds
     return min(age, ORDERED_GIVE_UP_SECONDS) if ordered else age
 
 
 def decide_retry(
-    delivery: Delivery, result: AttemptResult, *, profile: RetryProfile, now: datetime, random_fraction: float
+    delivery: Delivery, result: AttemptResult, *, schedule: RetrySchedule, now: datetime, random_fraction: float
 ) -> RetryDecision:
     """The next state of the delivery after an attempt. `delivery.attempts` already counts that attempt."""
     if result.category is AttemptCategory.DELIVERED:
@@ -224,9 +225,11 @@ def decide_retry(
     if result.status_code in PERMANENT_FAILURE_STATUS_CODES:
         return RetryDecision(state=DeliveryState.DEAD)
     retry_after_seconds = result.retry_after_seconds if result.status_code in RETRY_AFTER_STATUS_CODES else None
-    schedule = retry_schedule_for(delivery.kind, profile)
     delay = retry_delay_seconds(
-        schedule, attempts=delivery.attempts, random_fraction=random_fraction, retry_after_seconds=retry_after_seconds
+        retry_schedule_for(delivery.kind, schedule),
+        attempts=delivery.attempts,
+        random_fraction=random_fraction,
+        retry_after_seconds=retry_after_seconds,
     )
     if delay is None or now + seconds(delay) > delivery.give_up_at:
         return RetryDecision(state=DeliveryState.DEAD)

@@ -25,6 +25,7 @@
         ├── StoreUnavailable
         ├── IssuerUnavailable     whose tokens cannot be checked without it
         ├── EndpointUnavailable   of MCP: it failed and is being started again
+        ├── UpstreamDraining      an operator lets its calls end
         └── ShuttingDown
 
 An error's `slug` is the stable last part of its problem type; its `detail` says what to do, because agents read it. The
@@ -200,6 +201,12 @@ class EndpointUnavailable(Unavailable):
     """The MCP endpoint is being started again."""
 
     slug = "endpoint-unavailable"
+
+
+class UpstreamDraining(Unavailable):
+    """The upstream is being drained."""
+
+    slug = "upstream-draining"
 
 
 class ShuttingDown(Unavailable):

@@ -6,6 +6,7 @@ counted upwards, because a call id is also a task id and must not be guessable (
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from typing import NewType
 
 from ringback.domain.clock import Clock, epoch_milliseconds
@@ -67,6 +68,11 @@ def ulid(milliseconds: int, randomness: bytes) -> str:
     """Crockford base32, 26 digits: 48 bits of time in ten of them, and the lowest five bits of 16 bytes of randomness."""
     instant = "".join([_CROCKFORD_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
     return instant + randomness.translate(_DIGIT_BY_BYTE).decode("ascii")
+
+
+def first_id_at(prefix: str, instant: datetime) -> str:
+    """A text that sorts before the ids that are made at this time or later, and after those that are made before."""
+    return f"{prefix}_{ulid(epoch_milliseconds(instant), b'')}"
 
 
 def is_well_formed_id(prefix: str, text: str) -> bool:

@@ -40,6 +40,9 @@ of them runs again.
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
     replay                                   the webhook; the generation is unique
+    attempts now, pause of a webhook         the webhook, its deliveries (skipping locked ones), then its origin
+    bulk cancellation                        the calls in the order of their ids, then the log
+    pause, drain or resume of an upstream    its row; leases read it, so none begins after the commit of a pause
     catch-up                                 the webhook, its catch-up, then the log
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost
@@ -63,6 +66,7 @@ from ringback.domain.delivery_rows import (
     DeliveryMaintenance,
     DeliveryQueue,
     DeliveryRows,
+    EndedDeliveries,
     WebhookDeliveries,
 )
 from ringback.domain.encryption import SealedRows, SealingKeyRows
@@ -71,7 +75,7 @@ from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
-from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
+from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
 from ringback.domain.webhook_rows import (
@@ -147,6 +151,8 @@ class Transaction(Protocol):
     @property
     def webhook_deliveries(self) -> WebhookDeliveries: ...
     @property
+    def ended_deliveries(self) -> EndedDeliveries: ...
+    @property
     def delivery_queue(self) -> DeliveryQueue: ...
     @property
     def delivery_maintenance(self) -> DeliveryMaintenance: ...
@@ -172,6 +178,8 @@ class Transaction(Protocol):
     def change_subscriptions(self) -> ChangeSubscriptionRows: ...
     @property
     def tool_aliases(self) -> ToolAliasRows: ...
+    @property
+    def upstream_controls(self) -> UpstreamControlRows: ...
     @property
     def mcp_sessions(self) -> McpSessionRows: ...
 

@@ -29,19 +29,46 @@ class Scope(StrEnum):
     WEBHOOKS = "webhooks"
     READ = "read"
     ADOPT = "adopt"
+    METRICS = "metrics"
+    """GET /metrics only, for scrapers."""
     ADMIN = "admin"
+    """All scopes, and the view of an operator over all principals."""
 
 
 DEFAULT_SCOPES = frozenset({Scope.CALLS, Scope.WEBHOOKS, Scope.READ})
 ALL_SCOPES = frozenset(Scope)
 
 
+ALL_PRINCIPALS: Final = "*"
+"""What an operator names instead of one principal. No key can be created for a principal of this name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """Who acts for another principal, or reads all principals' rows."""
+
+    principal: Principal
+    key_id: KeyId | None
+    """None if the operator authenticated with an access token, or if authentication is off."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     principal: Principal
+    """Whose rows the caller sees. For an operator, the principal that the request names."""
     scopes: frozenset[Scope]
     upstreams: frozenset[str] | None = None
     """The upstreams that the caller may use; None means all."""
+    key_id: KeyId | None = None
+    operator: Operator | None = None
+    """Set if the request names a principal and its key has the scope `admin`."""
+    sees_all_principals: bool = False
+    """Whether an operator lists the rows of all principals. `principal` is then the operator's own."""
+
+    @property
+    def listed_principal(self) -> Principal | None:
+        """The principal whose rows a list shows; None for all principals."""
+        return None if self.sees_all_principals else self.principal
 
     def require_scope(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the caller has the scope. `admin` includes all scopes."""
@@ -83,7 +110,7 @@ class ApiKey:
     revoked_at: datetime | None = None
 
     def to_caller(self) -> Caller:
-        return Caller(principal=self.principal, scopes=self.scopes, upstreams=self.upstreams)
+        return Caller(principal=self.principal, scopes=self.scopes, upstreams=self.upstreams, key_id=self.id)
 
 
 class ApiKeyRows(Protocol):

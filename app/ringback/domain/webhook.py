@@ -19,7 +19,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.retry import RetryProfile
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, RetrySchedule, own_retry_schedule
 
 
 class WebhookState(StrEnum):
@@ -30,6 +30,17 @@ class WebhookState(StrEnum):
     """Failing for days: new deliveries are held until a probe succeeds."""
     DISABLED = "disabled"
     """Switched off by its owner: no event matches."""
+
+
+FAILING_STATES: Final = tuple(state for state in WebhookState if state is not WebhookState.DISABLED)
+"""The states in which a webhook with a `last_error` counts as failing."""
+
+
+class WebhookHealth(StrEnum):
+    """A filter of lists of webhooks."""
+
+    FAILING = "failing"
+    """The last attempt or challenge failed, and the webhook is not disabled."""
 
 
 class DeliveryCondition(StrEnum):
@@ -107,6 +118,8 @@ class WebhookSpec:
     correlation_id: str | None = None
     match_correlation: bool = False
     retries: RetryProfile = RetryProfile.DAYS
+    retry_steps: tuple[int, ...] | None = None
+    """The owner's own schedule: the pause in seconds before each further attempt. None selects the schedule of `retries`."""
     include_result: bool = False
     when: DeliveryCondition = DeliveryCondition.ALWAYS
     ordered: bool = False
@@ -114,6 +127,10 @@ class WebhookSpec:
     rate_per_second: float | None = None
     """The largest number of attempts per second; None sets no limit."""
     description: str | None = None
+
+    @property
+    def retry_schedule(self) -> RetrySchedule:
+        return RETRY_SCHEDULES[self.retries] if self.retry_steps is None else own_retry_schedule(self.retry_steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +147,8 @@ class Webhook(WebhookSpec):
     headers: CallbackHeaders = field(default=(), repr=False)
     """Added to every callback; sealed together with the secrets."""
     state: WebhookState = WebhookState.ACTIVE
+    paused_at: datetime | None = None
+    """When its owner paused the webhook; None if it is not paused. Its deliveries are held then, whatever its state."""
     origin: WebhookOrigin = WebhookOrigin.REST
     created_at: datetime
     updated_at: datetime
@@ -161,8 +180,8 @@ class Webhook(WebhookSpec):
         return not self.secrets
 
     def holds_deliveries(self) -> bool:
-        """Whether new deliveries are held until the webhook becomes active."""
-        return self.state in HOLDING_STATES
+        """Whether new deliveries are held until the webhook becomes active, or its owner resumes it."""
+        return self.paused_at is not None or self.state in HOLDING_STATES
 
 
 def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
@@ -237,6 +256,13 @@ def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
     return replace(webhook, state=state)
 
 
+def with_pause(webhook: Webhook, *, paused: bool, now: datetime) -> Webhook:
+    """The webhook paused or resumed. A repeated pause keeps the time of the first one."""
+    if paused is (webhook.paused_at is not None):
+        return webhook
+    return replace(webhook, paused_at=now if paused else None)
+
+
 def with_url(webhook: Webhook, url: str) -> Webhook:
     """The webhook with another URL. A new URL resets the health of the webhook."""
     if url == webhook.url:
@@ -267,6 +293,8 @@ def describe_webhook(webhook: Webhook) -> str:
         return "Receives nothing: the webhook is disabled."
     if webhook.state is WebhookState.PENDING_VERIFICATION:
         return "Receives nothing until the URL has answered its challenge. Deliveries are held until then."
+    if webhook.paused_at is not None:
+        return "Receives nothing while it is paused. Deliveries are held until you resume it."
     call_events = webhook.events - {EventName.UPSTREAM_CHANGED}
     sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
     if call_events:

@@ -12,7 +12,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import Webhook, WebhookHealth
 
 
 class WebhookPart(StrEnum):
@@ -23,6 +23,7 @@ class WebhookPart(StrEnum):
     SECRETS = "secrets"
     """Signing secrets and the headers of callbacks, which are sealed as one value."""
     STATE = "state"
+    """The state, and whether the owner has paused the webhook."""
     HEALTH = "health"
     """Results of attempts: last delivery, last error, failing since, breaker."""
     MISSED = "missed"
@@ -34,6 +35,7 @@ _DECIDED_ELSEWHERE: Final = frozenset(
         "secrets",
         "headers",
         "state",
+        "paused_at",
         "last_delivery_at",
         "last_error",
         "last_error_detail",
@@ -57,7 +59,7 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
         case WebhookPart.SECRETS:
             return webhook.secrets, webhook.headers
         case WebhookPart.STATE:
-            return webhook.state
+            return webhook.state, webhook.paused_at
         case WebhookPart.HEALTH:
             return (
                 webhook.last_delivery_at,
@@ -85,7 +87,11 @@ class WebhookRows(Protocol):
         """The webhooks that exist, in any order. With `lock`, their rows are locked, in the order of their ids."""
         ...
 
-    async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]: ...
+    async def list_page(
+        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Sequence[Webhook]:
+        """Newest first; None: of all principals, and of any health. `position` is the last id of the previous page."""
+        ...
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
         """For each of these events of one principal, a superset of the matching webhooks; `webhook.matches_event` decides.
@@ -167,6 +173,14 @@ class OriginBreakerRows(Protocol):
         """The breakers of these origins that are not closed or have counted failures.
 
         With `lock`, other units that lock one of these origins wait until the transaction ends.
+        """
+        ...
+
+    async def request_probe(self, origin: str, *, now: datetime) -> datetime | None:
+        """End the pause of the origin's breaker, so that one attempt probes the origin. Return when that attempt is possible.
+
+        None if the breaker is not open. Within `REQUESTED_PROBE_SPACING_SECONDS` of a requested probe, the next one waits for
+        the end of that time. The row is locked until the end of the unit.
         """
         ...
 

@@ -40,6 +40,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
+from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
@@ -102,7 +103,7 @@ class AttemptRecorder:
                 delivery, RetryDecision(state=DeliveryState.CANCELLED), category=delivery.last_category, now=now
             )
         decision = decide_retry(
-            delivery, result, profile=webhook.retries, now=now, random_fraction=self._random_fraction()
+            delivery, result, schedule=webhook.retry_schedule, now=now, random_fraction=self._random_fraction()
         )
         if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
             decision = RetryDecision(state=DeliveryState.CANCELLED)
@@ -151,7 +152,7 @@ class AttemptRecorder:
         if name is None:
             return
         await self._recorder.record_webhook_event(tx, name, updated)
-        if name is EventName.WEBHOOK_RECOVERED:
+        if name is EventName.WEBHOOK_RECOVERED and not updated.holds_deliveries():
             await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=health.RELEASE_BATCH_SIZE)
             tx.notify(DELIVERY_DUE_TOPIC)
 
@@ -197,8 +198,9 @@ def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptRes
     )
 
 
-async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:
+async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measurements: Measurements) -> None:
     """Record that receivers have missed deliveries that were given up without an attempt."""
+    tx.on_commit(partial(measurements.record_given_up, len(deliveries)))
     lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
     for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}, lock=True):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
@@ -250,6 +252,7 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
             extra={
                 "delivery_id": outcome.delivery.id,
                 "webhook_id": outcome.delivery.webhook_id,
+                "call_id": outcome.delivery.call_id,
                 "message_id": outcome.delivery.message_id,
                 "number": attempt.number,
                 "category": str(result.category),

@@ -23,6 +23,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
+from ringback.log_context import log_facts
 from ringback.notifier.attempts import (
     AttemptRecorder,
     FinishedAttempt,
@@ -84,6 +85,7 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._admission = admission or AdmissionGate()
         self._post_commit = recorder.post_commit
+        self._measurements = recorder.measurements
         self._target_cache = TargetCache(policy)
         self._limiter = ConcurrencyLimiter(config)
         self._leasing = DeliveryLeasing(
@@ -93,6 +95,7 @@ class Dispatcher:
             target_cache=self._target_cache,
             owner=config.owner,
             lease_seconds=config.lease_seconds,
+            measurements=recorder.measurements,
         )
         attempt_recorder = AttemptRecorder(
             recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction
@@ -190,6 +193,11 @@ class Dispatcher:
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
     async def _run_attempt(self, leased: LeasedDelivery) -> None:
+        delivery = leased.delivery
+        with log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id):
+            await self._make_attempt(leased)
+
+    async def _make_attempt(self, leased: LeasedDelivery) -> None:
         try:
             await self._admission.wait_for_background_turn()
             if self._may_outlast_lease(leased):
@@ -228,7 +236,7 @@ class Dispatcher:
 
     def _abandon_attempt(self, leased: LeasedDelivery) -> None:
         """Leave the delivery to whichever process leases it after this lease expires."""
-        log.warning("delivery.held_too_long", extra={"delivery_id": leased.delivery.id})
+        log.warning("delivery.held_too_long")
         self._release_permit(leased.permit)
 
     async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
@@ -254,13 +262,15 @@ class Dispatcher:
             )
             return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
-            log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
+            log.exception("delivery.sender_failed")
             return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     def _complete_recorded(
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
     ) -> None:
         log_attempts(batch, recorded)
+        for finished, update in recorded:
+            self._measurements.record_attempt(finished.result.category, update)
         for finished in batch:
             self._release_permit(finished.permit)
 

@@ -183,6 +183,7 @@ async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhoo
     await tx.event_log.get_head(webhook.principal, lock=True)
     active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, last_error_detail=None, updated_at=tx.now())
     await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
-    await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
-    tx.notify(DELIVERY_DUE_TOPIC)
+    if not active.holds_deliveries():
+        await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
+        tx.notify(DELIVERY_DUE_TOPIC)
     return active

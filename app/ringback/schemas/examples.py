@@ -417,6 +417,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
             "failing_workers": [],
             "failing_endpoints": [],
             "lacks_keys": False,
+            "failing_webhooks": 0,
             "oldest_due_delivery_age_seconds": 0.0,
             "upstreams": [UPSTREAM],
         }

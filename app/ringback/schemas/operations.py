@@ -62,6 +62,9 @@ class StatusView(ResponseBody):
     failing_workers: list[str] = Field(description="Background workers that failed and are being restarted.")
     failing_endpoints: list[str] = Field(description="Paths of MCP endpoints that failed and are being restarted.")
     lacks_keys: bool = Field(description="Whether other nodes seal with a key that this node does not have.")
+    failing_webhooks: int = Field(
+        description="Webhooks of all principals whose last attempt or challenge failed; counted up to 10,000."
+    )
     oldest_due_delivery_age_seconds: float = Field(description="How long the oldest due delivery is overdue.")
     upstreams: list[UpstreamView]
 

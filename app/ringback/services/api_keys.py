@@ -6,7 +6,15 @@ from typing import Final
 from ringback.domain.errors import InvalidRequest, NotFound, Unauthenticated
 from ringback.domain.ids import IdGenerator, KeyId, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, PRINCIPAL_LENGTH_MAX, ApiKey, Caller, Principal, Scope
+from ringback.domain.principal import (
+    ALL_PRINCIPALS,
+    OIDC_PRINCIPAL_PREFIX,
+    PRINCIPAL_LENGTH_MAX,
+    ApiKey,
+    Caller,
+    Principal,
+    Scope,
+)
 from ringback.signing import secrets
 
 API_KEY_PREFIX_LENGTH: Final = 12
@@ -24,6 +32,8 @@ class ApiKeys:
         """Create a key. The second value is its text, which is shown only once."""
         if not principal.isprintable() or not 0 < len(principal) <= PRINCIPAL_LENGTH_MAX:
             raise InvalidRequest(f"principal must be 1 to {PRINCIPAL_LENGTH_MAX} printable characters.")
+        if principal == ALL_PRINCIPALS:
+            raise InvalidRequest(f"principal must not be '{ALL_PRINCIPALS}': operators name all principals so.")
         if principal.startswith(OIDC_PRINCIPAL_PREFIX):
             raise InvalidRequest(
                 f"principal must not begin with '{OIDC_PRINCIPAL_PREFIX}': access tokens use this prefix."

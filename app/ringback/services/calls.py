@@ -22,9 +22,10 @@ from ringback.post_commit import CallHandoff
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
-from ringback.services.new_calls import StartedCall
+from ringback.services.new_calls import StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
+from ringback.services.upstream_controls import UpstreamControls
 
 
 class JoinMode(StrEnum):
@@ -47,6 +48,7 @@ class Calls:
         lifecycle: Lifecycle,
         post_commit: CallHandoff,
         admission: AdmissionGate,
+        upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
@@ -61,6 +63,7 @@ class Calls:
             registrations=registrations,
             quotas=quotas,
             attended_calls=recorder.attended_calls,
+            upstream_controls=upstream_controls,
             wait_seconds_max=wait_seconds_max,
         )
         self._quotas = quotas
@@ -85,9 +88,11 @@ class Calls:
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
         with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
-            return await self._store.write(
+            started = await self._store.write(
                 lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
             )
+        log_started_calls([started])
+        return started
 
     async def start_batch(self, caller: Caller, requests: Sequence[StartCallRequest]) -> Sequence[StartedCall]:
         """Store all of these calls in one transaction, or none of them. At most `BATCH_SIZE_MAX`.
@@ -110,9 +115,11 @@ class Calls:
                     else await self._starter.prepare_call(caller, request, now=self._clock.now())
                 )
         with self._admission.admit_call():
-            return await self._store.write(
+            started = await self._store.write(
                 lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count)
             )
+        log_started_calls(started)
+        return started
 
     async def _find_known_calls(
         self, tx: Transaction, principal: Principal, requests: Sequence[StartCallRequest]
@@ -215,7 +222,7 @@ class Calls:
         caller.require_scope(Scope.READ)
         return await self._store.scan(
             caller.principal,
-            lambda tx: tx.calls.list_page(caller.principal, call_filter, position=position, limit=limit),
+            lambda tx: tx.calls.list_page(caller.listed_principal, call_filter, position=position, limit=limit),
         )
 
     async def get_result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:

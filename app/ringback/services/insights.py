@@ -10,10 +10,13 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound, StoreUnavailable, Unavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import StoreTotals
+from ringback.measurements import Measurements
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.upstream_controls import UpstreamControls
 
 WRITE_CHECK_TTL_SECONDS: Final = 1.0
 """How long a result stays valid: any number of probes causes at most one write per second."""
@@ -50,10 +53,22 @@ class WriteHealthCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedUpstream:
+    """An upstream as the answering node sees it, and what an operator decided for all nodes."""
+
+    info: UpstreamInfo
+    intake: UpstreamIntake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
     totals: StoreTotals
     oldest_due_age_seconds: float
     """How long the oldest due delivery is overdue; 0 without one."""
+    oldest_queued_age_seconds: float
+    """How long the call that waits longest for a runner is queued; 0 without one."""
+    measurements: Measurements
+    """Of this process."""
     upstreams: Sequence[UpstreamInfo]
     open_streams: int
 
@@ -67,43 +82,63 @@ class ServiceChecks:
     problem: str | None
     """Why the node stores no work; None while it does."""
     lacks_keys: bool
+    totals: StoreTotals
     oldest_due_age_seconds: float
-    upstreams: Sequence[UpstreamInfo]
+    upstreams: Sequence[ListedUpstream]
 
 
 class Insights:
     def __init__(
-        self, *, store: Store, clock: Clock, catalog: ToolCatalog, quotas: QuotaEnforcer, lifecycle: Lifecycle
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        catalog: ToolCatalog,
+        upstream_controls: UpstreamControls,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+        measurements: Measurements,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._measurements = measurements
         self._catalog = catalog
+        self._upstream_controls = upstream_controls
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._write_check = WriteHealthCheck(store=store, clock=clock)
 
-    def list_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
+    async def list_upstreams(self, caller: Caller) -> Sequence[ListedUpstream]:
         caller.require_scope(Scope.READ)
-        return [info for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+        intakes = await self._upstream_controls.read_intakes()
+        return [
+            ListedUpstream(info=info, intake=intakes.get(info.name, UpstreamIntake.OPEN))
+            for info in self._visible_upstreams(caller)
+        ]
 
     async def list_tools(self, caller: Caller, upstream: str) -> Sequence[ToolInfo]:
-        if upstream not in {info.name for info in self.list_upstreams(caller)}:
+        caller.require_scope(Scope.READ)
+        if upstream not in {info.name for info in self._visible_upstreams(caller)}:
             raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
         return await self._catalog.list_tools(upstream)
 
+    def _visible_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
+        return [info for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+
     async def get_status(self, caller: Caller) -> ServiceStatus:
-        """Return the status of the service. It covers all principals, so the caller needs the scope `admin`."""
-        caller.require_scope(Scope.ADMIN)
+        """Return the status of the service. It covers all principals, so the caller needs the scope `metrics`."""
+        caller.require_scope(Scope.METRICS)
 
-        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float]:
-            due = await tx.delivery_queue.next_due_at()
-            age = 0.0 if due is None else max(0.0, (tx.now() - due).total_seconds())
-            return await tx.usage.count_totals(), age
+        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float, float]:
+            due, queued_since = await tx.delivery_queue.next_due_at(), await tx.usage.oldest_queued_since()
+            return await tx.usage.count_totals(), _age(due, tx.now()), _age(queued_since, tx.now())
 
-        totals, age = await self._store.scan(caller.principal, read_totals)
+        totals, oldest_due, oldest_queued = await self._store.scan(caller.principal, read_totals)
         return ServiceStatus(
             totals=totals,
-            oldest_due_age_seconds=age,
+            oldest_due_age_seconds=oldest_due,
+            oldest_queued_age_seconds=oldest_queued,
+            measurements=self._measurements,
             upstreams=self._catalog.list_upstreams(),
             open_streams=self._quotas.open_stream_count,
         )
@@ -117,16 +152,17 @@ class Insights:
         except Unavailable as unready:
             problem = unready.detail
 
-        async def read_age(tx: Transaction) -> float:
-            due = await tx.delivery_queue.next_due_at()
-            return 0.0 if due is None else max(0.0, (tx.now() - due).total_seconds())
+        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float]:
+            return await tx.usage.count_totals(), _age(await tx.delivery_queue.next_due_at(), tx.now())
 
+        totals, oldest_due = await self._store.scan(caller.principal, read_totals)
         return ServiceChecks(
             time=self._clock.wall_time(),
             problem=problem,
             lacks_keys=await self.lacks_keys(),
-            oldest_due_age_seconds=await self._store.read(read_age),
-            upstreams=self._catalog.list_upstreams(),
+            totals=totals,
+            oldest_due_age_seconds=oldest_due,
+            upstreams=await self.list_upstreams(caller),
         )
 
     async def require_ready(self) -> None:
@@ -137,3 +173,8 @@ class Insights:
     async def lacks_keys(self) -> bool:
         """Whether other nodes seal with a key that this node does not have."""
         return await self._store.read(lambda tx: tx.sealing_keys.lacks_any())
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    """Seconds since then; 0 for None, and for a time that is still to come."""
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())

@@ -26,6 +26,7 @@ from ringback.domain.webhook import (
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
+from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.shared_webhooks import EXPIRY_STEP, callback_needed_until, extend_expiry, find_same_webhook
@@ -64,6 +65,8 @@ class WebhookRegistration(WebhookSpec):
         """The hash that decides whether two registrations are the same request."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         sets = {"events": sorted(self.events), "outcomes": self.outcomes and sorted(self.outcomes)}
+        if self.retry_steps is None:
+            del values["retry_steps"]  # hashes of earlier versions did not have it
         return jsontext.sha256(jsontext.dumps_canonical(values | sets))
 
 
@@ -88,6 +91,7 @@ class WebhookRegistrations:
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         verification: WebhookVerification,
+        attempts: AttemptScheduler,
         catalog: ToolCatalog,
     ) -> None:
         self._store = store
@@ -98,6 +102,7 @@ class WebhookRegistrations:
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._verification = verification
+        self._attempts = attempts
         self._catalog = catalog
 
     async def register_webhook(
@@ -142,7 +147,7 @@ class WebhookRegistrations:
             wanted_with_headers = replace(wanted, headers=headers)
             changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)
             if changed != existing:
-                changed = await update_webhook(tx, self._verification, existing, changed)
+                changed = await update_webhook(tx, self._verification, self._attempts, existing, changed)
             return RegisteredWebhook(webhook=changed, is_new=False)
 
         return await self._wait_until_challenged(await self._store.write(insert_or_change))

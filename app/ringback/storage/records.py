@@ -15,7 +15,7 @@ from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.event import Event, progress_data
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
-from ringback.domain.upstream_rows import CatalogPart, ToolAlias
+from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookSecret
 from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
@@ -47,7 +47,10 @@ class Records:
         self.webhook = RowCodec(
             Webhook,
             types,
-            columns={"secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets)},
+            columns={
+                "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
+                "retry_steps": json.storing(list, tuple),
+            },
             embedded={"breaker": self.circuit_breaker},
             sealed=("secrets",),
             stored_within=("headers",),
@@ -58,6 +61,7 @@ class Records:
         self.api_key = RowCodec(ApiKey, types)
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
+        self.upstream_control = RowCodec(UpstreamControl, types)
         self.mcp_session = RowCodec(
             McpSession,
             types,

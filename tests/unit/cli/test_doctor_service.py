@@ -12,8 +12,6 @@ import respx
 from typer.testing import Result
 
 from ringback import __version__
-from ringback.cli.doctor_service import FAILING_WEBHOOKS_SHOWN_MAX, describe_failing_webhooks
-from ringback.client import Webhook
 
 Run = Callable[..., Result]
 Found = dict[str, tuple[bool, str]]
@@ -52,6 +50,7 @@ def make_status(**changed: Any) -> dict[str, Any]:
         "failing_workers": [],
         "failing_endpoints": [],
         "lacks_keys": False,
+        "failing_webhooks": 0,
         "oldest_due_delivery_age_seconds": 0.0,
         "upstreams": [],
     } | changed
@@ -121,6 +120,7 @@ def test_what_the_service_says_is_a_finding(
 def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, service: respx.MockRouter) -> None:
     failing = {
         "id": "wh_1",
+        "principal": "team-7",
         "url": "https://agent.example/",
         "events": ["call.finished"],
         "state": "active",
@@ -129,33 +129,17 @@ def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, servi
         "last_error_advice": "Renew the receiver's certificate.",
         "failing_since": "2026-11-22T17:00:00Z",
     }
-    healthy = failing | {"id": "wh_2", "last_error": None}
-    service.get(f"{SERVICE_URL}/v1/webhooks").respond(
-        200, json={"webhooks": [failing, healthy, failing | {"id": "wh_3", "state": "disabled"}], "next_cursor": None}
-    )
+    listed = service.get(f"{SERVICE_URL}/v1/webhooks", params={"health": "failing", "principal": "*"})
+    listed.respond(200, json={"webhooks": [failing], "next_cursor": None})
 
-    found = find_in_service(run, service)
+    found = find_in_service(run, service, failing_webhooks=12)
 
-    assert found["webhooks"][1].startswith("1 are failing")
-    ok, detail = found["webhook wh_1"]
+    assert found["webhooks"][1].startswith("12 are failing; 1 of them are shown")
+    ok, detail = found["webhook wh_1 of team-7"]
     assert not ok
     assert detail == (
         "certificate_expired (certificate has expired) since 2026-11-22 17:00 UTC. Renew the receiver's certificate."
     )
-    assert "webhook wh_2" not in found
-    assert "webhook wh_3" not in found
-
-
-def test_a_bounded_number_of_failing_webhooks_is_shown() -> None:
-    many = [
-        Webhook(id=f"wh_{number}", url="https://a.example/", events=(), state="active", last_error="http_5xx")
-        for number in range(FAILING_WEBHOOKS_SHOWN_MAX + 5)
-    ]
-
-    found = describe_failing_webhooks(many)
-
-    assert len(found) == 1 + FAILING_WEBHOOKS_SHOWN_MAX
-    assert found[0].detail.startswith("15 are failing; 10 of them are shown")
 
 
 def test_a_key_without_the_scope_is_no_fault(run: Run, service: respx.MockRouter) -> None:

@@ -19,13 +19,46 @@ from tests.support.examples import WEBHOOK
 Run = Callable[..., Result]
 
 
-def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run) -> None:
+@pytest.fixture(autouse=True)
+def database(run: Run) -> None:
+    """The database of a service in this folder."""
+    run("migrate")
+
+
+def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run, tmp_path: Path) -> None:
     created = run("keys", "create", "alice")
 
     assert created.exit_code == 0
     assert is_well_formed_api_key(created.stdout.removesuffix("\n"))
     assert "key_" in created.stderr
+    assert f"in the database {tmp_path / 'ringback.db'}" in created.stderr
     assert "not shown again" in created.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("create", "alice"), ("list",), ("revoke", "key_01JD2VX0000000000000000000"), ("rotate",), ("sealed",)]
+)
+def test_a_command_in_the_wrong_folder_names_the_database_that_is_missing_and_makes_none(
+    run: Run, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    refused = run("keys", *command)
+
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert str(tmp_path / "elsewhere" / "ringback.db") in refused.stderr
+    assert "RINGBACK_DATABASE_URL" in refused.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_database_is_made_with_the_first_key_if_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    elsewhere = f"sqlite:///{tmp_path / 'new.db'}"
+
+    created = run("keys", "create", "alice", "--create", "--database", elsewhere)
+
+    assert is_well_formed_api_key(created.stdout.removesuffix("\n"))
+    assert len(json.loads(run("keys", "list", "--json", "--database", elsewhere).stdout)) == 1
 
 
 def test_a_key_has_the_scopes_and_upstreams_it_was_given(run: Run) -> None:
@@ -121,7 +154,7 @@ def test_an_invalid_argument_prints_one_message_with_the_next_step(
 def test_keys_are_kept_in_the_database_that_is_named(run: Run, tmp_path: Path) -> None:
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
 
-    run("keys", "create", "alice", "--database", elsewhere)
+    run("keys", "create", "alice", "--create", "--database", elsewhere)
 
     assert len(json.loads(run("keys", "list", "--json", "--database", elsewhere).stdout)) == 1
     assert json.loads(run("keys", "list", "--json").stdout) == []

@@ -37,9 +37,15 @@ class SyncRingbackClient(
         transport: httpx.AsyncBaseTransport | None = None,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         clock: ClientClock | None = None,
+        principal: str | None = None,
     ) -> None:
         client = RingbackClient(
-            base_url, api_key=api_key, transport=transport, timeout_seconds=timeout_seconds, clock=clock
+            base_url,
+            api_key=api_key,
+            transport=transport,
+            timeout_seconds=timeout_seconds,
+            clock=clock,
+            principal=principal,
         )
         super().__init__(client, LoopThread())
 

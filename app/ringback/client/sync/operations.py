@@ -16,7 +16,7 @@ class SyncOperationMethods(SyncMethods):
         return self._loop_thread.run(self._client.readiness())
 
     def metrics(self) -> str:
-        """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
+        """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return self._loop_thread.run(self._client.metrics())
 
     def status(self) -> ServiceStatus:

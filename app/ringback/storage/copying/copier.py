@@ -31,6 +31,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "proofs": ("principal", "url"),
     "origins": ("origin",),
     "catalog": ("upstream", "part"),
+    "upstream_controls": ("upstream",),
     "joined_names": ("kind", "name"),
     "api_keys": ("id",),
     "mcp_sessions": ("id",),

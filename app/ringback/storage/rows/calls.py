@@ -58,11 +58,11 @@ class SqlCalls(SqlRows, noun="calls"):
         return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
 
     async def list_page(
-        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: CallFilter, *, position: str | None, limit: int
     ) -> Page[Call, str]:
         return await fetch_scanned_page(
             self._sql,
-            _page_statement(where),
+            "page_of_all" if principal is None else _page_statement(where),
             _CALL.decode,
             limit=limit,
             principal=principal,

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from ringback.domain.catch_up import CatchUp
 from ringback.domain.change_subscriptions import ChangeSubscription
-from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
+from ringback.domain.circuit_breaker import CLOSED_BREAKER, REQUESTED_PROBE_SPACING_SECONDS, CircuitBreaker
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, webhook_for_call
+from ringback.domain.webhook import Webhook, WebhookHealth, webhook_for_call
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
 from ringback.storage.records import encode_headers
-from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.unit import Pause, SqlRows
 from ringback.storage.rows.webhook_matching import MatchKey, build_match_keys
 from ringback.storage.rows.webhook_reader import NO_SECRETS, secrets_associated_data
@@ -41,8 +41,14 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         rows = await sql.fetch_all("by_ids", ids=self._sql.array(list(webhook_ids)))
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
-    async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]:
-        rows = await self._sql.fetch_all("page", principal=principal, before=position, limit=limit)
+    async def list_page(
+        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Sequence[Webhook]:
+        statement = "page" if health is None else "page_of_failing"
+        if principal is None:
+            rows = await self._sql.fetch_all(f"{statement}_of_all", before=position, limit=limit)
+        else:
+            rows = await self._sql.fetch_all(statement, principal=principal, before=position, limit=limit)
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
@@ -241,6 +247,16 @@ class SqlOriginBreakers(SqlRows, noun="origin_breakers"):
             await self._sql.execute("lock_origins", origins=self._sql.array(sorted(origins)))
         rows = await self._sql.fetch_all("breakers", origins=self._sql.array(list(origins)))
         return {row["origin"]: RECORDS.circuit_breaker.decode(row) for row in rows}
+
+    async def request_probe(self, origin: str, *, now: datetime) -> datetime | None:
+        await self._sql.execute("lock_origins", origins=self._sql.array([origin]))
+        row = await self._sql.fetch_one(
+            "request_probe",
+            origin=origin,
+            now=instant_to_column(now),
+            spacing=round(REQUESTED_PROBE_SPACING_SECONDS * 1000),
+        )
+        return None if row is None else column_to_instant(row["paused_until"])
 
     async def save_breaker(self, origin: str, breaker: CircuitBreaker) -> None:
         if breaker == CLOSED_BREAKER:

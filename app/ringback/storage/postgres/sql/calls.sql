@@ -36,6 +36,25 @@ FROM (
 JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
+-- Of all principals, along the primary key.
+-- name: page_of_all
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, status, upstream, tool FROM calls
+        WHERE id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:status::text IS NULL OR status = :status)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
 -- name: page_of_session
 SELECT {call in whole_calls}
 FROM (
@@ -88,6 +107,9 @@ ORDER BY whole_calls.id DESC;
 SELECT id FROM calls
 WHERE principal = :principal AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_all
+SELECT id FROM calls WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_session
 SELECT id FROM calls

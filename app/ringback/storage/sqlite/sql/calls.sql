@@ -34,6 +34,25 @@ FROM (
 CROSS JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
+-- Of all principals, along the primary key.
+-- name: page_of_all
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, status, upstream, tool FROM calls
+        WHERE id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:status IS NULL OR status = :status)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
 -- name: page_of_session
 SELECT {call in whole_calls}
 FROM (
@@ -86,6 +105,9 @@ ORDER BY whole_calls.id DESC;
 SELECT id FROM calls
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_all
+SELECT id FROM calls WHERE id < coalesce(:before, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_session
 SELECT id FROM calls
