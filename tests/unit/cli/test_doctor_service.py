@@ -29,7 +29,7 @@ def service() -> Generator[respx.MockRouter]:
     """A mocked process that works on every route."""
     with respx.mock(assert_all_called=False) as router:
         router.get(f"{SERVICE_URL}/readyz").mock(side_effect=respond_ready)
-        router.get(f"{SERVICE_URL}/v1/status").mock(side_effect=lambda _: httpx.Response(200, json=make_status()))
+        router.get(f"{SERVICE_URL}/v1/status").mock(side_effect=respond_status)
         router.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": [], "next_cursor": None})
         mock_routes(router, SERVICE_URL)
         yield router
@@ -40,8 +40,12 @@ def respond_ready(_: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json={"status": "ready", "degraded": []}, headers={"date": date})
 
 
+def respond_status(_: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json=make_status())
+
+
 def make_status(**changed: Any) -> dict[str, Any]:
-    return {
+    healthy: dict[str, Any] = {
         "version": __version__,
         "time": _now().isoformat(),
         "public_url": SERVICE_URL,
@@ -53,7 +57,8 @@ def make_status(**changed: Any) -> dict[str, Any]:
         "failing_webhooks": 0,
         "oldest_due_delivery_age_seconds": 0.0,
         "upstreams": [],
-    } | changed
+    }
+    return healthy | changed
 
 
 def mock_routes(router: respx.MockRouter, url: str, **responses: httpx.Response) -> None:
