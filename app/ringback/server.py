@@ -220,6 +220,7 @@ def build_http_server(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # `ForwardedClientMiddleware` reads them, from trusted proxies only
             timeout_graceful_shutdown=LAST_RESPONSES_SECONDS,
         )
     )

@@ -100,12 +100,22 @@ class Settings(BaseSettings):
             "key file beside the SQLite database."
         ),
     )
+    seal: Literal["secrets", "all"] = Field(
+        default="secrets",
+        description="What is encrypted at rest: 'secrets' the secrets of webhooks, the bodies of callbacks and MCP sessions; "
+        "'all' also the arguments, _meta and results of calls. What was stored before stays as it is.",
+    )
     signing_keys: SecretStr | None = Field(
         default=None,
         description="Ed25519 keys, whsk_…, comma-separated, newest first. Each adds a v1a signature to callbacks, and its "
         "public key is published. Generate one: ringback keys signing. By default only the webhook's secret signs.",
     )
     config: Path | None = Field(default=None, description="A JSON file with mcpServers: the upstreams.")
+    ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file with certificates of authorities that are trusted besides the usual ones: by callbacks, "
+        "upstreams and the token issuer. Read at the start.",
+    )
     callback_private_cidrs: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
         description="Private networks that may receive callbacks, comma-separated CIDRs. By default only public addresses.",
@@ -209,8 +219,8 @@ class Settings(BaseSettings):
     )
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
-        description="Reverse proxies, comma-separated CIDRs. RINGBACK_PEER_CONNECTIONS_MAX does not apply to them, because "
-        "all clients behind a proxy share its address.",
+        description="Reverse proxies, comma-separated CIDRs. The rightmost other address in their X-Forwarded-For is the "
+        "client's: RINGBACK_PEER_CONNECTIONS_MAX limits its open requests, and not the connections of the proxy.",
     )
     request_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="Largest accepted request body, in bytes."
@@ -255,13 +265,8 @@ class Settings(BaseSettings):
         return [ipaddress.ip_network(part) for part in _split_list(value)] if isinstance(value, str) else value
 
     @field_validator(
-        "public_url",
-        "oidc_issuer",
-        "secret_keys",
-        "signing_keys",
-        "config",
-        "callback_proxy",
-        "connections_max",
+        *("public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", "ca_file"),
+        *("callback_proxy", "connections_max"),
         mode="before",
     )
     @classmethod

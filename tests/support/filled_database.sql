@@ -63,7 +63,7 @@ FROM numbers;
 
 -- name: tombstones
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
-INSERT INTO tombstones
+INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
 SELECT 'call_gone' || n, iif(n % 10, 'alice', 'bob'), 'key-' || n, 'hash', :future
 FROM numbers;
 
@@ -93,7 +93,7 @@ FROM numbers;
 
 -- name: api_keys
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
-INSERT INTO api_keys
+INSERT INTO api_keys (id, principal, name, hash, prefix, scopes, upstreams, created_at, revoked_at)
 SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL
 FROM numbers;
 

@@ -59,7 +59,7 @@ SELECT 'wh_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELS
 FROM generate_series(0, :rows - 1) AS n;
 
 -- name: tombstones
-INSERT INTO tombstones
+INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
 SELECT 'call_gone' || n, CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'key-' || n, 'hash', :future
 FROM generate_series(0, :rows - 1) AS n;
 
@@ -79,7 +79,7 @@ INSERT INTO challenges_sent (origin, principal, sent_at)
 SELECT 'https://crowd.example', 'carol', :past + n FROM generate_series(0, :rows - 1) AS n;
 
 -- name: api_keys
-INSERT INTO api_keys
+INSERT INTO api_keys (id, principal, name, hash, prefix, scopes, upstreams, created_at, revoked_at)
 SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL FROM generate_series(0, :rows - 1) AS n;
 
 -- name: attempts

@@ -287,6 +287,16 @@ class CertificateAuthority:
         certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
         return path
 
+    def write_file(self, path: Path) -> Path:
+        """Write the authority's certificate as PEM, and return the path."""
+        self._authority.cert_pem.write_to_path(str(path))
+        return path
+
+    def write_server_file(self, path: Path, name: str) -> Path:
+        """Write a server's certificate as PEM, without its authority's, and return the path."""
+        self._authority.issue_cert(name).cert_chain_pems[0].write_to_path(str(path))
+        return path
+
     def client(self) -> ssl.SSLContext:
         context = ssl.create_default_context()
         self._authority.configure_trust(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type

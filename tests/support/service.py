@@ -50,12 +50,13 @@ from ringback.services.bulk_cancellation import BulkCancellations
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.operators import Operators
-from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
@@ -95,6 +96,7 @@ class ServiceUnderTest:
     clock: OffsetClock
     ids: IdGenerator
     recorder: Recorder
+    quotas: QuotaEnforcer
     folder: Path
     failing_workers: set[str] = field(default_factory=set[str])
     """Names of workers that are to count as failing."""
@@ -251,6 +253,7 @@ async def running_service(
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
     quotas: Quotas | None = None,
+    quota_overrides: QuotaOverrides | None = None,
 ) -> AsyncGenerator[ServiceUnderTest]:
     """A service whose files are in `folder`."""
     clock = OffsetClock()
@@ -266,7 +269,8 @@ async def running_service(
             result_retention_seconds=RETENTION_SECONDS,
         )
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
-        services = _services(store, clock, ids, tokens, recorder, guard, quotas or Quotas())
+        keeper = QuotaEnforcer(quotas or Quotas(), clock=clock, overrides=quota_overrides)
+        services = _services(store, clock, ids, tokens, recorder, guard, keeper)
         failing: set[str] = set()
         failing_endpoints: set[str] = set()
         config = ApiConfig(
@@ -285,6 +289,7 @@ async def running_service(
             clock=clock,
             ids=ids,
             recorder=recorder,
+            quotas=keeper,
             folder=folder,
             failing_workers=failing,
             failing_endpoints=failing_endpoints,
@@ -299,11 +304,11 @@ def _services(
     tokens: CallResumeTokens,
     recorder: Recorder,
     guard: TargetGuard,
-    quotas: Quotas,
+    keeper: QuotaEnforcer,
 ) -> Services:
     lifecycle = Lifecycle()
     catalog = UpstreamToolCatalog({name: cast("UpstreamConnection", FakeUpstreamConnection(name)) for name in TOOLS})
-    keeper, on_demand = QuotaEnforcer(quotas, clock=clock), RequestedDeliveries(ids=ids)
+    on_demand = RequestedDeliveries(ids=ids)
     verification = WebhookVerification(
         store=store,
         clock=clock,
@@ -396,6 +401,7 @@ def _services(
         upstream_controls=upstream_controls,
         administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
         operators=Operators(store=store),
+        erasures=Erasures(store=store, ids=ids, recorder=recorder, lifecycle=lifecycle),
         lifecycle=lifecycle,
     )
 

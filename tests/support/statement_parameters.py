@@ -79,7 +79,17 @@ A_WEBHOOK: Final = {
     "updated_at": NOW,
     "failures": 0,
     "openings": 0,
-    **dict.fromkeys(["resource_uri", "rate_per_second", "description", "expires_at", "last_delivery_at", "last_error"]),
+    **dict.fromkeys(
+        [
+            "resource_uri",
+            "rate_per_second",
+            "description",
+            "expires_at",
+            "last_delivery_at",
+            "last_error",
+            "last_error_detail",
+        ]
+    ),
     **dict.fromkeys(["failing_since", "paused_until", "missed_from", "outcomes", "idempotency_key", "request_hash"]),
 }
 A_DELIVERY: Final = {
@@ -117,7 +127,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "call_completions": {
         "end_many": [{"rows": "[]"}],
-        "put_result": [{"call_id": "call_-3", "body": b"{}"}],
+        "put_result": [{"call_id": "call_-3", "body": b"{}", "key_id": None}],
         "result": [{"call_id": "call_-3"}],
     },
     "call_queue": {
@@ -136,7 +146,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "calls": {
         "insert": [A_CALL],
-        "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
+        "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}", "key_id": None}],
         "get": [{"id": "call_rare"}],
         "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
@@ -210,7 +220,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "apply_updates": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
         "insert_attempt": [
             {"delivery_id": "dlv_wh_rare-leased", "id": "att", "number": 1, "started_at": 1, "duration_ms": 1}
-            | {"category": "ok", "status_code": 200, "excerpt": None}
+            | {"category": "ok", "status_code": 200, "excerpt": None, "detail": None}
         ],
         "give_up": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "next_due": [{}],
@@ -261,11 +271,57 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "api_keys": {
         "insert": [
             {"id": "key_new", "name": "k", "hash": "hash-new", "prefix": "p", "scopes": "[]", "upstreams": None}
-            | {"created_at": NOW, "revoked_at": None}
+            | {"created_at": NOW, "expires_at": None, "replaced_by": None, "revoked_at": None}
         ],
+        "by_id": [{"id": "key_1"}],
+        "page": [{"before": None}],
+        "page_of_principal": [{"principal": "alice", "before": None}],
+        "replace": [{"id": "key_1", "replaced_by": "key_2", "expires_at": NOW}],
         "by_hash": [{"hash": "hash-1"}],
         "all": [{}],
         "revoke": [{"id": "key_1"}],
+    },
+    "erasures": {
+        "insert": [
+            {
+                "id": "era_new",
+                "kind": "call",
+                "target": "call_1",
+                "cancels": 0,
+                "requested_by": "alice",
+                "requested_at": NOW,
+            }
+            | {"head": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
+            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+        ],
+        "get": [{"id": "era_1"}],
+        "open_of_target": [{"kind": "call", "target": "call_1"}],
+        "next": [{}],
+        "update": [
+            {"id": "era_1", "cancels": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
+            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+        ],
+        "remove": [{"older_than": PAST}],
+    },
+    "erased_rows": {
+        "calls_of_session": [{"client_session_id": "none", "until": NOW}],
+        "calls_of_principal": [{"principal": "bob", "until": NOW}],
+        "open_calls": [{"principal": "dave", "until": NOW}],
+        "webhooks_of_session": [{"client_session_id": "none", "until": NOW}],
+        "webhooks_of_principal": [{"principal": "dave", "until": NOW}],
+        "webhooks_of_call": [{"call_id": "call_none"}],
+    },
+    "erased_deliveries": {
+        "delete_of_call": [{"call_id": "call_none"}],
+        "delete_of_webhook": [{"webhook_id": "wh_none"}],
+        "delete_of_principal": [{"principal": "dave", "until": NOW}],
+        "replace_event": [{"id": "evt_none", "seq": 1, "data": "{}"}],
+        "delete_events": [{"principal": "dave", "head": 100}],
+        "raise_retention_floor": [{"seq": 1}],
+        "delete_keys": [{"principal": "dave"}],
+        "delete_sessions": [{"principal": "dave"}],
+        "delete_proofs": [{"principal": "dave"}],
+        "overwrite_deleted": [{}],
     },
     "origin_breakers": {
         "lock_origins": [{"origins": '["https://a.example"]'}],
@@ -290,6 +346,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "count webhooks.secrets": [{}],
         "count bodies.body": [{}],
         "count mcp_sessions.state": [{}],
+        "count inputs.arguments": [{}],
+        "count results.body": [{}],
         "webhooks.secrets": [{}],
         "bodies.body": [{}],
         "mcp_sessions.state": [{}],
@@ -302,12 +360,14 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "add": [{"key_id": "k", "check_value": b"check"}, {"key_id": "new", "check_value": b"check"}],
         "remove": [{"key_id": "k"}],
         "accept_loss": [{"key_id": "k"}],
-        "sealed_by": [{"prefix": b"\x01\x01k"}, {"prefix": b"\x01\x01x"}],
+        "sealed_by": [{"key_id": "k", "prefix": b"\x01\x01k"}, {"key_id": "x", "prefix": b"\x01\x01x"}],
     },
     "tombstones": {
         "insert": [
-            {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW},
+            {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW}
+            | {"erased": 0},
         ],
+        "mark_erased": [{"call_id": "call_none"}],
         "delete_call": [{"call_id": "call_rare"}],
         "expire_own_webhook": [{"call_id": "call_rare", "expired_at": NOW}],
         "get": [{"call_id": "call_none", "key": "key-none"}, {"call_id": None, "key": "key-1"}],

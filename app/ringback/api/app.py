@@ -14,7 +14,9 @@ from ringback import __version__
 from ringback.api import (
     calls,
     deliveries,
+    erasures,
     events,
+    keys,
     metrics,
     openapi_webhooks,
     operations,
@@ -23,10 +25,12 @@ from ringback.api import (
     resume,
     status,
     upstreams,
+    usage,
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
-from ringback.api.llms_endpoint import send_llms_text
+from ringback.api.forwarded_clients import ForwardedClientMiddleware
+from ringback.api.llms_endpoint import LlmsTextEndpoint
 from ringback.api.middleware import (
     BodyLimitMiddleware,
     HostOriginMiddleware,
@@ -35,6 +39,7 @@ from ringback.api.middleware import (
 )
 from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
+from ringback.api.public_path import PublicPathMiddleware, read_public_path
 from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
 from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 
@@ -111,8 +116,9 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
     if mcp is not None:
         # Before the operations, because routes are tried in their order.
         app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
+    app.servers = [{"url": config.public_url}]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
-    app.router.routes.append(Route("/llms.txt", endpoint=send_llms_text, methods=["GET"]))
+    app.router.routes.append(Route("/llms.txt", endpoint=LlmsTextEndpoint(config.public_url).__call__, methods=["GET"]))
     return _connect_app(app, services, config)
 
 
@@ -145,6 +151,14 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
     app.add_middleware(HostOriginMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
     app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
+    if config.trusted_proxies:
+        app.add_middleware(
+            ForwardedClientMiddleware,
+            trusted_proxies=config.trusted_proxies,
+            requests_max=config.client_requests_max,
+        )
+    if public_path := read_public_path(config.public_url):
+        app.add_middleware(PublicPathMiddleware, public_path=public_path)
     return app
 
 
@@ -152,7 +166,19 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, status, operations):
+    for module in (
+        webhooks,
+        *call_modules,
+        events,
+        deliveries,
+        upstreams,
+        usage,
+        keys,
+        erasures,
+        metrics,
+        status,
+        operations,
+    ):
         app.include_router(module.router)
     return app
 

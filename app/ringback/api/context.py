@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from ringback.domain.client_address import Network
 from ringback.domain.principal import Authenticator
 from ringback.domain.protected_resource import ProtectedResource
 from ringback.domain.roles import ALL_ROLES, Role
@@ -16,6 +17,7 @@ from ringback.services.bulk_cancellation import BulkCancellations
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -48,6 +50,7 @@ class Services:
     upstream_controls: UpstreamControls
     administration: Administration
     operators: Operators
+    erasures: Erasures
     lifecycle: Lifecycle
 
 
@@ -61,6 +64,10 @@ class ApiConfig:
     """Accepted host names besides that of the public URL."""
     allowed_origins: Collection[str] = ()
     """Origins of pages that may call from a browser; without any, CORS is off."""
+    trusted_proxies: Collection[Network] = ()
+    """Proxies whose `X-Forwarded-For` names the client."""
+    client_requests_max: int = 256
+    """Open requests of one client behind the trusted proxies."""
     request_bytes_max: int
     public_keys: Sequence[Mapping[str, str]] = ()
     """JSON Web Keys of the keys that sign callbacks."""

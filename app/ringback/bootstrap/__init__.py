@@ -21,7 +21,13 @@ restore        puts a backup into the place of a database
 """
 
 from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store
-from ringback.bootstrap.configuration import names_itself_in_callbacks, require_callback_url, require_complete_roles
+from ringback.bootstrap.configuration import (
+    build_protected_resource,
+    load_authorities,
+    names_itself_in_callbacks,
+    require_callback_url,
+    require_complete_roles,
+)
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import accept_lost_keys, accept_restore, migrate_database
 
@@ -31,6 +37,8 @@ __all__ = [
     "ReadConfigs",
     "accept_lost_keys",
     "accept_restore",
+    "build_protected_resource",
+    "load_authorities",
     "migrate_database",
     "names_itself_in_callbacks",
     "open_api_keys",

@@ -14,6 +14,7 @@ from ringback.services.bulk_cancellation import BulkCancellations
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -167,6 +168,7 @@ def build_services(components: Components, settings: Settings) -> Services:
             measurements=components.recorder.measurements,
         ),
         upstream_controls=upstream_controls,
+        erasures=Erasures(store=store, ids=components.ids, recorder=components.recorder, lifecycle=lifecycle),
         administration=Administration(store=store, configuration=components.configuration),
         operators=Operators(store=store),
         lifecycle=lifecycle,

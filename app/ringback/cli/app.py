@@ -44,7 +44,11 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
     "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier."),
     "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),
-    "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel and answer calls."),
+    "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel, answer and erase calls."),
+    "usage": _CommandEntry("ringback.cli.usage", "usage", "Show your quotas, and how much of each is used."),
+    "sessions": _CommandEntry("ringback.cli.erasures", "sessions", "Erase the calls of a client session."),
+    "principals": _CommandEntry("ringback.cli.erasures", "principals", "Erase all data of a principal."),
+    "erasure": _CommandEntry("ringback.cli.erasures", "erasure", "Show how far an erasure is."),
     "events": _CommandEntry("ringback.cli.events", "events", "Print the events of your calls, oldest first."),
     "listen": _CommandEntry(
         "ringback.cli.listen",

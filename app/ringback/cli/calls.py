@@ -1,4 +1,4 @@
-"""`ringback calls`: lists, shows, cancels and answers calls."""
+"""`ringback calls`: lists, shows, cancels, answers and erases calls."""
 
 import json
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from ringback.cli.client_options import (
     columns_for,
     run_with_client,
 )
+from ringback.cli.erasures import erase_call
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -31,7 +32,7 @@ from ringback.cli.output import (
 )
 from ringback.client import Call, RingbackClient
 
-app = typer.Typer(help="List, show, cancel and answer calls.")
+app = typer.Typer(help="List, show, cancel, answer and erase calls.")
 
 LIST_LIMIT_DEFAULT: Final = 50
 _COLUMNS: Final = (
@@ -200,6 +201,9 @@ def answer_call(
         print_json(model_to_json(call))
     else:
         print_output(f"status: {call.status}")
+
+
+app.command("erase")(erase_call)
 
 
 def _parse_response(accept: str | None, *, decline: bool) -> Mapping[str, Any]:

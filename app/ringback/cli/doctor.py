@@ -1,17 +1,23 @@
 """`ringback doctor`: checks the installation, and says how to repair each fault."""
 
 import asyncio
-import ssl
 from contextlib import aclosing
 from typing import Annotated
 
 import typer
 
-from ringback.bootstrap import accept_lost_keys, accept_restore, require_callback_url, require_complete_roles
+from ringback.bootstrap import (
+    accept_lost_keys,
+    accept_restore,
+    load_authorities,
+    require_callback_url,
+    require_complete_roles,
+)
 from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding, check_database
+from ringback.cli.doctor_public_url import check_public_paths, check_public_url
 from ringback.cli.doctor_service import check_running_service, is_elsewhere
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
@@ -52,6 +58,7 @@ def doctor(
     """Check the settings, the database, the keys, the upstreams and the service. Exits with 1 if a check fails."""
     try:
         settings = load_settings(database_url=database, config=config)
+        load_authorities(settings)
     except SettingsError as problem:
         findings = [Finding("settings", False, str(problem))]
     else:
@@ -89,11 +96,12 @@ async def _run_checks(
     findings += await check_running_service(service_url, api_key, clock=clock)
     if not is_elsewhere(service_url, settings):
         process_url = settings.process_url if service_url == settings.base_url else service_url
-        findings += await checks.check_public_url(settings, process_url)
+        findings.append(await check_public_url(settings, process_url))
+        findings += await check_public_paths(settings)
     if callbacks:
         policy = TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
         async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:
-            check = CallbackCheck(guard, clock=clock, tls=ssl.create_default_context())
+            check = CallbackCheck(guard, clock=clock, tls=make_tls_context(load_authorities(settings)))
             findings += await check.run_checks(client)
     return findings
 

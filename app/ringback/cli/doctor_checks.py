@@ -10,9 +10,8 @@ from typing import Final
 
 import httpx
 
-from ringback.bootstrap import names_itself_in_callbacks
+from ringback.bootstrap import load_authorities
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
-from ringback.cli.doctor_service import check_public_routes
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl, Unavailable
@@ -47,6 +46,7 @@ async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings,
         clock=clock,
         random_fraction=random.SystemRandom().random,
         predict_driver_name=predict_driver_name,
+        authorities=load_authorities(settings),
     )
     async with upstreams:
         ends_at = clock.monotonic() + settings.connect_patience_seconds
@@ -74,7 +74,8 @@ async def check_issuer(settings: Settings) -> list[Finding]:
     """Whether the issuer publishes the keys that verify access tokens."""
     if settings.oidc_issuer is None or settings.auth == "off":
         return []
-    async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer")) as http:
+    authorities = load_authorities(settings)
+    async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer"), authorities) as http:
         try:
             keys = await fetch_issuer_keys(http, settings.oidc_issuer)
         except IssuerDocumentError as problem:
@@ -119,16 +120,6 @@ def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
             f"The service's clock is {skew:+.0f} s from this one. Synchronise both by NTP: signatures contain the time.",
         )
     return Finding("clock", True, "the service's clock agrees with this machine's")
-
-
-async def check_public_url(settings: Settings, process_url: str) -> list[Finding]:
-    """Whether the URL in callbacks leads to a Ringback from this machine, on every route that clients use."""
-    if settings.public_url is None:
-        detail = f"none is set; callbacks contain {settings.base_url}"
-        if names_itself_in_callbacks(settings):
-            detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
-        return [Finding("public URL", True, detail)]
-    return await check_public_routes(settings.base_url, process_url, settings)
 
 
 class CallbackCheck:

@@ -1,12 +1,9 @@
-"""The checks of `ringback doctor` on a running service: what it says about itself, and which URL leads to it."""
+"""The checks of `ringback doctor` on a running service: what it says about itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
-
-import httpx
 
 from ringback import __version__
 from ringback.cli.client_options import create_client
@@ -14,11 +11,9 @@ from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, Forbidden, RingbackClient, ServiceStatus, Webhook
 from ringback.domain.clock import Clock
 from ringback.domain.principal import ALL_PRINCIPALS
-from ringback.domain.protected_resource import WELL_KNOWN_PATH
 from ringback.domain.validation import is_loopback
 from ringback.settings import Settings
 
-CHECK_TIMEOUT_SECONDS: Final = 5.0
 OVERDUE_SECONDS_MAX: Final = 300.0
 """The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
 FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
@@ -143,95 +138,3 @@ def _check_upstreams(status: ServiceStatus) -> list[Finding]:
     ]
     working = len(status.upstreams) - len(failing)
     return [Finding("service upstreams", True, f"{working} of {len(status.upstreams)} have no error"), *found]
-
-
-# -- which URL leads to the service ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    method: str
-    path: str
-    is_ours: Callable[[httpx.Response], bool]
-    """Whether a Ringback sent the response, and not a proxy or another server."""
-
-
-def _is_healthy(response: httpx.Response) -> bool:
-    return response.is_success and _json_object(response).get("status") == "ok"
-
-
-def _is_problem(response: httpx.Response) -> bool:
-    return "/problems/" in str(_json_object(response).get("type"))
-
-
-def _has_keys(response: httpx.Response) -> bool:
-    return response.is_success and "keys" in _json_object(response)
-
-
-def _has_resource(response: httpx.Response) -> bool:
-    return response.is_success and "resource" in _json_object(response)
-
-
-_HEALTH: Final = _Route("GET", "/healthz", _is_healthy)
-_ROUTES: Final = (
-    _Route("POST", "/v1/resume", _is_problem),  # without a key and a token: refused with a problem document
-    _Route("GET", "/.well-known/mcp-webhook-jwks.json", _has_keys),
-)
-
-
-async def check_public_routes(public_url: str, process_url: str, settings: Settings) -> list[Finding]:
-    """Whether the public URL leads to a Ringback on every route that clients use, and if not, which side fails.
-
-    A proxy may pass on one path and drop another. The same request to the process tells the two apart.
-    """
-    found: list[Finding] = []
-    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS, trust_env=False) as http:
-        health = await _check_route(http, "public URL", public_url + _HEALTH.path, process_url + _HEALTH.path, _HEALTH)
-        found.append(health)
-        for route in _ROUTES if health.ok else ():
-            about = f"public URL {route.path}"
-            found.append(await _check_route(http, about, public_url + route.path, process_url + route.path, route))
-        if health.ok and settings.oidc_issuer is not None:
-            found.append(await _check_metadata(http, public_url, process_url))
-    return found
-
-
-async def _check_metadata(http: httpx.AsyncClient, public_url: str, process_url: str) -> Finding:
-    """RFC 9728 §3.1: the well-known path comes before the path of the resource, at the root of the host."""
-    parts = urlsplit(f"{public_url}/mcp")
-    path = WELL_KNOWN_PATH + parts.path
-    public = f"{parts.scheme}://{parts.netloc}{path}"
-    return await _check_route(
-        http, "public URL of OAuth", public, process_url + path, _Route("GET", path, _has_resource)
-    )
-
-
-async def _check_route(http: httpx.AsyncClient, about: str, public: str, process: str, route: _Route) -> Finding:
-    public_failure = await _find_failure(http, public, route)
-    if public_failure is None:
-        return Finding(about, True, f"{public} leads to a Ringback")
-    if public == process:
-        return Finding(about, False, f"{public} {public_failure}. Start it: ringback serve")
-    process_failure = await _find_failure(http, process, route)
-    if process_failure is None:
-        return Finding(
-            about, False, f"{public} {public_failure}, but the process responds at {process}. Check DNS and the proxy."
-        )
-    return Finding(about, False, f"{public} {public_failure}, and the process {process} {process_failure}. Check both.")
-
-
-async def _find_failure(http: httpx.AsyncClient, url: str, route: _Route) -> str | None:
-    """Why the URL does not lead to a Ringback; None if it does."""
-    try:
-        response = await http.request(route.method, url, json={} if route.method == "POST" else None)
-    except (httpx.HTTPError, httpx.InvalidURL) as problem:
-        return f"is unreachable ({type(problem).__name__})"
-    return None if route.is_ours(response) else f"responds with {response.status_code}, and not as Ringback"
-
-
-def _json_object(response: httpx.Response) -> dict[str, Any]:
-    try:
-        parsed: Any = response.json()
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON

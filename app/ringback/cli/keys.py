@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from ringback.bootstrap import open_api_keys, open_shared_store
+from ringback.cli.arguments import parse_duration
 from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.clock import format_iso
@@ -34,6 +35,11 @@ Database = Annotated[
     typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
 ]
 
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", metavar="DURATION", help="When the new key expires, from now: 12h, 90d and so on."),
+]
+
 
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
@@ -52,6 +58,7 @@ def create(
         bool,
         typer.Option("--create", help="Also make the database, if there is none. Otherwise `ringback serve` makes it."),
     ] = False,
+    expires: Expires = None,
     as_json: AsJson = False,
     database: Database = None,
 ) -> None:
@@ -61,15 +68,19 @@ def create(
         _require_database(settings)
     scopes = frozenset(scope) if scope else DEFAULT_SCOPES
     upstreams = frozenset(upstream) if upstream else None
+    lifetime = None if expires is None else parse_duration(expires, option="--expires")
     key, text = _run_with_api_keys(
-        settings, lambda keys: keys.create_key(principal, name=name, scopes=scopes, upstreams=upstreams)
+        settings,
+        lambda keys: keys.create_key(
+            principal, name=name, scopes=scopes, upstreams=upstreams, lifetime_seconds=lifetime
+        ),
     )
     if as_json:
         print_json({**_key_to_json(key), "key": text})
     else:
         print_output(text)
         print_message(
-            f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}, in the database "
+            f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}{_describe_expiry(key)}, in the database "
             f"{locate_database(settings.database_url)}. It is not shown again; store it safely."
         )
     if upstreams:
@@ -133,7 +144,20 @@ def list_keys(as_json: AsJson = False, database: Database = None) -> None:
     if as_json:
         print_json([_key_to_json(key) for key in keys])
         return
-    table = Table("id", "principal", "name", "begins with", "scopes", "upstreams", "created", "revoked")
+    table = Table(
+        *(
+            "id",
+            "principal",
+            "name",
+            "begins with",
+            "scopes",
+            "upstreams",
+            "created",
+            "expires",
+            "replaced by",
+            "revoked",
+        )
+    )
     for key in keys:
         table.add_row(*(_format_cell(value) for value in _key_to_json(key).values()))
     create_console().print(table)
@@ -152,6 +176,37 @@ def revoke(
         print_json({"id": key_id, "revoked": True})
     else:
         print_message(f"{key_id} is revoked.")
+
+
+@app.command("rotate-api-key")
+@exit_on_errors(*SERVICE_ERRORS)
+def rotate_api_key(
+    key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
+    overlap: Annotated[
+        str,
+        typer.Option("--overlap", help="How long the old key is accepted too: 30s, 15m, 12h or 7d; 0s ends it now."),
+    ] = "1d",
+    expires: Expires = None,
+    as_json: AsJson = False,
+    database: Database = None,
+) -> None:
+    """Create an API key in the place of another one and print it. The old one expires after the overlap."""
+    overlap_seconds = parse_duration(overlap, option="--overlap")
+    lifetime = None if expires is None else parse_duration(expires, option="--expires")
+    rotated = _run_with_api_keys(
+        _load_existing(database),
+        lambda keys: keys.rotate_key(key_id, overlap_seconds=overlap_seconds, lifetime_seconds=lifetime),
+    )
+    ends_at = format_iso(rotated.overlap_ends_at)
+    if as_json:
+        members = {"key": rotated.text, "replaces": rotated.replaced_id, "overlap_ends_at": ends_at}
+        print_json({**_key_to_json(rotated.key), **members})
+        return
+    print_output(rotated.text)
+    print_message(
+        f"{rotated.key.id} of {rotated.key.principal}{_describe_expiry(rotated.key)}. It is not shown again; store it safely. "
+        f"{key_id} is accepted until {ends_at}."
+    )
 
 
 @app.command()
@@ -253,8 +308,14 @@ def _key_to_json(key: ApiKey) -> dict[str, Any]:
         "scopes": sorted(key.scopes),
         "upstreams": None if key.upstreams is None else sorted(key.upstreams),
         "created_at": format_iso(key.created_at),
+        "expires_at": None if key.expires_at is None else format_iso(key.expires_at),
+        "replaced_by": key.replaced_by,
         "revoked_at": None if key.revoked_at is None else format_iso(key.revoked_at),
     }
+
+
+def _describe_expiry(key: ApiKey) -> str:
+    return "" if key.expires_at is None else f", until {format_iso(key.expires_at)}"
 
 
 def _format_cell(value: str | list[str] | None) -> str:

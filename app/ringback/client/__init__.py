@@ -9,6 +9,8 @@
     results             its methods about stored results
     webhooks            … webhooks and deliveries
     events              … the event log
+    erasures            … erasures
+    keys                … API keys
     operations          … health, metrics, public keys
     resource_client     the base class of these groups of methods
     event_stream        EventStream: the event log over one connection, reconnected by cursor
@@ -40,13 +42,16 @@ if typing.TYPE_CHECKING:
     from ringback.client.event_stream import EventStream
     from ringback.client.models import (
         Answered,
+        ApiKey,
         Attempt,
         BatchedCall,
         Call,
         Cancellation,
         ChangedWebhook,
+        CreatedApiKey,
         Delivery,
         DeliveryDetail,
+        Erasure,
         Event,
         EventPage,
         InputRequest,
@@ -59,11 +64,13 @@ if typing.TYPE_CHECKING:
         Replay,
         RequestedDelivery,
         Resumed,
+        RotatedApiKey,
         RotatedWebhook,
         Started,
         Tool,
         Upstream,
         UpstreamIntake,
+        UsedLimit,
         Webhook,
     )
     from ringback.client.options import (
@@ -98,6 +105,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "AdoptOptions",
     "Answered",
+    "ApiKey",
     "Attempt",
     "BatchedCall",
     "Call",
@@ -109,9 +117,11 @@ __all__ = [
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "CreatedApiKey",
     "Delivery",
     "DeliveryDetail",
     "DurableCaller",
+    "Erasure",
     "Event",
     "EventPage",
     "EventStream",
@@ -144,6 +154,7 @@ __all__ = [
     "ResultInfo",
     "Resumed",
     "RingbackClient",
+    "RotatedApiKey",
     "RotatedWebhook",
     "SQLiteRequestState",
     "ServiceStatus",
@@ -156,6 +167,7 @@ __all__ = [
     "UnexpectedAnswer",
     "Upstream",
     "UpstreamIntake",
+    "UsedLimit",
     "Webhook",
     "WebhookChange",
     "WebhookOptions",
@@ -174,13 +186,16 @@ _NAMES_BY_MODULE: typing.Final = {
     "event_stream": ("EventStream",),
     "models": (
         "Answered",
+        "ApiKey",
         "Attempt",
         "BatchedCall",
         "Call",
         "Cancellation",
         "ChangedWebhook",
+        "CreatedApiKey",
         "Delivery",
         "DeliveryDetail",
+        "Erasure",
         "Event",
         "EventPage",
         "InputRequest",
@@ -193,11 +208,13 @@ _NAMES_BY_MODULE: typing.Final = {
         "Replay",
         "RequestedDelivery",
         "Resumed",
+        "RotatedApiKey",
         "RotatedWebhook",
         "Started",
         "Tool",
         "Upstream",
         "UpstreamIntake",
+        "UsedLimit",
         "Webhook",
     ),
     "options": (

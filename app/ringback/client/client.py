@@ -10,6 +10,7 @@ from typing import Any, Final, Self, Unpack
 
 import httpx
 
+from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
 from ringback.client.http_transport import (
     ClientClock,
@@ -17,6 +18,7 @@ from ringback.client.http_transport import (
     SystemClientClock,
     check_header_value,
 )
+from ringback.client.keys import KeyMethods
 from ringback.client.models import (
     Answered,
     BatchedCall,
@@ -51,7 +53,7 @@ REQUEST_TIMEOUT_SECONDS: Final = 30.0
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
-class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMethods):
+class RingbackClient(WebhookMethods, EventMethods, ResultMethods, ErasureMethods, KeyMethods, OperationMethods):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are

@@ -375,6 +375,74 @@ class Tool(ClientModel):
     output_schema: Mapping[str, Any] | None = Field(default=None, alias="outputSchema", repr=False)
 
 
+class ApiKey(ClientModel):
+    """An API key of a principal, without the key itself."""
+
+    id: str
+    principal: str
+    name: str = ""
+    prefix: str
+    """The first characters of the key."""
+    scopes: tuple[str, ...]
+    upstreams: tuple[str, ...] | None = None
+    """The upstreams that it may use; None means all."""
+    created_at: datetime
+    expires_at: datetime | None = None
+    """From then on it gets 401."""
+    replaced_by: str | None = None
+    """The id of the key that a rotation created."""
+    revoked_at: datetime | None = None
+
+
+class CreatedApiKey(ApiKey):
+    """A new API key."""
+
+    key: str = Field(repr=False)
+    """The key itself, which no other response shows."""
+
+
+class RotatedApiKey(CreatedApiKey):
+    """A new API key in the place of another one."""
+
+    replaces: str
+    """The id of the old key."""
+    overlap_ends_at: datetime
+    """Until then the old key is accepted too."""
+
+
+class Erasure(ClientModel):
+    """A request to erase data, and how far it is."""
+
+    id: str
+    kind: str
+    """call | session | principal"""
+    target: str
+    """The call's id, the client_session_id, or the principal."""
+    state: str
+    """erasing | waiting (for the end of cancelled calls) | finished"""
+    requested_at: datetime
+    finished_at: datetime | None = None
+    calls: int = 0
+    deliveries: int = 0
+    events: int = 0
+    webhooks: int = 0
+
+
+class UsedLimit(ClientModel):
+    """One quota, and how much of it is used."""
+
+    name: str
+    """Names of the key's own limits begin with `key_`."""
+    limit: int
+    used: int
+    scope: str = "service"
+    """service (counted over all nodes) | node (each node counts for itself)"""
+
+
+class Usage(ClientModel):
+    limits: tuple[UsedLimit, ...]
+
+
 class ListPage(ClientModel):
     next_cursor: str | None = None
     """The cursor of the next page; None on the last."""
@@ -413,3 +481,7 @@ class UpstreamList(ClientModel):
 
 class ToolList(ClientModel):
     tools: tuple[Tool, ...]
+
+
+class ApiKeyPage(ListPage):
+    keys: tuple[ApiKey, ...]

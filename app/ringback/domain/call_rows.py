@@ -53,13 +53,16 @@ class EndedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """What remains of an expired call, so that its idempotency key starts no second one."""
+    """What remains of an expired or erased call, so that its idempotency key starts no second one."""
 
     call_id: CallId
     principal: Principal
     idempotency_key: str | None
     request_hash: str
+    """Empty if the call was erased: the hash covers the arguments."""
     expired_at: datetime
+    erased: bool = False
+    """Whether the call was erased on request, and has not just expired."""
 
 
 class CallRows(Protocol):
@@ -178,6 +181,10 @@ class TombstoneRows(Protocol):
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         """Find a tombstone by the call's id or by its idempotency key."""
+        ...
+
+    async def mark_erased(self, call_id: CallId) -> None:
+        """Mark the tombstone of an expired call, and remove the hash of its request."""
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int: ...

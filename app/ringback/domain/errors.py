@@ -16,6 +16,7 @@
     │   └── ResumeTokenExpired
     ├── Conflict                  it cannot be done to what is there
     │   ├── CallEnded
+    │   ├── CallRunning           what is to be erased has not ended
     │   ├── IdempotencyConflict
     │   ├── ResultNotReady
     │   ├── WebhookNotActive      nothing may go to it now
@@ -23,6 +24,7 @@
     ├── QuotaExceeded             try again later; says when
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
+        ├── ContentUnreadable     sealed with a key that is missing
         ├── IssuerUnavailable     whose tokens cannot be checked without it
         ├── EndpointUnavailable   of MCP: it failed and is being started again
         ├── UpstreamDraining      an operator lets its calls end
@@ -140,6 +142,12 @@ class CallEnded(Conflict):
     slug = "call-ended"
 
 
+class CallRunning(Conflict):
+    """The call has not ended."""
+
+    slug = "call-running"
+
+
 class IdempotencyConflict(Conflict):
     """Idempotency key used for another request."""
 
@@ -189,6 +197,12 @@ class StoreUnavailable(Unavailable):
         """`needs_operator`: an operator must act (damage, lost keys); a restart does not help."""
         super().__init__(detail, **extra)
         self.needs_operator = needs_operator
+
+
+class ContentUnreadable(Unavailable):
+    """Stored content cannot be read."""
+
+    slug = "content-unreadable"
 
 
 class IssuerUnavailable(Unavailable):

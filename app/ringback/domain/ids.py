@@ -17,6 +17,7 @@ EventId = NewType("EventId", str)
 DeliveryId = NewType("DeliveryId", str)
 AttemptId = NewType("AttemptId", str)
 KeyId = NewType("KeyId", str)
+ErasureId = NewType("ErasureId", str)
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _CROCKFORD_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
@@ -50,6 +51,9 @@ class IdGenerator:
 
     def new_key_id(self) -> KeyId:
         return KeyId(self._new_id("key"))
+
+    def new_erasure_id(self) -> ErasureId:
+        return ErasureId(self._new_id("era"))
 
     def new_lease_token(self) -> str:
         """A fencing token: a write succeeds only while the row has it."""

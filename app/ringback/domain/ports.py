@@ -20,9 +20,9 @@ about before it reads that, or a unique index decides:
     queues: due calls, deliveries and challenges, expired rows                 rows that another unit has locked are skipped
     idempotency keys, names, aliases, generations of a delivery                unique: the unit that is second runs again
 
-The order of locks is: tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait for each
-other (the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second, and one
-of them runs again.
+The order of locks is: erasures, tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait
+for each other (the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second,
+and one of them runs again.
 
     unit                                     what it locks, or what decides
     start, report of a call                  unique key; the usage near its quota; the log before a callback is shared
@@ -47,6 +47,7 @@ of them runs again.
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
+    batch of an erasure                      the erasure, skipping locked ones; the call, its webhooks, then the log
 
 What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
 units of that moment add. A quota of open calls is exact unless more than a thousand calls of one principal start in units that
@@ -70,6 +71,7 @@ from ringback.domain.delivery_rows import (
     WebhookDeliveries,
 )
 from ringback.domain.encryption import SealedRows, SealingKeyRows
+from ringback.domain.erasure import ErasedDeliveries, ErasedRows, ErasureRows
 from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
@@ -183,6 +185,12 @@ class Transaction(Protocol):
     @property
     def mcp_sessions(self) -> McpSessionRows: ...
 
+    @property
+    def erasures(self) -> ErasureRows: ...
+    @property
+    def erased_rows(self) -> ErasedRows: ...
+    @property
+    def erased_deliveries(self) -> ErasedDeliveries: ...
     @property
     def leaders(self) -> LeaderRows: ...
     @property

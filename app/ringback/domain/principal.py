@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NewType, Protocol
 
+from ringback.domain.cursor import Page
 from ringback.domain.errors import Forbidden
 from ringback.domain.ids import KeyId
 
@@ -60,6 +61,7 @@ class Caller:
     upstreams: frozenset[str] | None = None
     """The upstreams that the caller may use; None means all."""
     key_id: KeyId | None = None
+    """The API key of the request; None with an access token, or without authentication."""
     operator: Operator | None = None
     """Set if the request names a principal and its key has the scope `admin`."""
     sees_all_principals: bool = False
@@ -81,6 +83,10 @@ class Caller:
 
     def may_use_upstream(self, upstream: str) -> bool:
         return self.upstreams is None or upstream in self.upstreams
+
+    def may_grant_upstreams(self, upstreams: frozenset[str] | None) -> bool:
+        """Whether the caller may use all these upstreams itself; None means every upstream."""
+        return self.upstreams is None or (upstreams is not None and upstreams <= self.upstreams)
 
 
 class Authenticator(Protocol):
@@ -107,7 +113,14 @@ class ApiKey:
     scopes: frozenset[Scope]
     upstreams: frozenset[str] | None
     created_at: datetime
+    expires_at: datetime | None = None
+    """From this instant on the key is refused. None: it does not expire."""
+    replaced_by: KeyId | None = None
+    """The key that a rotation created. This one expires when the overlap ends."""
     revoked_at: datetime | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def to_caller(self) -> Caller:
         return Caller(principal=self.principal, scopes=self.scopes, upstreams=self.upstreams, key_id=self.id)
@@ -117,9 +130,24 @@ class ApiKeyRows(Protocol):
     async def insert(self, key: ApiKey) -> None: ...
 
     async def find_by_hash(self, key_hash: str) -> ApiKey | None:
-        """The key, also if it is revoked."""
+        """The key, also if it is revoked or has expired."""
         ...
+
+    async def get(self, key_id: KeyId) -> ApiKey | None: ...
 
     async def list_all(self) -> Sequence[ApiKey]: ...
 
-    async def revoke(self, key_id: KeyId, *, now: datetime) -> bool: ...
+    async def list_page(self, principal: Principal | None, *, position: str | None, limit: int) -> Page[ApiKey, str]:
+        """Keys of this principal (None: of all), newest first, from after the key with the id `position`."""
+        ...
+
+    async def revoke(self, key_id: KeyId, *, now: datetime) -> bool:
+        """Whether the key was not revoked before."""
+        ...
+
+    async def replace(self, key_id: KeyId, *, replaced_by: KeyId, expires_at: datetime, now: datetime) -> bool:
+        """Let the key expire at this instant, unless it expires earlier.
+
+        False, and nothing is written, if it is not valid now or was replaced before.
+        """
+        ...

@@ -75,7 +75,7 @@ class TaskAdoption:
         request.require_allowed(caller, Scope.ADOPT)
         request.require_valid_timeout()
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         # Always query the upstream, so that the response time does not show whether a foreign task exists.
         handle = await self._tasks.find_task(request.upstream, request.task_id, visible_upstreams=caller.upstreams)
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)

@@ -144,9 +144,12 @@ class CallStarter:
         if key is None:
             return None
         call = await tx.calls.find_by_idempotency_key(principal, key)
-        existing = call or await tx.tombstones.get(principal, call_id=None, key=key)
+        tombstone = None if call else await tx.tombstones.get(principal, call_id=None, key=key)
+        existing = call or tombstone
         if existing is None:
             return None
+        if tombstone is not None and tombstone.erased:
+            raise CallExpired("The call of this Idempotency-Key was erased. Nothing was started; use a new key.")
         if existing.request_hash != request.compute_hash():
             raise IdempotencyConflict(
                 "This Idempotency-Key was used for another request. Send the same request, or a new key."

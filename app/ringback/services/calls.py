@@ -83,7 +83,7 @@ class Calls:
             if existing is not None:
                 return existing
         self._lifecycle.require_running()  # not before: a client that repeats a start would read that nothing was started
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
@@ -105,7 +105,7 @@ class Calls:
         new_count = is_known.count(False)
         if new_count:
             self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal, count=new_count)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id, count=new_count)
         batch: list[PreparedCall] = []
         for index, request in enumerate(requests):
             with naming_call(index):
@@ -248,13 +248,7 @@ class Calls:
 
         async def cancel(tx: Transaction) -> Call:
             call = await get_own_call(tx, caller.principal, call_id)
-            if call.is_final:
-                return call
-            tx.notify(call_cancel_topic(call.id))
-            if has_no_upstream_state(call):
-                cancelled = replace(call, cancel_requested=True)
-                return await self._recorder.finish_call(tx, cancelled, CANCELLED_COMPLETION, lease_token=None) or call
-            return await _request_cancellation(tx, call)
+            return call if call.is_final else await cancel_open_call(tx, self._recorder, call)
 
         return await self._store.write(cancel)
 
@@ -309,13 +303,24 @@ async def get_own_call(tx: Transaction, principal: Principal, call_id: str) -> C
         if call is not None and call.principal == principal:
             return call
         if call is None:
-            _raise_if_expired(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
+            _raise_if_gone(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
     raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
 
 
-def _raise_if_expired(tombstone: Tombstone | None) -> None:
-    if tombstone is not None:
-        raise CallExpired("The call has ended and its result has expired.", call_id=tombstone.call_id)
+def _raise_if_gone(tombstone: Tombstone | None) -> None:
+    if tombstone is None:
+        return
+    detail = "The call was erased on request." if tombstone.erased else "The call has ended and its result has expired."
+    raise CallExpired(detail, call_id=tombstone.call_id)
+
+
+async def cancel_open_call(tx: Transaction, recorder: Recorder, call: Call) -> Call:
+    """End the call now if its upstream holds no state for it; else request its cancellation."""
+    tx.notify(call_cancel_topic(call.id))
+    if has_no_upstream_state(call):
+        cancelled = replace(call, cancel_requested=True)
+        return await recorder.finish_call(tx, cancelled, CANCELLED_COMPLETION, lease_token=None) or call
+    return await _request_cancellation(tx, call)
 
 
 async def _request_cancellation(tx: Transaction, call: Call) -> Call:

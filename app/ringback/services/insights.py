@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound, StoreUnavailable, Unavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Scope
+from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
-from ringback.domain.usage import StoreTotals
+from ringback.domain.usage import StoreTotals, Usage
 from ringback.measurements import Measurements
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
@@ -85,6 +86,22 @@ class ServiceChecks:
     totals: StoreTotals
     oldest_due_age_seconds: float
     upstreams: Sequence[ListedUpstream]
+
+
+class LimitScope(StrEnum):
+    """Where a quota is counted."""
+
+    SERVICE = "service"
+    NODE = "node"
+
+
+class UsedLimit(NamedTuple):
+    """One quota, and how much of it is used."""
+
+    name: str
+    limit: int
+    used: int
+    scope: LimitScope
 
 
 class Insights:
@@ -164,6 +181,39 @@ class Insights:
             oldest_due_age_seconds=oldest_due,
             upstreams=await self.list_upstreams(caller),
         )
+
+    async def list_limits(self, caller: Caller, principal: str | None = None) -> Sequence[UsedLimit]:
+        """The quotas of the caller and of its key, with what is used. For another principal the scope `admin` is needed."""
+        caller.require_scope(Scope.READ)
+        if principal is not None and principal != caller.principal:
+            caller.require_scope(Scope.ADMIN)
+        owner = caller.principal if principal is None else Principal(principal)
+        quotas = self._quotas.get_quotas(owner)
+
+        async def count(tx: Transaction) -> tuple[Usage, int]:
+            return await tx.usage.get_usage(owner), await tx.usage.count_webhooks(owner, limit=quotas.webhooks)
+
+        usage, webhooks = await self._store.scan(caller.principal, count)
+        starts = quotas.starts_per_minute
+        limits = [
+            UsedLimit("open_calls", quotas.open_calls, usage.open_calls, LimitScope.SERVICE),
+            UsedLimit("result_bytes", quotas.result_bytes, usage.result_bytes, LimitScope.SERVICE),
+            UsedLimit("webhooks", quotas.webhooks, webhooks, LimitScope.SERVICE),
+            UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),
+            UsedLimit("starts_per_minute", starts, starts - self._quotas.count_free_starts(owner), LimitScope.NODE),
+        ]
+        return [*limits, *self._list_key_limits(caller)] if owner == caller.principal else limits
+
+    def _list_key_limits(self, caller: Caller) -> Sequence[UsedLimit]:
+        key_id, limits = caller.key_id, self._quotas.get_key_limits(caller.key_id)
+        used: list[UsedLimit] = []
+        if key_id is not None and limits.streams is not None:
+            streams = self._quotas.count_key_streams(key_id)
+            used.append(UsedLimit("key_streams", limits.streams, streams, LimitScope.NODE))
+        if key_id is not None and (most := limits.starts_per_minute) is not None:
+            started = most - self._quotas.count_free_key_starts(key_id, most)
+            used.append(UsedLimit("key_starts_per_minute", most, started, LimitScope.NODE))
+        return used
 
     async def require_ready(self) -> None:
         """Raise if the service cannot accept work: it is shutting down, or the store cannot store a call."""

@@ -195,7 +195,7 @@ class DeliveryReplays:
     def _check_request(self, caller: Caller) -> None:
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
     async def _replay_batch(
         self, principal: Principal, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction

@@ -206,7 +206,7 @@ class Webhooks:
         """Send a test to this webhook only, before its other deliveries. It takes the same path as every delivery."""
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
         async def test(tx: Transaction) -> RequestedDelivery:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)

@@ -12,6 +12,7 @@ from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event, progress_data
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
@@ -22,7 +23,11 @@ from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
 
 
 class Records:
-    """Codecs by record. Bodies, secrets and states are sealed: their columns hold what a `Sealer` makes of the value."""
+    """Codecs by record.
+
+    Bodies, secrets and states are sealed: their columns hold what a `Sealer` makes of the value. Arguments and `_meta` of calls
+    may be.
+    """
 
     def __init__(self, types: ColumnTypes) -> None:
         json = types.json
@@ -38,6 +43,7 @@ class Records:
                 "input_responses": json.storing(dict, dict, empty_is_null=True),
             },
             stored_apart=("arguments", "meta"),
+            sealed=("arguments", "meta"),
         )
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types)
@@ -62,6 +68,7 @@ class Records:
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
         self.upstream_control = RowCodec(UpstreamControl, types)
+        self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,
             types,

@@ -206,3 +206,31 @@ def test_keys_of_the_environment_are_rotated_by_hand(run: Run, monkeypatch: pyte
 
     assert refused.exit_code == 2
     assert "ringback keys ring" in refused.stderr
+
+
+def test_a_key_with_an_expiry_says_until_when(run: Run) -> None:
+    created = run("keys", "create", "alice", "--expires", "90d")
+
+    (key,) = json.loads(run("keys", "list", "--json").stdout)
+    assert key["expires_at"] > key["created_at"]
+    assert f"until {key['expires_at']}" in created.stderr
+
+
+def test_a_rotated_api_key_is_printed_alone_and_the_old_one_ends_after_the_overlap(run: Run) -> None:
+    old = json.loads(run("keys", "create", "alice", "--name", "ci", "--json").stdout)
+
+    rotated = run("keys", "rotate-api-key", old["id"], "--overlap", "12h")
+
+    ended, new = json.loads(run("keys", "list", "--json").stdout)
+    assert is_well_formed_api_key(rotated.stdout.removesuffix("\n"))
+    assert rotated.stdout.strip() != old["key"]
+    assert f"{old['id']} is accepted until {ended['expires_at']}" in rotated.stderr
+    assert (ended["replaced_by"], new["name"], new["expires_at"]) == (new["id"], "ci", None)
+
+
+def test_a_duration_without_a_unit_is_refused(run: Run) -> None:
+    refused = run("keys", "create", "alice", "--expires", "90")
+
+    assert refused.exit_code == 2
+    assert "12h or 30d" in refused.stderr
+    assert json.loads(run("keys", "list", "--json").stdout) == []

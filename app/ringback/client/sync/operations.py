@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ringback.client.models import UsedLimit
 from ringback.client.service_models import ProblemType, PublicKey, Readiness, ServiceStatus
 from ringback.client.sync.methods import SyncMethods
 
@@ -22,6 +23,10 @@ class SyncOperationMethods(SyncMethods):
     def status(self) -> ServiceStatus:
         """The checks of the node that responds, also while it accepts no work. Needs the scope `admin`."""
         return self._loop_thread.run(self._client.status())
+
+    def usage(self, *, principal: str | None = None) -> Sequence[UsedLimit]:
+        """Your quotas and how much of each is used; with the scope `admin`, those of another principal."""
+        return self._loop_thread.run(self._client.usage(principal=principal))
 
     def public_keys(self) -> Sequence[PublicKey]:
         """The keys that verify the `v1a` signatures of callbacks, newest first. Empty if callbacks carry none.

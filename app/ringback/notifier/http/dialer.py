@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.notifier.http.connection import ReceiverConnection
 from ringback.notifier.http.failures import ConnectTimeout, TlsTimeout
 from ringback.notifier.http.guard import TargetGuard
@@ -36,9 +37,12 @@ def open_socket(address: Address) -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
 
-def make_tls_context() -> ssl.SSLContext:
-    """Verifies names against the machine's trust store. The process shares one: creating it costs milliseconds."""
-    context = ssl.create_default_context()
+def make_tls_context(authorities: TrustedAuthorities = USUAL_AUTHORITIES) -> ssl.SSLContext:
+    """Verifies names against the machine's trust store and `authorities`.
+
+    The process shares one context, because creating it costs milliseconds.
+    """
+    context = authorities.add_to(ssl.create_default_context())
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -37,6 +37,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "mcp_sessions": ("id",),
     "scheduling_time": ("id",),
     "sealing_keys": ("key_id",),
+    "erasures": ("id",),
 }
 """The copied tables, with their keys. A table comes after those that it refers to."""
 LARGE: Final = frozenset({"calls", "inputs", "results", "tombstones", "events", "deliveries", "bodies", "attempts"})

@@ -14,6 +14,7 @@ from ringback.storage.rows.deliveries import (
 )
 from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
+from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
@@ -69,6 +70,9 @@ class SqlTransaction:
     tool_aliases: SqlToolAliases
     upstream_controls: SqlUpstreamControls
     mcp_sessions: SqlMcpSessions
+    erasures: SqlErasures
+    erased_rows: SqlErasedRows
+    erased_deliveries: SqlErasedDeliveries
     leaders: SqlLeaders
     webhook_rates: SqlWebhookRates
     scheduling_time: SqlSchedulingTime

@@ -2,7 +2,7 @@
 INSERT INTO calls {new call};
 
 -- name: insert_input
-INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
+INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);
 
 -- name: get
 SELECT {call in whole_calls} FROM whole_calls WHERE id = :id
