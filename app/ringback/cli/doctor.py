@@ -23,6 +23,7 @@ from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_jso
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
+from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.target import TargetPolicy
 from ringback.settings import Settings, SettingsError, load_settings
