@@ -125,11 +125,12 @@ def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, servi
         "last_error_advice": "Renew the receiver's certificate.",
         "failing_since": "2026-11-22T17:00:00Z",
     }
-    listed = service.get(f"{SERVICE_URL}/v1/webhooks", params={"health": "failing", "principal": "*"})
+    listed = service.get(f"{SERVICE_URL}/v1/webhooks")
     listed.respond(200, json={"webhooks": [failing], "next_cursor": None})
 
     found = find_in_service(run, service, failing_webhooks=12)
 
+    assert dict(listed.calls.last.request.url.params) == {"health": "failing", "principal": "*"}
     assert found["webhooks"][1].startswith("12 are failing; 1 of them are shown")
     ok, detail = found["webhook wh_1 of team-7"]
     assert not ok
