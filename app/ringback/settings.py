@@ -325,8 +325,17 @@ class Settings(BaseSettings):
 
     @property
     def base_url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
+        return (self.public_url or self._url_of_host(self.host)).rstrip("/")
+
+    @property
+    def process_url(self) -> str:
+        """The URL of this node's own port, from this machine."""
+        if not is_wildcard_address(self.host):
+            return self._url_of_host(self.host)
+        return self._url_of_host("::1" if ":" in self.host else "127.0.0.1")
+
+    def _url_of_host(self, host: str) -> str:
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 def load_settings(**overrides: Any) -> Settings:

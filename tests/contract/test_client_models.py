@@ -42,6 +42,7 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     service_models.Readiness: "ReadinessView",
     models.Redelivery: "RedeliveredView",
     models.RequestedDelivery: "RequestedDeliveryView",
+    service_models.ServiceStatus: "StatusView",
     models.RegisteredWebhook: "RegisteredWebhookView",
     models.Reloaded: "ReloadedView",
     models.Replay: "ReplayedView",

@@ -74,6 +74,7 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "read_metrics": lambda client: client.metrics(),
     "read_problem_type": lambda client: client.problem_type("id"),
     "read_result": lambda client: client.result("id"),
+    "read_status": lambda client: client.status(),
     "read_signing_keys": lambda client: client.public_keys(),
     "read_usage": lambda client: client.usage(),
     "read_webhook": lambda client: client.webhook("id"),

@@ -23,6 +23,7 @@ from ringback.api import (
     reports,
     results,
     resume,
+    status,
     upstreams,
     usage,
     webhooks,
@@ -165,7 +166,19 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, usage, keys, erasures, metrics, operations):
+    for module in (
+        webhooks,
+        *call_modules,
+        events,
+        deliveries,
+        upstreams,
+        usage,
+        keys,
+        erasures,
+        metrics,
+        status,
+        operations,
+    ):
         app.include_router(module.router)
     return app
 

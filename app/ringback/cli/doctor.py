@@ -17,10 +17,11 @@ from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding, check_database
-from ringback.cli.doctor_public_url import check_public_paths
+from ringback.cli.doctor_public_url import check_public_paths, check_public_url
+from ringback.cli.doctor_service import check_running_service, is_elsewhere
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
-from ringback.domain.clock import SystemClock
+from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
@@ -89,6 +90,25 @@ async def _run_checks(
 ) -> list[Finding]:
     clock = SystemClock()
     service_url = (url or settings.base_url).rstrip("/")
+    findings: list[Finding] = []
+    if not is_elsewhere(service_url, settings):
+        findings += await _check_installation(settings, options, clock=clock)
+    findings += await checks.check_service(service_url, clock=clock)
+    findings += await check_running_service(service_url, api_key, clock=clock)
+    if not is_elsewhere(service_url, settings):
+        process_url = settings.process_url if service_url == settings.base_url else service_url
+        findings.append(await check_public_url(settings, process_url))
+        findings += await check_public_paths(settings)
+    if callbacks:
+        policy = TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
+        async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:
+            check = CallbackCheck(guard, clock=clock, tls=make_tls_context(load_authorities(settings)))
+            findings += await check.run_checks(client)
+    return findings
+
+
+async def _check_installation(settings: Settings, options: list[str], *, clock: Clock) -> list[Finding]:
+    """The settings of this environment, and what they name."""
     findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *await check_database(settings)]
     try:
         upstreams = load_configured_upstreams(settings, options, dev=False)
@@ -96,16 +116,7 @@ async def _run_checks(
         findings.append(Finding("upstreams", False, str(problem)))
     else:
         findings += await checks.check_upstreams(upstreams, settings, clock=clock)
-    findings += await checks.check_issuer(settings)
-    findings += await checks.check_service(service_url, clock=clock)
-    findings.append(await checks.check_public_url(settings))
-    findings += await check_public_paths(settings)
-    if callbacks:
-        policy = TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
-        async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:
-            check = CallbackCheck(guard, clock=clock, tls=make_tls_context(load_authorities(settings)))
-            findings += await check.run_checks(client)
-    return findings
+    return [*findings, *await checks.check_issuer(settings)]
 
 
 def _check_roles(settings: Settings) -> list[Finding]:

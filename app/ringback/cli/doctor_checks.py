@@ -10,9 +10,8 @@ from typing import Final
 
 import httpx
 
-from ringback.bootstrap import load_authorities, names_itself_in_callbacks
+from ringback.bootstrap import load_authorities
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
-from ringback.cli.doctor_public_url import open_public_http
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl, Unavailable
@@ -121,31 +120,6 @@ def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
             f"The service's clock is {skew:+.0f} s from this one. Synchronise both by NTP: signatures contain the time.",
         )
     return Finding("clock", True, "the service's clock agrees with this machine's")
-
-
-async def check_public_url(settings: Settings) -> Finding:
-    """Whether the URL in callbacks leads to a Ringback from this machine."""
-    if settings.public_url is None:
-        detail = f"none is set; callbacks contain {settings.base_url}"
-        if names_itself_in_callbacks(settings):
-            detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
-        return Finding("public URL", True, detail)
-    try:
-        async with open_public_http(settings) as http:
-            response = await http.get(f"{settings.base_url}/healthz")
-    except httpx.HTTPError as problem:
-        return Finding(
-            "public URL",
-            False,
-            f"{settings.base_url} is unreachable ({type(problem).__name__}). Check DNS and the proxy.",
-        )
-    if not response.is_success or "ok" not in response.text:
-        return Finding(
-            "public URL",
-            False,
-            f"{settings.base_url} responds with {response.status_code}, and not as Ringback. Check the proxy.",
-        )
-    return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
 
 
 class CallbackCheck:

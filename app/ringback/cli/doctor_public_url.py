@@ -1,5 +1,6 @@
-"""The check of `ringback doctor` on what lies behind the public URL: a proxy must send each of these routes to the service.
+"""The checks of `ringback doctor` on what lies behind the public URL: a proxy must send each of these routes to the service.
 
+{public URL}/healthz                                        and the same of the process, which tells the proxy's faults apart
 {public URL}/openapi.json                                   names the public URL of the running service
 {public URL}/v1/resume                                      where callbacks lead
 {public URL}/problems/{slug}                                where the type of a problem leads
@@ -13,7 +14,7 @@ from urllib.parse import urljoin
 import httpx
 
 from ringback.api.problems import MEDIA_TYPE
-from ringback.bootstrap import build_protected_resource, load_authorities
+from ringback.bootstrap import build_protected_resource, load_authorities, names_itself_in_callbacks
 from ringback.cli.doctor_database import Finding
 from ringback.domain.protected_resource import MCP_RESOURCE
 from ringback.settings import Settings
@@ -26,6 +27,38 @@ def open_public_http(settings: Settings) -> httpx.AsyncClient:
     """A client that trusts what the service trusts: a private authority may sign the proxy's certificate."""
     tls = load_authorities(settings).add_to(httpx.create_ssl_context())
     return httpx.AsyncClient(verify=tls, timeout=CHECK_TIMEOUT_SECONDS)
+
+
+async def check_public_url(settings: Settings, process_url: str) -> Finding:
+    """Whether the URL in callbacks leads to a Ringback from here, and if not, whether the proxy or the process fails."""
+    if settings.public_url is None:
+        detail = f"none is set; callbacks contain {settings.base_url}"
+        if names_itself_in_callbacks(settings):
+            detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
+        return Finding("public URL", True, detail)
+    async with open_public_http(settings) as http:
+        failure = await _find_failure(http, settings.base_url)
+        if failure is None:
+            return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
+        said = f"{settings.base_url} {failure}"
+        if process_url == settings.base_url:
+            return Finding("public URL", False, f"{said}. Check DNS and the proxy.")
+        process_failure = await _find_failure(http, process_url)
+    if process_failure is None:
+        return Finding(
+            "public URL", False, f"{said}, but the process responds at {process_url}. Check DNS and the proxy."
+        )
+    return Finding("public URL", False, f"{said}, and the process at {process_url} {process_failure}. Check both.")
+
+
+async def _find_failure(http: httpx.AsyncClient, url: str) -> str | None:
+    """Why the URL does not lead to a Ringback; None if it does."""
+    try:
+        response = await http.get(f"{url}/healthz")
+    except (httpx.HTTPError, httpx.InvalidURL) as problem:
+        return f"is unreachable ({type(problem).__name__})"
+    is_ours = response.is_success and _parse_object(response).get("status") == "ok"
+    return None if is_ours else f"responds with {response.status_code}, and not as Ringback"
 
 
 async def check_public_paths(settings: Settings) -> list[Finding]:

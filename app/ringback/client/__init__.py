@@ -96,7 +96,7 @@ if typing.TYPE_CHECKING:
         Unavailable,
         UnexpectedAnswer,
     )
-    from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo
+    from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo, ServiceStatus
     from ringback.client.sync import SyncEventStream, SyncRingbackClient
 
 __all__ = [
@@ -154,6 +154,7 @@ __all__ = [
     "RotatedApiKey",
     "RotatedWebhook",
     "SQLiteRequestState",
+    "ServiceStatus",
     "Started",
     "SyncEventStream",
     "SyncRingbackClient",
@@ -246,6 +247,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "PublicKey",
         "Readiness",
         "ResultInfo",
+        "ServiceStatus",
     ),
     "sync": (
         "SyncEventStream",

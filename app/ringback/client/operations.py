@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ringback.client.administration_models import Usage, UsedLimit
 from ringback.client.problems import ClientError
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
-from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness
+from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness, ServiceStatus
 
 
 class OperationMethods(ResourceClient):
@@ -24,6 +24,10 @@ class OperationMethods(ResourceClient):
     async def metrics(self) -> str:
         """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return (await self._transport.send_request("GET", "/metrics", headers={"accept": "text/plain"})).text
+
+    async def status(self) -> ServiceStatus:
+        """The checks of the node that responds, also while it accepts no work. Needs the scope `admin`."""
+        return await self._transport.fetch_model(ServiceStatus, "GET", "/v1/status")
 
     async def usage(self, *, principal: str | None = None) -> Sequence[UsedLimit]:
         """Your quotas and how much of each is used; with the scope `admin`, those of another principal."""

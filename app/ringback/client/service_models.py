@@ -2,11 +2,12 @@
 
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from pydantic import Field
 
-from ringback.client.models import ClientModel
+from ringback.client.models import ClientModel, Upstream
 
 ED25519_KEY_BYTES: Final = 32
 """RFC 8032 §5.1.5."""
@@ -28,6 +29,29 @@ class Readiness(ClientModel):
     """Paths of MCP endpoints that failed and are being restarted. All others are served."""
     roles: Mapping[str, bool] = Field(default_factory=dict[str, bool])
     """The node's roles (api, runner, dispatcher, janitor), and whether each works."""
+
+
+class ServiceStatus(ClientModel):
+    """What one node says about itself and the service."""
+
+    version: str
+    time: datetime
+    """The node's clock, by which callbacks are signed."""
+    public_url: str
+    """The URL of the service in callbacks."""
+    problem: str | None = None
+    """Why the node stores no work; None while it does."""
+    roles: Mapping[str, bool] = Field(default_factory=dict[str, bool])
+    """The node's roles, and whether the workers of each run."""
+    failing_workers: tuple[str, ...] = ()
+    failing_endpoints: tuple[str, ...] = ()
+    lacks_keys: bool = False
+    """Whether other nodes seal with a key that this node does not have."""
+    failing_webhooks: int = 0
+    """Webhooks of all principals whose last attempt or challenge failed."""
+    oldest_due_delivery_age_seconds: float = 0.0
+    """How long the oldest due delivery is overdue."""
+    upstreams: tuple[Upstream, ...] = ()
 
 
 class PublicKey(ClientModel):

@@ -144,6 +144,7 @@ WEBHOOK: Final[dict[str, Any]] = {
     "rate_per_second": None,
     "header_names": [],
     "description": "wakes the report agent",
+    "header_names": [],
     "state": "active",
     "paused_at": None,
     "origin": "rest",
@@ -468,6 +469,21 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
             "status": "ready",
             "degraded": [],
             "roles": {"api": True, "runner": True, "dispatcher": True, "janitor": True},
+        }
+    ],
+    "StatusView": [
+        {
+            "version": "1.0.0",
+            "time": "2026-11-20T17:00:06.000Z",
+            "public_url": "https://ringback.example.com",
+            "problem": None,
+            "roles": {"api": True, "runner": True, "dispatcher": True, "janitor": True},
+            "failing_workers": [],
+            "failing_endpoints": [],
+            "lacks_keys": False,
+            "failing_webhooks": 0,
+            "oldest_due_delivery_age_seconds": 0.0,
+            "upstreams": [UPSTREAM],
         }
     ],
     "ProblemTypeView": [{"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}],

@@ -5,7 +5,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from ringback.schemas.fields import ResponseBody
+from ringback.schemas.fields import Instant, ResponseBody
+from ringback.schemas.upstreams import UpstreamView
 
 
 class JwkView(ResponseBody):
@@ -43,6 +44,29 @@ class ReadinessView(ResponseBody):
         description="This node's roles (api, runner, dispatcher, janitor), and whether each works.",
         examples=[{"api": True, "runner": True}],
     )
+
+
+class StatusView(ResponseBody):
+    """What one node says about itself and the service."""
+
+    version: str = Field(examples=["0.14.0"])
+    time: Instant = Field(description="The node's clock, by which callbacks are signed.")
+    public_url: str = Field(description="The URL of the service in callbacks.")
+    problem: str | None = Field(
+        description="Why the node stores no work: the database, or a shutdown. Null while it does."
+    )
+    roles: dict[str, bool] = Field(
+        description="This node's roles (api, runner, dispatcher, janitor), and whether the workers of each run.",
+        examples=[{"api": True, "runner": True}],
+    )
+    failing_workers: list[str] = Field(description="Background workers that failed and are being restarted.")
+    failing_endpoints: list[str] = Field(description="Paths of MCP endpoints that failed and are being restarted.")
+    lacks_keys: bool = Field(description="Whether other nodes seal with a key that this node does not have.")
+    failing_webhooks: int = Field(
+        description="Webhooks of all principals whose last attempt or challenge failed; counted up to 10,000."
+    )
+    oldest_due_delivery_age_seconds: float = Field(description="How long the oldest due delivery is overdue.")
+    upstreams: list[UpstreamView]
 
 
 class ProblemTypeView(ResponseBody):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import NotFound, StoreUnavailable
+from ringback.domain.errors import NotFound, StoreUnavailable, Unavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstream_rows import UpstreamIntake
@@ -74,6 +74,20 @@ class ServiceStatus:
     open_streams: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceChecks:
+    """The checks of one node, for an operator."""
+
+    time: datetime
+    """By the clock that signs callbacks."""
+    problem: str | None
+    """Why the node stores no work; None while it does."""
+    lacks_keys: bool
+    totals: StoreTotals
+    oldest_due_age_seconds: float
+    upstreams: Sequence[ListedUpstream]
+
+
 class LimitScope(StrEnum):
     """Where a quota is counted."""
 
@@ -103,6 +117,7 @@ class Insights:
         measurements: Measurements,
     ) -> None:
         self._store = store
+        self._clock = clock
         self._measurements = measurements
         self._catalog = catalog
         self._upstream_controls = upstream_controls
@@ -143,6 +158,28 @@ class Insights:
             measurements=self._measurements,
             upstreams=self._catalog.list_upstreams(),
             open_streams=self._quotas.open_stream_count,
+        )
+
+    async def check_service(self, caller: Caller) -> ServiceChecks:
+        """Check this node. The caller needs the scope `admin`. Raises `StoreUnavailable` only if the store cannot be read."""
+        caller.require_scope(Scope.ADMIN)
+        try:
+            await self.require_ready()
+            problem = None
+        except Unavailable as unready:
+            problem = unready.detail
+
+        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float]:
+            return await tx.usage.count_totals(), _age(await tx.delivery_queue.next_due_at(), tx.now())
+
+        totals, oldest_due = await self._store.scan(caller.principal, read_totals)
+        return ServiceChecks(
+            time=self._clock.wall_time(),
+            problem=problem,
+            lacks_keys=await self.lacks_keys(),
+            totals=totals,
+            oldest_due_age_seconds=oldest_due,
+            upstreams=await self.list_upstreams(caller),
         )
 
     async def list_limits(self, caller: Caller) -> Sequence[UsedLimit]:

@@ -3,7 +3,9 @@
 import httpx
 import pytest
 
+from ringback import __version__
 from ringback.api.problems import iterate_error_types
+from ringback.domain.principal import Scope
 from tests.support.service import ServiceUnderTest
 from tests.support.stores import FOREVER
 
@@ -12,6 +14,11 @@ from tests.support.stores import FOREVER
 async def probe(service: ServiceUnderTest) -> httpx.AsyncClient:
     """A client without a key, and with another host name than the public one."""
     return await service.create_anonymous_client(base_url="http://10.1.2.3:8090")
+
+
+@pytest.fixture
+async def root(service: ServiceUnderTest) -> httpx.AsyncClient:
+    return await service.create_client("operator", scopes=frozenset({Scope.ADMIN}))
 
 
 async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
@@ -93,3 +100,29 @@ async def test_no_page_that_loads_foreign_scripts_is_served(service: ServiceUnde
 
     assert (await anonymous.get("/openapi.json")).status_code == 200
     assert [(await anonymous.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]
+
+
+async def test_the_status_tells_an_operator_what_this_node_does(
+    service: ServiceUnderTest, root: httpx.AsyncClient
+) -> None:
+    answer = await root.get("/v1/status")
+
+    status = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert (status["version"], status["problem"], status["lacks_keys"]) == (__version__, None, False)
+    assert status["oldest_due_delivery_age_seconds"] == 0.0
+    service.failing_workers |= {"dispatcher"}
+    assert (await root.get("/v1/status")).json()["failing_workers"] == ["dispatcher"]
+
+
+async def test_the_status_says_why_a_node_stores_no_work(service: ServiceUnderTest, root: httpx.AsyncClient) -> None:
+    service.services.lifecycle.begin_shutdown()
+
+    answer = await root.get("/v1/status")
+
+    assert answer.status_code == 200
+    assert answer.json()["problem"]
+
+
+async def test_only_an_operator_reads_the_status(alice: httpx.AsyncClient) -> None:
+    assert (await alice.get("/v1/status")).status_code == 403

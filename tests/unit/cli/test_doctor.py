@@ -252,6 +252,7 @@ def test_a_public_url_has_to_lead_here(
     words: str,
 ) -> None:
     monkeypatch.setenv("RINGBACK_PUBLIC_URL", "https://ringback.example")
+    service.get("/healthz").mock(side_effect=[OWN_KEY])
     with respx.mock(base_url="https://ringback.example", assert_all_called=False) as public:
         public.get("/healthz").mock(side_effect=[answer])
         public.route().mock(side_effect=httpx.ConnectError("refused"))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ringback.client.administration_models import UsedLimit
-from ringback.client.service_models import ProblemType, PublicKey, Readiness
+from ringback.client.service_models import ProblemType, PublicKey, Readiness, ServiceStatus
 from ringback.client.sync.methods import SyncMethods
 
 
@@ -19,6 +19,10 @@ class SyncOperationMethods(SyncMethods):
     def metrics(self) -> str:
         """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return self._loop_thread.run(self._client.metrics())
+
+    def status(self) -> ServiceStatus:
+        """The checks of the node that responds, also while it accepts no work. Needs the scope `admin`."""
+        return self._loop_thread.run(self._client.status())
 
     def usage(self, *, principal: str | None = None) -> Sequence[UsedLimit]:
         """Your quotas and how much of each is used; with the scope `admin`, those of another principal."""

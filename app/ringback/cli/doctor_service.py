@@ -1,0 +1,140 @@
+"""The checks of `ringback doctor` on a running service: what it says about itself."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Final
+from urllib.parse import urlsplit
+
+from ringback import __version__
+from ringback.cli.client_options import create_client
+from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.client import ClientError, Forbidden, RingbackClient, ServiceStatus, Webhook
+from ringback.domain.clock import Clock
+from ringback.domain.principal import ALL_PRINCIPALS
+from ringback.domain.validation import is_loopback
+from ringback.settings import Settings
+
+OVERDUE_SECONDS_MAX: Final = 300.0
+"""The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
+FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
+"""An operator mends a few at a time; the count says how many there are."""
+
+
+def is_elsewhere(service_url: str, settings: Settings) -> bool:
+    """Whether the service runs on another machine, so that this environment's settings are not its settings."""
+    host = urlsplit(service_url).hostname or ""
+    own_hosts = {settings.host, urlsplit(settings.base_url).hostname}
+    return not is_loopback(host) and host not in own_hosts
+
+
+# -- what the service says -------------------------------------------------------------------------------------------------
+
+
+async def check_running_service(url: str, api_key: str | None, *, clock: Clock) -> list[Finding]:
+    """The service's own checks, for a key with the scope `admin`. Without a key there are none."""
+    if not api_key:
+        return []
+    try:
+        async with (
+            create_client(url, api_key) as client,
+            create_client(url, api_key, ALL_PRINCIPALS) as operator_client,
+        ):
+            status = await client.status()
+            webhooks = await _read_failing_webhooks(operator_client)
+    except Forbidden:
+        return [Finding("service status", True, "not asked: the key lacks the scope admin")]
+    except ClientError as problem:
+        return [Finding("service status", False, str(problem))]
+    return [*describe_status(status, clock=clock), *describe_failing_webhooks(webhooks, status.failing_webhooks)]
+
+
+def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:
+    """What the service says about itself; what works is one line for each kind of check."""
+    return [
+        _check_version(status),
+        _check_service_clock(status, clock),
+        Finding("service database", status.problem is None, status.problem or "it stores work"),
+        _check_names("service workers", status.failing_workers, "failed and are being restarted; its log says why"),
+        _check_names("service endpoints", status.failing_endpoints, "failed and are being restarted; its log says why"),
+        _check_service_keys(status),
+        _check_queue(status),
+        *_check_upstreams(status),
+    ]
+
+
+def describe_failing_webhooks(webhooks: Sequence[Webhook], count: int) -> list[Finding]:
+    """One finding for each of these failing webhooks, and one with the number of all."""
+    if not webhooks:
+        return [Finding("webhooks", True, "none is failing")]
+    shown = f"{max(count, len(webhooks))} are failing; {len(webhooks)} of them are shown"
+    found = [Finding("webhooks", False, f"{shown}. See all: ringback webhooks list --failing --all-principals")]
+    for webhook in webhooks:
+        owner = f" of {webhook.principal}" if webhook.principal else ""
+        since = f" since {webhook.failing_since:%Y-%m-%d %H:%M} UTC" if webhook.failing_since else ""
+        detail = f" ({webhook.last_error_detail})" if webhook.last_error_detail else ""
+        advice = f" {webhook.last_error_advice}" if webhook.last_error_advice else ""
+        found.append(Finding(f"webhook {webhook.id}{owner}", False, f"{webhook.last_error}{detail}{since}.{advice}"))
+    return found
+
+
+async def _read_failing_webhooks(client: RingbackClient) -> list[Webhook]:
+    failing: list[Webhook] = []
+    async with aclosing(client.webhooks(health="failing")) as webhooks:
+        async for webhook in webhooks:
+            failing.append(webhook)
+            if len(failing) == FAILING_WEBHOOKS_SHOWN_MAX:
+                break
+    return failing
+
+
+def _check_version(status: ServiceStatus) -> Finding:
+    if status.version == __version__:
+        return Finding("service version", True, f"it runs {status.version}, as this command")
+    return Finding(
+        "service version",
+        False,
+        f"it runs {status.version}, and this command is {__version__}. Restart the service with the installed version.",
+    )
+
+
+def _check_service_clock(status: ServiceStatus, clock: Clock) -> Finding:
+    skew = (status.time - clock.wall_time()).total_seconds()
+    ok = abs(skew) <= CLOCK_SKEW_SECONDS_MAX
+    said = f"it is {skew:+.1f} s from this machine's"
+    return Finding(
+        "service clock", ok, said if ok else f"{said}. Synchronise both by NTP: signatures contain the time."
+    )
+
+
+def _check_names(about: str, failing: Sequence[str], what: str) -> Finding:
+    return Finding(about, not failing, f"{', '.join(failing)} {what}" if failing else "all run")
+
+
+def _check_service_keys(status: ServiceStatus) -> Finding:
+    if status.lacks_keys:
+        return Finding(
+            "service keys", False, "it lacks a key of other nodes. All nodes need the same RINGBACK_SECRET_KEYS."
+        )
+    return Finding("service keys", True, "it has every sealing key")
+
+
+def _check_queue(status: ServiceStatus) -> Finding:
+    age = status.oldest_due_delivery_age_seconds
+    if age > OVERDUE_SECONDS_MAX:
+        return Finding(
+            "service deliveries",
+            False,
+            f"the oldest due one waits for {age:.0f} s. Does a node with the role dispatcher run? "
+            "Else its webhook's breaker is open, or the receivers are slow.",
+        )
+    return Finding("service deliveries", True, "none is overdue")
+
+
+def _check_upstreams(status: ServiceStatus) -> list[Finding]:
+    failing = [each for each in status.upstreams if each.last_error is not None]
+    found = [
+        Finding(f"service upstream {each.name}", False, f"{each.last_error}. {each.advice or ''}".rstrip())
+        for each in failing
+    ]
+    working = len(status.upstreams) - len(failing)
+    return [Finding("service upstreams", True, f"{working} of {len(status.upstreams)} have no error"), *found]

@@ -1,0 +1,187 @@
+"""`ringback doctor` asks a running service, and tells the public URL from the process."""
+
+import json
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any, Final
+
+import httpx
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback import __version__
+
+Run = Callable[..., Result]
+Found = dict[str, tuple[bool, str]]
+
+SERVICE_URL: Final = "http://127.0.0.1:8090"
+PUBLIC_URL: Final = "https://ringback.example/callbacks"
+HEALTHY: Final = httpx.Response(200, json={"status": "ok"})
+BAD_GATEWAY: Final = httpx.Response(502, html="<h1>Bad Gateway</h1>")
+
+
+@pytest.fixture
+def service() -> Generator[respx.MockRouter]:
+    """A mocked process that works on every route."""
+    with respx.mock(assert_all_called=False) as router:
+        router.get(f"{SERVICE_URL}/readyz").mock(side_effect=respond_ready)
+        router.get(f"{SERVICE_URL}/v1/status").mock(side_effect=respond_status)
+        router.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": [], "next_cursor": None})
+        yield router
+
+
+def respond_ready(_: httpx.Request) -> httpx.Response:
+    date = format_datetime(_now(), usegmt=True)
+    return httpx.Response(200, json={"status": "ready", "degraded": []}, headers={"date": date})
+
+
+def respond_status(_: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json=make_status())
+
+
+def make_status(**changed: Any) -> dict[str, Any]:
+    healthy: dict[str, Any] = {
+        "version": __version__,
+        "time": _now().isoformat(),
+        "public_url": SERVICE_URL,
+        "problem": None,
+        "roles": {"api": True},
+        "failing_workers": [],
+        "failing_endpoints": [],
+        "lacks_keys": False,
+        "failing_webhooks": 0,
+        "oldest_due_delivery_age_seconds": 0.0,
+        "upstreams": [],
+    }
+    return healthy | changed
+
+
+def find(run: Run, *arguments: str) -> Found:
+    ran = run("doctor", "--json", *arguments)
+    return {found["about"]: (found["ok"], found["detail"]) for found in json.loads(ran.stdout)}
+
+
+def find_in_service(run: Run, service: respx.MockRouter, **changed: Any) -> Found:
+    service.get(f"{SERVICE_URL}/v1/status").mock(side_effect=[httpx.Response(200, json=make_status(**changed))])
+    return find(run, "--url", SERVICE_URL, "--api-key", "rbk_admin")
+
+
+def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRouter) -> None:
+    found = find_in_service(run, service)
+
+    asked = {about: ok for about, (ok, _) in found.items() if about.startswith(("service", "webhooks"))}
+    assert all(asked.values()), found
+    assert {"service version", "service database", "service workers", "service upstreams", "webhooks"} <= asked.keys()
+
+
+@pytest.mark.parametrize(
+    ("changed", "about", "words"),
+    [
+        ({"version": "0.0.9"}, "service version", "it runs 0.0.9"),
+        ({"time": "2020-01-01T00:00:00Z"}, "service clock", "NTP"),
+        ({"problem": "The database is full."}, "service database", "The database is full."),
+        ({"failing_workers": ["dispatcher"]}, "service workers", "dispatcher"),
+        ({"failing_endpoints": ["/mcp/git"]}, "service endpoints", "/mcp/git"),
+        ({"lacks_keys": True}, "service keys", "RINGBACK_SECRET_KEYS"),
+        ({"oldest_due_delivery_age_seconds": 4000.0}, "service deliveries", "dispatcher"),
+        (
+            {
+                "upstreams": [
+                    {
+                        "name": "git",
+                        "transport": "stdio",
+                        "state": "failing",
+                        "last_error": "not_found",
+                        "advice": "Check 'command'.",
+                    }
+                ]
+            },
+            "service upstream git",
+            "not_found. Check 'command'.",
+        ),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_the_service_says_is_a_finding(
+    run: Run, service: respx.MockRouter, changed: dict[str, Any], about: str, words: str
+) -> None:
+    ok, detail = find_in_service(run, service, **changed)[about]
+
+    assert not ok
+    assert words in detail
+
+
+def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, service: respx.MockRouter) -> None:
+    failing = {
+        "id": "wh_1",
+        "principal": "team-7",
+        "url": "https://agent.example/",
+        "events": ["call.finished"],
+        "state": "active",
+        "last_error": "certificate_expired",
+        "last_error_detail": "certificate has expired",
+        "last_error_advice": "Renew the receiver's certificate.",
+        "failing_since": "2026-11-22T17:00:00Z",
+    }
+    listed = service.get(f"{SERVICE_URL}/v1/webhooks")
+    listed.respond(200, json={"webhooks": [failing], "next_cursor": None})
+
+    found = find_in_service(run, service, failing_webhooks=12)
+
+    assert dict(listed.calls.last.request.url.params) == {"health": "failing", "principal": "*"}
+    assert found["webhooks"][1].startswith("12 are failing; 1 of them are shown")
+    ok, detail = found["webhook wh_1 of team-7"]
+    assert not ok
+    assert detail == (
+        "certificate_expired (certificate has expired) since 2026-11-22 17:00 UTC. Renew the receiver's certificate."
+    )
+
+
+def test_a_key_without_the_scope_is_no_fault(run: Run, service: respx.MockRouter) -> None:
+    service.get(f"{SERVICE_URL}/v1/status").respond(
+        403, json={"detail": "Needs admin."}, headers={"content-type": "application/problem+json"}
+    )
+
+    ok, detail = find(run, "--url", SERVICE_URL, "--api-key", "rbk_small")["service status"]
+
+    assert ok
+    assert "lacks the scope admin" in detail
+
+
+def test_a_service_elsewhere_is_not_judged_by_the_settings_here(run: Run, service: respx.MockRouter) -> None:
+    elsewhere = "https://ringback.elsewhere.example"
+    service.get(f"{elsewhere}/readyz").mock(side_effect=respond_ready)
+    service.get(f"{elsewhere}/v1/status").respond(200, json=make_status())
+    service.get(f"{elsewhere}/v1/webhooks").respond(200, json={"webhooks": [], "next_cursor": None})
+
+    ran = run("doctor", "--json", "--url", elsewhere, "--api-key", "rbk_admin")
+
+    assert ran.exit_code == 0, ran.stdout
+    assert not {"settings", "database", "upstreams", "public URL"} & {each["about"] for each in json.loads(ran.stdout)}
+
+
+# -- the public URL and the process ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("process", "words"), [(HEALTHY, "but the process responds at"), (BAD_GATEWAY, "and the process")]
+)
+def test_a_failure_says_whether_the_proxy_or_the_process_fails(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch, process: httpx.Response, words: str
+) -> None:
+    monkeypatch.setenv("RINGBACK_PUBLIC_URL", PUBLIC_URL)
+    service.get(f"{PUBLIC_URL}/healthz").mock(return_value=BAD_GATEWAY)
+    service.get(f"{SERVICE_URL}/healthz").mock(return_value=process)
+    service.route(host="ringback.example").mock(side_effect=httpx.ConnectError("refused"))
+
+    ok, detail = find(run, "--url", SERVICE_URL)["public URL"]
+
+    assert not ok
+    assert "responds with 502" in detail
+    assert words in detail
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the doctor compares with the machine's clock
