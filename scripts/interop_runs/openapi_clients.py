@@ -2,8 +2,8 @@
 
 Redocly and Spectral must find no error; the rules that are off stand with their reasons in the folder `openapi`. Then the
 clients of openapi-python-client, @hey-api/openapi-ts, and openapi-typescript with openapi-fetch run the whole loop against a
-Ringback: start, wait, result, resume, the life of a webhook, and a problem. TypeScript must compile without an error. Exits with
-1 on a failure, and with 2 if something could not be installed.
+Ringback: start, wait, result, resume, the life of a webhook, and a problem. TypeScript must compile without an error. Exits
+with 1 on a failure, and with 2 if something could not be installed.
 """
 
 import asyncio
