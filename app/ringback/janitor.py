@@ -19,6 +19,7 @@ from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported, 
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import CallChange, Tombstone
 from ringback.domain.clock import Clock, seconds
+from ringback.domain.erasure import ErasureState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RETRY_SCHEDULES
@@ -29,6 +30,8 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.services.erasure_batches import erase_batch
+from ringback.telemetry import call_facts
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -120,7 +123,7 @@ async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> N
 async def _finish_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
     for call in await recorder.finish_calls(tx, requests):
         if call is not None:
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
+            log.info("call.finished", extra={**call_facts(call), "outcome": str(call.outcome)})
 
 
 class Janitor:
@@ -149,11 +152,13 @@ class Janitor:
             self._release_held_deliveries,
             self._probe_suspended_webhooks,
             self._archive_expired_calls,
+            self._erase,
             self._remove_deliveries,
             self._remove_events,
             self._remove_origins,
             self._remove_expired_webhooks,
             self._remove_tombstones,
+            self._remove_erasures,
             self._remove_proofs,
             self._remove_expired_sessions,
             self._save_scheduling_time,
@@ -249,7 +254,7 @@ class Janitor:
         The dispatcher gives up pending deliveries, after a last attempt.
         """
         given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.now(), limit=self._config.batch_size)
-        await record_losses(tx, given_up)
+        await record_losses(tx, given_up, self._recorder.measurements)
         return len(given_up) == self._config.batch_size
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:
@@ -314,6 +319,13 @@ class Janitor:
             )
         return len(expired) == self._config.batch_size
 
+    async def _erase(self, tx: Transaction) -> bool:
+        """Erase a batch of the erasure that has waited longest."""
+        erasure = await tx.erasures.find_next()
+        if erasure is None:
+            return False
+        return (await erase_batch(tx, self._recorder, erasure)).state is not ErasureState.WAITING
+
     async def _remove_deliveries(self, tx: Transaction) -> bool:
         return self._is_full_batch(
             await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
@@ -330,6 +342,10 @@ class Janitor:
     async def _remove_tombstones(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)
         return self._is_full_batch(await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size))
+
+    async def _remove_erasures(self, tx: Transaction) -> bool:
+        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        return self._is_full_batch(await tx.erasures.remove(cutoff=old, limit=self._config.batch_size))
 
     async def _remove_proofs(self, tx: Transaction) -> bool:
         proofs = await tx.proofs.remove(cutoff=tx.now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size)

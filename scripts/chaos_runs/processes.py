@@ -159,11 +159,6 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 @dataclass(frozen=True, slots=True)
 class ManagedChild:
     """A child process of the service, found by its PID file, which it locks while it lives."""

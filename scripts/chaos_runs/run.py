@@ -19,8 +19,9 @@ from scripts.chaos_runs.database import Database, running_database
 from scripts.chaos_runs.journal import entries
 from scripts.chaos_runs.observations import Observations, ObservedCall, ReceivedCallback, ToolStart
 from scripts.chaos_runs.plan import Damage, FaultInjection, Plan, PlannedNode, Store, Target
-from scripts.chaos_runs.processes import ManagedChild, ManagedProcess, free_port
+from scripts.chaos_runs.processes import ManagedChild, ManagedProcess
 from scripts.chaos_runs.service import KILLED, STOPPED
+from tests.support.ports import free_port
 
 SETTLE_SECONDS: Final = 300.0
 """From the last fault until every call has ended and all callbacks have arrived: usually a second on SQLite, and ten seconds on

@@ -291,7 +291,7 @@ class CallInStore(RuleBasedStateMachine):
         # A runner may still cancel a queued call at its upstream; if none does, the call ends a little later.
         grace_seconds = 0 if self.model.leaves_no_handle else OVERDUE_GRACE_SECONDS
         if self.model.phase in {"queued", "parked"} and now >= self.model.deadline + grace_seconds:
-            self.model.end("timed_out" if self.model.dispatched else "rejected")
+            self.model.end("timed_out" if self.model.dispatched or self.model.runs else "rejected")
 
     # -- what must be --
 

@@ -15,15 +15,21 @@ class CommitCountingStore(StoreWrapper):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.written: list[str] = []
+        self.finished: list[str] = []
+        """The writes that have been committed or rolled back."""
         self.read_names: list[str] = []
 
     def clear(self) -> None:
         self.written.clear()
+        self.finished.clear()
         self.read_names.clear()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         self.written.append(_name_of(work))
-        return await super().write(work)
+        try:
+            return await super().write(work)
+        finally:
+            self.finished.append(_name_of(work))
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         self.read_names.append(_name_of(work))

@@ -3,7 +3,8 @@
     scripts/test --profile
 
 CPU time of a test includes that of the processes that it started, and that a fork server started for it. A process that
-outlives its parent is not counted.
+outlives its parent is not counted. The shared PostgreSQL server is a child of the worker that first needed it, so its time
+counts for the tests of that worker, whoever uses it.
 """
 
 import os
@@ -32,6 +33,8 @@ class Spent:
     """Seconds of CPU of one worker, or of all of them."""
 
     by_stage: defaultdict[str, float] = field(default_factory=_make_table)
+    by_folder: defaultdict[str, float] = field(default_factory=_make_table)
+    tests_by_folder: defaultdict[str, float] = field(default_factory=_make_table)
     by_file: defaultdict[str, float] = field(default_factory=_make_table)
     by_test: defaultdict[str, float] = field(default_factory=_make_table)
     by_fixture: defaultdict[str, float] = field(default_factory=_make_table)
@@ -70,8 +73,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     finally:
         own, others = own_seconds() - own, children_seconds() - others
         name = item.nodeid.partition("::")[0]
+        folder = name.rpartition("/")[0]
         spent.by_stage["tests"] += own
         spent.by_stage["processes that tests started"] += others
+        spent.by_folder[folder] += own + others
+        spent.tests_by_folder[folder] += 1
         spent.by_file[name] += own + others
         spent.tests_by_file[name] += 1
         spent.by_test[item.nodeid.partition("[")[0]] += own + others
@@ -104,6 +110,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     spent = config.stash[_SPENT]
     _write_table(terminalreporter, "by stage", spent.by_stage)
+    _write_table(terminalreporter, "by folder, with the number of tests", spent.by_folder, spent.tests_by_folder)
     _write_table(terminalreporter, "by file, with the number of tests", spent.by_file, spent.tests_by_file)
     _write_table(terminalreporter, "by test function", spent.by_test)
     _write_table(terminalreporter, "by fixture, without the fixtures that it requests", spent.by_fixture)

@@ -12,7 +12,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
+
+from tests.support.ports import free_port
 
 START_SECONDS: Final = 120.0
 """For a start, which takes a tenth of a second on an idle machine, and longer after a crash."""
@@ -233,8 +234,3 @@ def _replace_database(url: str, database: str) -> str:
 def _replace_port(url: str, port: int) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:{port}").geturl()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

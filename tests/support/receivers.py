@@ -274,6 +274,19 @@ class CertificateAuthority:
         certificate.configure_cert(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type
         return context
 
+    def demanding_server(self, *names: str) -> ssl.SSLContext:
+        """A server that demands a client certificate of this authority."""
+        context = self.server(*names)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._authority.configure_trust(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type
+        return context
+
+    def write_client_certificate(self, path: Path) -> Path:
+        """A client certificate of this authority with its private key, as operators configure it."""
+        certificate = self._authority.issue_cert("ringback.test")
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+        return path
+
     def write_file(self, path: Path) -> Path:
         """Write the authority's certificate as PEM, and return the path."""
         self._authority.cert_pem.write_to_path(str(path))

@@ -62,9 +62,12 @@ class FailingStore(StoreWrapper):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.refusals = 0
+        self.refused = 0
+        """The number of writes that it has refused."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         if self.refusals > 0:
             self.refusals -= 1
+            self.refused += 1
             raise StoreUnavailable("The disk is full.")
         return await super().write(work)

@@ -213,12 +213,6 @@ async def serving(app: App, *, port: int = 0, tls: ssl.SSLContext | None = None)
         await server.kill_server()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def make_legacy_app(app: App) -> App:
     """A server that has never heard of 2026-07-28."""
 

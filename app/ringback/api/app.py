@@ -1,6 +1,7 @@
 """Assembles the API."""
 
 import json
+import os
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -13,7 +14,9 @@ from ringback import __version__
 from ringback.api import (
     calls,
     deliveries,
+    erasures,
     events,
+    keys,
     metrics,
     openapi_webhooks,
     operations,
@@ -21,6 +24,7 @@ from ringback.api import (
     results,
     resume,
     upstreams,
+    usage,
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
@@ -36,6 +40,7 @@ from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.api.openapi_rules import apply_rules
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.api.public_path import PublicPathMiddleware, read_public_path
+from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
 from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
@@ -52,11 +57,11 @@ _ALLOWED_HEADERS: Final = (
     *("if-none-match", "if-range", "range", "last-event-id"),
     *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
     *("ringback-client-session-id", "ringback-correlation-id", "ringback-idempotency-key", "ringback-callback-url"),
-    *("ringback-callback-secret", "ringback-cancel-key", "traceparent"),
+    *("ringback-callback-secret", "ringback-cancel-key", "traceparent", REQUEST_ID_HEADER),
 )
 _EXPOSED_HEADERS: Final = (
     *("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges"),
-    *("mcp-protocol-version", "mcp-session-id", "www-authenticate"),
+    *("mcp-protocol-version", "mcp-session-id", "www-authenticate", REQUEST_ID_HEADER),
 )
 
 _SUMMARY: Final = "Call a tool, hang up, get rung back."
@@ -146,6 +151,7 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
         )
     app.add_middleware(HostOriginMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
+    app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
     if config.trusted_proxies:
         app.add_middleware(
             ForwardedClientMiddleware,
@@ -161,7 +167,7 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, usage, keys, erasures, metrics, operations):
         app.include_router(module.router)
     return app
 

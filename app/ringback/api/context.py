@@ -13,22 +13,28 @@ from ringback.domain.roles import ALL_ROLES, Role
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.bulk_cancellation import BulkCancellations
+from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     calls: Calls
+    bulk_cancellations: BulkCancellations
     input_answers: InputAnswers
     task_adoption: TaskAdoption
     reports: CallReports
@@ -37,10 +43,14 @@ class Services:
     events: Events
     deliveries: Deliveries
     replays: DeliveryReplays
+    bulk_redeliveries: BulkRedeliveries
     call_resumption: CallResumption
     api_keys: ApiKeys
     insights: Insights
+    upstream_controls: UpstreamControls
     administration: Administration
+    operators: Operators
+    erasures: Erasures
     lifecycle: Lifecycle
 
 

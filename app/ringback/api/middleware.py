@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
 from ringback.api.problems import ContentTooLarge, HostNotAllowed, InternalError, OriginNotAllowed, problem_response
+from ringback.api.request_context import describe_route
 from ringback.domain.errors import RingbackError
 from ringback.domain.validation import is_loopback
 from ringback.services.response_hooks import response_written_hook
@@ -52,7 +53,8 @@ class UnhandledErrorMiddleware:
             if scope["type"] != "http" or started:
                 raise
             client = (scope.get("client") or ("unknown",))[0]
-            log.exception("request.failed", extra={"method": scope["method"], "path": scope["path"], "client": client})
+            facts = {"method": scope["method"], "route": describe_route(scope), "client": client}
+            log.exception("request.failed", extra=facts)
             failure = InternalError(
                 "The service failed at this request; its log has the reason. A call with an Idempotency-Key can be "
                 "sent again."

@@ -37,6 +37,7 @@ PROXY_PATIENCE_SECONDS_MIN: Final = 5.0
 PROXY_PATIENCE_FRACTION: Final = 0.8
 """Of the time after which a proxy responded with 504: the next wait ends before the proxy's time does."""
 EVENT_STREAM: Final = "text/event-stream"
+API_PREFIX: Final = "/v1/"
 PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
 """About thirty years in seconds; a longer value is ignored."""
@@ -62,9 +63,18 @@ class HttpTransport:
     """Sends requests to one service. Does not close the httpx client."""
 
     def __init__(
-        self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: ClientClock
+        self,
+        *,
+        base_url: str,
+        api_key: str | None,
+        http: httpx.AsyncClient,
+        timeout_seconds: float,
+        clock: ClientClock,
+        principal: str | None = None,
     ) -> None:
+        """With `principal`, every request of the API names it: the key's owner is an operator."""
         self.base_url = _check_base_url(base_url)
+        self._principal_params = {} if principal is None else {"principal": principal}
         self._headers = _default_headers(api_key)
         self._http = http
         self._timeout_seconds = timeout_seconds
@@ -92,7 +102,7 @@ class HttpTransport:
             return self._http.build_request(
                 method,
                 self.base_url + path,
-                params=self._with_allowed_wait(params),
+                params=self._with_principal(path, self._with_allowed_wait(params)),
                 json=self._with_allowed_wait(body),
                 headers={**self._headers, **(headers or {})},
                 timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
@@ -126,7 +136,7 @@ class HttpTransport:
         request = self._http.build_request(
             "GET",
             self.base_url + path,
-            params=params,
+            params=self._with_principal(path, params),
             headers={**self._headers, "accept": EVENT_STREAM, **headers},
             timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
         )
@@ -139,6 +149,9 @@ class HttpTransport:
                 yield response
         except httpx.RequestError as error:
             raise _build_connection_failed(request.url, error) from error
+
+    def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        return {**(params or {}), **self._principal_params} if path.startswith(API_PREFIX) else params
 
     def _with_allowed_wait(self, members: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The parameters or the body, with no longer wait than the proxies in between allow."""

@@ -20,9 +20,9 @@ about before it reads that, or a unique index decides:
     queues: due calls, deliveries and challenges, expired rows                 rows that another unit has locked are skipped
     idempotency keys, names, aliases, generations of a delivery                unique: the unit that is second runs again
 
-The order of locks is: tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait for each
-other (the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second, and one
-of them runs again.
+The order of locks is: erasures, tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait
+for each other (the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second,
+and one of them runs again.
 
     unit                                     what it locks, or what decides
     start, report of a call                  unique key; the usage near its quota; the log before a callback is shared
@@ -40,10 +40,14 @@ of them runs again.
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
     replay                                   the webhook; the generation is unique
+    attempts now, pause of a webhook         the webhook, its deliveries (skipping locked ones), then its origin
+    bulk cancellation                        the calls in the order of their ids, then the log
+    pause, drain or resume of an upstream    its row; leases read it, so none begins after the commit of a pause
     catch-up                                 the webhook, its catch-up, then the log
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
+    batch of an erasure                      the erasure, skipping locked ones; the call, its webhooks, then the log
 
 What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
 units of that moment add. A quota of open calls is exact unless more than a thousand calls of one principal start in units that
@@ -63,15 +67,17 @@ from ringback.domain.delivery_rows import (
     DeliveryMaintenance,
     DeliveryQueue,
     DeliveryRows,
+    EndedDeliveries,
     WebhookDeliveries,
 )
 from ringback.domain.encryption import SealedRows, SealingKeyRows
+from ringback.domain.erasure import ErasedDeliveries, ErasedRows, ErasureRows
 from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
-from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
+from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
 from ringback.domain.webhook_rows import (
@@ -147,6 +153,8 @@ class Transaction(Protocol):
     @property
     def webhook_deliveries(self) -> WebhookDeliveries: ...
     @property
+    def ended_deliveries(self) -> EndedDeliveries: ...
+    @property
     def delivery_queue(self) -> DeliveryQueue: ...
     @property
     def delivery_maintenance(self) -> DeliveryMaintenance: ...
@@ -173,8 +181,16 @@ class Transaction(Protocol):
     @property
     def tool_aliases(self) -> ToolAliasRows: ...
     @property
+    def upstream_controls(self) -> UpstreamControlRows: ...
+    @property
     def mcp_sessions(self) -> McpSessionRows: ...
 
+    @property
+    def erasures(self) -> ErasureRows: ...
+    @property
+    def erased_rows(self) -> ErasedRows: ...
+    @property
+    def erased_deliveries(self) -> ErasedDeliveries: ...
     @property
     def leaders(self) -> LeaderRows: ...
     @property

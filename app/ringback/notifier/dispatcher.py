@@ -15,14 +15,22 @@ from datetime import datetime
 from functools import partial
 
 from ringback.admission import AdmissionGate
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Attempt, AttemptCategory, AttemptResult, Delivery, DeliveryUpdate
+from ringback.domain.delivery import Attempt, AttemptResult, Delivery, DeliveryUpdate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt, log_attempts, log_unrecorded_attempts
+from ringback.log_context import log_facts
+from ringback.notifier.attempts import (
+    AttemptRecorder,
+    FinishedAttempt,
+    log_attempts,
+    log_unrecorded_attempts,
+    redact_result,
+)
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
@@ -77,6 +85,7 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._admission = admission or AdmissionGate()
         self._post_commit = recorder.post_commit
+        self._measurements = recorder.measurements
         self._target_cache = TargetCache(policy)
         self._limiter = ConcurrencyLimiter(config)
         self._leasing = DeliveryLeasing(
@@ -86,6 +95,7 @@ class Dispatcher:
             target_cache=self._target_cache,
             owner=config.owner,
             lease_seconds=config.lease_seconds,
+            measurements=recorder.measurements,
         )
         attempt_recorder = AttemptRecorder(
             recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction
@@ -183,6 +193,11 @@ class Dispatcher:
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
     async def _run_attempt(self, leased: LeasedDelivery) -> None:
+        delivery = leased.delivery
+        with log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id):
+            await self._make_attempt(leased)
+
+    async def _make_attempt(self, leased: LeasedDelivery) -> None:
         try:
             await self._admission.wait_for_background_turn()
             if self._may_outlast_lease(leased):
@@ -202,6 +217,7 @@ class Dispatcher:
             category=result.category,
             status_code=result.status_code,
             excerpt=result.excerpt,
+            detail=result.detail,
         )
         self._attempt_batcher.submit(
             FinishedAttempt(
@@ -220,14 +236,14 @@ class Dispatcher:
 
     def _abandon_attempt(self, leased: LeasedDelivery) -> None:
         """Leave the delivery to whichever process leases it after this lease expires."""
-        log.warning("delivery.held_too_long", extra={"delivery_id": leased.delivery.id})
+        log.warning("delivery.held_too_long")
         self._release_permit(leased.permit)
 
     async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
         delivery, webhook = leased.delivery, leased.webhook
         target = self._target_cache.get_target(webhook.url)
         if target is None:
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
         try:
             headers = build_callback_headers(
                 webhook_id=webhook.id,
@@ -237,17 +253,24 @@ class Dispatcher:
                 signing_keys=self._signing_keys,
                 now=signed_at,
             )
-            return await self._sender.post(
-                target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
+            result = await self._sender.post(
+                target,
+                dict(webhook.headers) | headers,
+                delivery.body,
+                principal=delivery.principal,
+                deadline_seconds=ATTEMPT_SECONDS,
             )
+            return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
-            log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            log.exception("delivery.sender_failed")
+            return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     def _complete_recorded(
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
     ) -> None:
         log_attempts(batch, recorded)
+        for finished, update in recorded:
+            self._measurements.record_attempt(finished.result.category, update)
         for finished in batch:
             self._release_permit(finished.permit)
 

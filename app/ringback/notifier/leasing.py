@@ -7,18 +7,21 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState, with_unreadable_secrets
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.measurements import Measurements
+from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit, accepts_attempts
 from ringback.notifier.http.target import TargetCache
 
 log = logging.getLogger(__name__)
@@ -78,7 +81,7 @@ class _TakenDeliveries:
 
 
 def _is_sendable(webhook: Webhook | None) -> TypeGuard[Webhook]:
-    return webhook is not None and webhook.state in SENDABLE_STATES and not webhook.has_unreadable_secrets
+    return webhook is not None and accepts_attempts(webhook) and not webhook.has_unreadable_secrets
 
 
 class DeliveryLeasing:
@@ -91,13 +94,16 @@ class DeliveryLeasing:
         target_cache: TargetCache,
         owner: str,
         lease_seconds: float,
+        measurements: Measurements,
     ) -> None:
         self._store = store
+        self._measurements = measurements
         self._ids = ids
         self._limiter = limiter
         self._target_cache = target_cache
         self._owner = owner
         self._lease_seconds = lease_seconds
+        self._attempt_requests = AttemptRequestWatch(store.signals, limiter.clear_waiting)
         self._webhook_cursor = ""
         self._left_until: dict[WebhookId, datetime] = {}
         """Webhooks that this node cannot read and others can, and until when it does not look at them."""
@@ -121,6 +127,7 @@ class DeliveryLeasing:
         return self._acquire_permit(tx, webhook, origin)
 
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
+        self._attempt_requests.keep_only(self._limiter.is_waiting)
         excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._left_webhooks(tx.now())
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
@@ -138,10 +145,10 @@ class DeliveryLeasing:
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
                 await self._cancel_deliveries(tx, webhook_id)
-            elif webhook.state is WebhookState.PENDING_VERIFICATION:
+            elif webhook.state is WebhookState.PENDING_VERIFICATION or webhook.paused_at is not None:
                 await tx.webhook_deliveries.hold_pending(
                     webhook_id, limit=RELEASE_BATCH_SIZE
-                )  # it was active until its URL changed
+                )  # it was active until its URL changed or its owner paused it
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
                 self._leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
@@ -185,11 +192,10 @@ class DeliveryLeasing:
         if found is not None:
             limit = min(limit, found.limit)
         if limit <= 0:
-            self._limiter.mark_waiting(webhook, origin, now=now)
+            self._mark_waiting(webhook, origin, now=now)
             if self._limiter.is_paused(webhook, origin, now=now):
-                await record_losses(
-                    tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
-                )
+                given_up = await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
+                await record_losses(tx, given_up, self._measurements)
             return _TakenDeliveries(webhook, {})
         if found is None:
             # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
@@ -204,13 +210,16 @@ class DeliveryLeasing:
         if len(due_ids) < limit and not webhook.ordered:
             self._limiter.clear_waiting(webhook.id)
         else:
-            self._limiter.mark_waiting(
-                webhook, origin, now=now, is_blocked=len(due_ids) < limit and next_position is None
-            )
+            is_blocked = len(due_ids) < limit and next_position is None
+            self._mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
         if permits and self._shares_rate(webhook):
             await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
         has_more = len(due_ids) < limit and next_position is not None
         return _TakenDeliveries(webhook, permits, leased=leased, has_more=has_more)
+
+    def _mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
+        self._limiter.mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
+        self._attempt_requests.watch(webhook.id)
 
     async def _lease_in_order(self, tx: Transaction, webhook: Webhook, *, limit: int) -> Page[Delivery, str]:
         page = await tx.delivery_queue.lease_due(
@@ -275,7 +284,7 @@ class DeliveryLeasing:
         await tx.delivery_queue.apply_updates(
             [build_delivery_update(each, dead, category=AttemptCategory.UNREADABLE, now=tx.now()) for each in unsent]
         )
-        await record_losses(tx, unsent)
+        await record_losses(tx, unsent, self._measurements)
         return [each for each in deliveries if not each.is_unreadable]
 
     async def _give_back(self, tx: Transaction, deliveries: Sequence[Delivery]) -> None:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.delivery import AttemptResult
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
@@ -32,6 +33,7 @@ from ringback.domain.verification import (
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.attempts import redact_result
 from ringback.notifier.http.sender import HttpRequester
 from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.notifier.payload import build_callback_headers, build_verification_body
@@ -199,12 +201,12 @@ class Verifier:
             self._in_flight -= 1
             self._capacity_freed.set()
 
-    async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptCategory | None:
+    async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptResult | None:
         """Why the URL is not proven; None if it is proven."""
         try:
             target = parse_target(leased.challenge.url, self._policy)
         except InvalidCallbackUrl:  # the operator's policy has become stricter since the registration
-            return AttemptCategory.CONNECTION_REFUSED
+            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
         nonce = urlsafe_b64encode(self._ids.random_bytes(NONCE_BYTES)).decode()
         body = build_verification_body(nonce)
         headers = build_callback_headers(
@@ -217,22 +219,31 @@ class Verifier:
         )
         principal = leased.challenge.principal
         result, response_body = await self._requester.send_request(
-            "POST", target, headers, body, principal=principal, deadline_seconds=CHALLENGE_TIMEOUT_SECONDS
+            "POST",
+            target,
+            dict(leased.webhook.headers) | headers,
+            body,
+            principal=principal,
+            deadline_seconds=CHALLENGE_TIMEOUT_SECONDS,
         )
         if result.category is AttemptCategory.DELIVERED and echoes_nonce(response_body, nonce):
             return None
         if result.status_code is not None and await self._receiver_lists.lists_target(target, principal):
             return None
-        return _failure_category(result)
+        return redact_result(_challenge_failure(result), leased.webhook.headers)
 
-    async def _record_challenge(self, tx: Transaction, challenge: Challenge, failure: AttemptCategory | None) -> None:
+    async def _record_challenge(self, tx: Transaction, challenge: Challenge, failure: AttemptResult | None) -> None:
         tx.notify(challenge_ended_topic(challenge.webhook_id))
         webhook = await tx.webhooks.get(challenge.webhook_id)
         if webhook is None:
             return
         log.info(
             "webhook.challenged",
-            extra={"webhook_id": webhook.id, "attempt": challenge.attempts, "category": failure or "proven"},
+            extra={
+                "webhook_id": webhook.id,
+                "attempt": challenge.attempts,
+                "category": str(failure.category) if failure else "proven",
+            },
         )
         if failure is None:
             await accept_proof(tx, webhook, url=challenge.url)
@@ -240,7 +251,8 @@ class Verifier:
         latest = await tx.challenges.get(webhook.id)
         if latest is None or latest.token != challenge.token:
             return  # the owner requested a new challenge, or the URL has changed
-        await tx.webhooks.update(replace(webhook, last_error=str(failure)), WebhookPart.HEALTH)
+        failed = replace(webhook, last_error=str(failure.category), last_error_detail=failure.error_detail)
+        await tx.webhooks.update(failed, WebhookPart.HEALTH)
         delay = retry_delay_seconds(
             CHALLENGE_SCHEDULE,
             attempts=challenge.attempts,
@@ -259,8 +271,8 @@ def echoes_nonce(response_body: bytes, nonce: str) -> bool:
     return isinstance(challenge, str) and hmac.compare_digest(challenge.encode(), nonce.encode())
 
 
-def _failure_category(result: AttemptResult) -> AttemptCategory:
-    """The attempt's category, but `challenge_failed` for a 2xx without the nonce and for a redirect, which is not followed."""
-    if result.category in {AttemptCategory.DELIVERED, AttemptCategory.HTTP_3XX}:
-        return AttemptCategory.CHALLENGE_FAILED
-    return result.category
+def _challenge_failure(result: AttemptResult) -> AttemptResult:
+    """The attempt's result, but `challenge_failed` for a 2xx without the nonce."""
+    if result.category is AttemptCategory.DELIVERED:
+        return replace(result, category=AttemptCategory.CHALLENGE_FAILED)
+    return result

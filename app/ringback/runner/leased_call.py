@@ -25,6 +25,7 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.throttled_writer import ThrottledWriter
+from ringback.telemetry import call_facts
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import LocalWaiter, ObservableFlag, wait_first
 
@@ -331,7 +332,6 @@ def _is_current_lease(leased: Call, clock: Clock) -> bool:
 
 def _log_written(call: Call) -> None:
     if call.is_final:
-        facts = {"call_id": call.id, "upstream": call.upstream, "tool": call.tool, "outcome": str(call.outcome)}
-        log.info("call.finished", extra=facts)
+        log.info("call.finished", extra={**call_facts(call), "tool": call.tool, "outcome": str(call.outcome)})
     else:
-        log.info("call.parked" if call.phase is CallPhase.PARKED else "call.handed_back", extra={"call_id": call.id})
+        log.info("call.parked" if call.phase is CallPhase.PARKED else "call.handed_back", extra=call_facts(call))

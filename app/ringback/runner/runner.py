@@ -15,11 +15,13 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.log_context import log_facts
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
 from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
 from ringback.runner.leasing import CallLeasing, RunnerConfig
+from ringback.telemetry import call_facts
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import LocalWaiter, wait_first
 
@@ -161,13 +163,14 @@ class Runner:
             previous.abandon_lease()  # it still waits for a store that was unavailable for longer than its lease
         self._executions[call.id] = execution
         try:
-            if not is_dispatched_by_lease(call):
-                await self._admission.wait_for_background_turn()
-            await execution.run()
+            with log_facts(call_facts(call)):
+                if not is_dispatched_by_lease(call):
+                    await self._admission.wait_for_background_turn()
+                await execution.run()
         except (
             Exception
         ):  # a bug in one execution must not end the others; the lease expires and the janitor recovers the call
-            log.exception("call.abandoned", extra={"call_id": call.id})
+            log.exception("call.abandoned", extra=call_facts(call))
         finally:
             if self._executions.get(call.id) is execution:
                 del self._executions[call.id]

@@ -110,7 +110,7 @@ class CallReports:
     async def _prepare_new_call(self, caller: Caller, report: CallReport) -> tuple[str | None, Webhook | None]:
         """Check what a new call needs before its transaction: a running service, the rate of starts, and a valid callback."""
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         return await self._registrations.prepare_callback(caller, report.callback)
 
     async def _record_report(

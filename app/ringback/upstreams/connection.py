@@ -26,6 +26,7 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
 from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
+from ringback.log_context import leave_log_context
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.upstreams.call_session import CallSession
@@ -222,6 +223,7 @@ class UpstreamConnection:
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
         leave_call_context()
+        leave_log_context()
         started = False
         sessions: list[UpstreamSession] = []
 
@@ -305,6 +307,7 @@ class UpstreamConnection:
 
     async def run(self) -> None:
         """Keep the connection open until cancelled."""
+        leave_log_context()
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as tasks:
             self._session_tasks = tasks

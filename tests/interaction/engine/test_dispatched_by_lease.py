@@ -38,10 +38,14 @@ def new_call(engine: Engine) -> Call:
 
 @asynccontextmanager
 async def granting_leases(engine: Engine, upstreams: ScriptedUpstreams, **config: Any) -> AsyncGenerator[asyncio.Event]:
-    """A running runner that grants leases. The event or the end of the context stops it."""
+    """A running runner that grants leases. The event or the end of the context stops it.
+
+    Its first query has ended: while it runs, it reserves all capacity, and a new call is queued.
+    """
+    counting = engine.store = CommitCountingStore(engine.store)
 
     async def grants_leases() -> bool:
-        return engine.post_commit.consumer is not None
+        return "Runner._lease_queued_calls" in counting.finished
 
     async with engine.running_runner(upstreams, poll_seconds=3600.0, **config) as stop:
         await wait_until(grants_leases)

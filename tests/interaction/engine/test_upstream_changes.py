@@ -1,7 +1,7 @@
 """What upstreams tell unasked becomes events: of those who want to hear it, at most one a second, and never lost."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -16,11 +16,13 @@ from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.leadership import Leadership
 from ringback.upstreams.subscriptions import change_notifications as changes_module
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.subscriptions.upstream_changes import (
     EVENT_INTERVAL_SECONDS,
     RESUBSCRIBE_SECONDS,
+    WATCH_DUTY,
     UpstreamChangeRecorder,
 )
 from tests.support.builders import make_webhook
@@ -54,6 +56,13 @@ class FakeSubscriptions:
             self.watched.remove((upstream, uri))
 
 
+class PermanentLeadership(Leadership):
+    """The only node: it has the duty without a lease, which would run out whenever the test advances the clock."""
+
+    async def run_as_leader(self, work: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+        await self._run_until(work, stop.wait())
+
+
 class UpstreamChangeHarness:
     """A watchman at his post, and what he is told."""
 
@@ -73,6 +82,9 @@ class UpstreamChangeHarness:
                 recorder=self.engine.recorder,
                 proxy=cast("UpstreamProxyPort", self.proxy),
                 changes=changes,
+                leadership=PermanentLeadership(
+                    store=self.engine.store, clock=self.clock, owner="alone", duty=WATCH_DUTY
+                ),
             )
             work = asyncio.create_task(watchman.run(stop))
             try:

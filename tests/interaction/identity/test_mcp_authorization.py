@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain.principal import Scope
 from tests.support.application import PUBLIC_URL, running_application
+from tests.support.mcp_wire import JsonRpcMessages
 from tests.support.oauth_service import ALL_SCOPES, OAuthService
 
 pytestmark = pytest.mark.requirement("R25")
@@ -51,7 +52,8 @@ async def test_a_token_for_this_endpoint_calls_its_tools(guarded: OAuthService, 
     called = await guarded.post_modern("/mcp/git", "tools/call", ECHO, bearer=token)
 
     assert "echo" in {tool["name"] for tool in listed.json()["result"]["tools"]}
-    assert json.loads(called.json()["result"]["content"][0]["text"]) == {"text": "hello"}
+    result = await JsonRpcMessages(called).read_response()
+    assert json.loads(result["content"][0]["text"]) == {"text": "hello"}
 
 
 async def test_a_missing_scope_is_named_in_the_header_in_both_eras(guarded: OAuthService) -> None:

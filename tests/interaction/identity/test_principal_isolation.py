@@ -10,6 +10,7 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from tests.support.application import PUBLIC_URL
+from tests.support.mcp_wire import JsonRpcMessages
 from tests.support.oauth_service import ALL_SCOPES, OAuthService
 
 OPERATIONS = 250
@@ -124,7 +125,8 @@ class EndpointProbe:
 
     async def start_by_mcp(self, who: PrincipalClient, _owner: PrincipalClient) -> httpx.Response:
         answer = await self._mcp(who, "tools/call", {"name": "echo", "arguments": {"text": who.secret_text}})
-        who.calls.append(answer.json()["result"]["_meta"]["ringback/callId"])
+        result = await JsonRpcMessages(answer).read_response()
+        who.calls.append(result["_meta"]["ringback/callId"])
         return answer
 
     async def register(self, who: PrincipalClient, _owner: PrincipalClient) -> httpx.Response:

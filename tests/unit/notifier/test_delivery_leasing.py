@@ -6,9 +6,11 @@ import pytest
 
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
+from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.leasing import DeliveryLeasing
+from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
 
@@ -29,6 +31,7 @@ class OneWebhookStore:
 
     def __init__(self, limits: ConcurrencyLimits) -> None:
         self.limiter = ConcurrencyLimiter(limits)
+        self.signals = LocalSignals()
         self.leasing = DeliveryLeasing(
             store=cast("Store", self),
             ids=IdGenerator(FakeClock()),
@@ -36,6 +39,7 @@ class OneWebhookStore:
             target_cache=cast("TargetCache", self),
             owner="node",
             lease_seconds=30.0,
+            measurements=Measurements(),
         )
         self.webhooks = self.origin_breakers = self.delivery_queue = self
         self.asked: list[Any] = []

@@ -18,6 +18,7 @@ from ringback.admission import leave_admission_context
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.log_context import leave_log_context
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.units import UnitOfWork
@@ -85,6 +86,7 @@ class Lane:
         self._idle.clear()
 
     async def _work(self) -> None:
+        leave_log_context()
         leave_admission_context()  # the worker runs units of all callers, and end actions start tasks in its context
         try:
             await self._run_waiting_units()

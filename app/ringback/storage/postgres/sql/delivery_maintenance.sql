@@ -40,7 +40,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     ), number + 1
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active' AND webhooks.paused_at IS NULL, false) AS wanted
 FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
 WHERE webhook_ids.webhook_id IS NOT NULL
 ORDER BY webhook_ids.webhook_id;
@@ -56,7 +56,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
-    webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
+    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND coalesce(webhooks.paused_until, 0) <= :now
     AND coalesce((
         SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
     ) > :now, true)

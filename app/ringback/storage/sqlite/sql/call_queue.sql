@@ -1,8 +1,11 @@
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
--- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first.
+-- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. A paused
+-- upstream gets none.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
-    SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream
+    SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND NOT EXISTS (
+        SELECT 1 FROM upstream_controls WHERE upstream_controls.upstream = :upstream AND intake = 'paused'
+    )
     UNION ALL
     SELECT (
         SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND principal > waiting.principal
@@ -34,6 +37,9 @@ ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 INSERT INTO turns (upstream, principal, ticket)
 SELECT :upstream, :principal, (SELECT coalesce(max(ticket), 0) + 1 FROM turns WHERE upstream = :upstream)
 WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :upstream)
+    AND NOT EXISTS (
+        SELECT 1 FROM upstream_controls WHERE upstream_controls.upstream = :upstream AND intake = 'paused'
+    )
 ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 
 -- name: by_ids

@@ -30,7 +30,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id), number + 1
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active' AND webhooks.paused_at IS NULL, false) AS wanted
 FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
 WHERE webhook_ids.webhook_id IS NOT NULL
 ORDER BY webhook_ids.webhook_id;
@@ -43,7 +43,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
-    webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
+    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND coalesce(webhooks.paused_until, 0) <= :now
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
     AND NOT EXISTS (
         SELECT 1 FROM deliveries INDEXED BY deliveries_leased_to WHERE webhook_id = webhooks.id AND state = 'leased'
