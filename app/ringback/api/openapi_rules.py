@@ -10,7 +10,7 @@ from typing import Any, Final
 _TEXT: Final = {"type": "string"}
 LOCATION: Final = {
     "Location": {
-        "description": "The path of the resource.",
+        "description": "The path of the resource, if the response names one.",
         "schema": {"type": "string", "format": "uri-reference"},
         "example": "/v1/calls/call_01K8ZQ4M0X5V7T9B2N6C3D8F1G",
     }
@@ -25,6 +25,8 @@ RETRY_AFTER: Final = {
     "Retry-After": {"description": "Seconds until the next attempt.", "schema": {"type": "integer", "minimum": 0}}
 }
 HEADERS_BY_STATUS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "201": LOCATION,
+    "202": LOCATION,
     "401": {"WWW-Authenticate": {"description": "How to authenticate (RFC 6750, RFC 9728).", "schema": _TEXT}},
     "416": {"Content-Range": {"description": "The size of the result: `bytes */SIZE`.", "schema": _TEXT}},
     "429": RETRY_AFTER,
@@ -33,6 +35,7 @@ HEADERS_BY_STATUS: Final[Mapping[str, Mapping[str, Any]]] = {
 HEADERS_BY_SCHEMA: Final[Mapping[str, Mapping[str, Any]]] = {
     "StartedCallView": {**LOCATION, **REPLAYED},
     "RegisteredWebhookView": {**LOCATION, **REPLAYED},
+    "CreatedKeyView": LOCATION,
 }
 """By the schema of a successful response: these responses name a resource that exists now."""
 
