@@ -36,6 +36,7 @@ HEADERS_BY_SCHEMA: Final[Mapping[str, Mapping[str, Any]]] = {
     "StartedCallView": {**LOCATION, **REPLAYED},
     "RegisteredWebhookView": {**LOCATION, **REPLAYED},
     "CreatedKeyView": LOCATION,
+    "ErasureView": LOCATION,
 }
 """By the schema of a successful response: these responses name a resource that exists now."""
 
