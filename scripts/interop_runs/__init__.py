@@ -15,6 +15,9 @@
               ├─ judge           pure: from what was observed to a judgement
               └─ report          results.json, and the README's table
 
+`scripts/interop proxies` runs Ringback behind real proxies: proxies ─▶ proxy_checks ─▶ proxy_stage. `scripts/interop openapi`
+lints the OpenAPI document and runs generated clients: openapi_clients, with its files in the folder `openapi`.
+
 A driver calls tools as its framework calls them for a model, with the framework's default settings, and says what a model would
 read. A judgement does not depend on the driver's opinion: the upstream says how often a tool ran, and the receiver which
 callbacks arrived.

@@ -69,6 +69,7 @@ from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
 from tests.support.clock import OffsetClock
 from tests.support.databases import count_rows
+from tests.support.declared_headers import require_declared_headers
 from tests.support.fixed_upstreams import TOOLS, FakeUpstreamConnection, FixedUpstreamConfiguration, NoUpstreamTasks
 from tests.support.resolvers import FakeResolver
 from tests.support.stores import FailingStore, open_test_store
@@ -112,7 +113,7 @@ class ServiceUnderTest:
 
     async def create_anonymous_client(self, **options: Any) -> httpx.AsyncClient:
         """An HTTP client without a key."""
-        options = {"base_url": PUBLIC_URL} | options
+        options = {"base_url": PUBLIC_URL, "event_hooks": {"response": [require_declared_headers]}} | options
         client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), **options)
         return await self._stack.enter_async_context(client)
 

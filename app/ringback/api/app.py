@@ -38,6 +38,7 @@ from ringback.api.middleware import (
     UnhandledErrorMiddleware,
 )
 from ringback.api.openapi_endpoint import OpenApiEndpoint
+from ringback.api.openapi_rules import apply_rules
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.api.public_path import PublicPathMiddleware, read_public_path
 from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
@@ -85,7 +86,7 @@ ENUM_COMPONENT_NAMES: Final = {
 
 class _RingbackApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Add what FastAPI cannot express: stable names of enums, problem documents, unions of callbacks, examples."""
+        """Add what FastAPI cannot express: stable names of enums, problem documents, callbacks, examples, rules."""
         if self.openapi_schema is None:
             self.openapi_schema = _with_stable_enum_names(super().openapi())
         document = self.openapi_schema
@@ -94,6 +95,7 @@ class _RingbackApi(FastAPI):
         schemas.update(openapi_webhooks.build_callback_unions(document["webhooks"]))
         for name, shown in EXAMPLES_BY_SCHEMA.items():
             schemas[name]["examples"] = shown
+        apply_rules(document)
         return document
 
 

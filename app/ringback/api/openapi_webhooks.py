@@ -37,6 +37,9 @@ SubscriptionId = Annotated[
 ]
 
 
+Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
 class CallbackPart(BaseModel):
     """A part of a callback."""
 
@@ -53,7 +56,7 @@ class CallbackData(CallbackPart):
     client_session_id: str | None
     subscription_id: SubscriptionId
     webhook_correlation_id: OmittedIfNone[str] = Field(default=None, description="The webhook's, if it has one.")
-    created_at: str
+    created_at: Timestamp
     resume_token: OmittedIfNone[str] = Field(
         default=None,
         description="Names this call. Send it to `resume_url` with your API key. Absent if the call has expired.",
@@ -79,7 +82,7 @@ class FinishedData(CallbackData):
         default=None,
         description="Absent if the outcome is `result`. `code` is the outcome; GET /v1/calls/{id} has the details.",
     )
-    finished_at: str
+    finished_at: Timestamp
     answered_inline: OmittedIfNone[bool] = Field(
         default=None, description="Whether the call ended while the request that started it was still open."
     )
@@ -112,7 +115,7 @@ class CallbackBase(CallbackPart):
     """An MCP EventOccurrence."""
 
     eventId: str = Field(description="Equal to the `webhook-id` header. Use it to drop duplicates.")  # noqa: N815 - the wire's name
-    timestamp: str = Field(description="The time of the event.")
+    timestamp: Timestamp = Field(description="The time of the event.")
     cursor: str = Field(description="All events of this webhook up to this cursor were delivered or given up.")
 
 
@@ -148,7 +151,7 @@ class WebhookData(CallbackPart):
 
     webhook_id: str
     last_error: str | None = Field(description="How its last attempt failed.")
-    failing_since: str | None
+    failing_since: Timestamp | None
     subscription_id: SubscriptionId
     webhook_correlation_id: OmittedIfNone[str] = Field(
         default=None, description="Of the webhook that receives this callback, if it has one."

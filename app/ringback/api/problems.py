@@ -292,6 +292,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         },
     },
     "required": ["type", "title", "status", "detail"],
+    "additionalProperties": True,
     "examples": [
         {
             "type": "/problems/unknown-tool",

@@ -54,10 +54,17 @@ IfRange = Annotated[
     ),
 ]
 
-_ETAG = {"ETag": {"description": "The result's SHA-256.", "schema": {"type": "string"}}}
+_ETAG = {
+    "ETag": {"description": "The result's SHA-256.", "schema": {"type": "string"}},
+    "Accept-Ranges": {"description": "`bytes`.", "schema": {"type": "string"}},
+}
+_PART_HEADERS = {
+    **_ETAG,
+    "Content-Range": {"description": "The range, and the size of the result.", "schema": {"type": "string"}},
+}
 _RESULT = {JSON_MEDIA_TYPE: {"schema": {"type": "object"}, "example": examples.RESULT}}
 _PART = {JSON_MEDIA_TYPE: {"schema": {"type": "string"}, "example": '{"content":[{"type":'}}
-_UNCHANGED = {304: {"description": "The result has not changed."}}
+_UNCHANGED = {304: {"description": "The result has not changed.", "headers": _ETAG}}
 
 
 @router.get(
@@ -71,7 +78,7 @@ _UNCHANGED = {304: {"description": "The result has not changed."}}
         },
         206: {
             "description": "The requested range.",
-            "headers": {**_ETAG, "Content-Range": {"schema": {"type": "string"}}},
+            "headers": _PART_HEADERS,
             "content": _PART,
         },
         **_UNCHANGED,
