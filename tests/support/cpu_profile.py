@@ -3,8 +3,8 @@
     scripts/test --profile
 
 CPU time of a test includes that of the processes that it started, and that a fork server started for it. A process that
-outlives its parent is not counted. The shared PostgreSQL server is a child of the worker that first needed it, so its time counts
-for the tests of that worker, whoever uses it.
+outlives its parent is not counted. The shared PostgreSQL server is a child of the worker that first needed it, so its time
+counts for the tests of that worker, whoever uses it.
 """
 
 import os
