@@ -45,6 +45,7 @@ Three rules carry everything:
     domain/       values, rules, and the ports that storage implements
     protocol/     MCP on the wire, for the service and for the durable caller
     backoff       the pause before the next attempt
+    log_context   the ids that each log line of a request, a call or a delivery has
     signing/      signatures, secrets and sealing
 
 Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
@@ -52,7 +53,7 @@ Imports point down only; modules joined by | do not import each other (pyproject
     __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
       >  http_server  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
       >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership  >  admission | post_commit
-      | waits  >  domain  >  protocol  >  backoff | signing
+      | waits  >  domain  >  protocol  >  backoff | log_context | signing
 """
 
 __version__ = "0.1.0"

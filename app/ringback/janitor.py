@@ -14,21 +14,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.call import Call, CallPhase, has_no_upstream_state, overdue_completion
-from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported, recover_call
-from ringback.domain.call_outcome import CallCompletion
-from ringback.domain.call_rows import CallChange, Tombstone
+from ringback.domain.call import CallPhase, has_no_upstream_state, overdue_completion
+from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported
+from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import Clock, seconds
+from ringback.domain.erasure import ErasureState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RETRY_SCHEDULES
-from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC, call_changed_topic
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
 from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recovery import finish_lost_calls, recover_calls
+from ringback.services.erasure_batches import erase_batch
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -83,19 +85,6 @@ class JanitorConfig:
     """The owner of all valid leases, if no other process serves the store. None: only expired leases are void."""
 
 
-async def recover_calls(tx: Transaction, recorder: Recorder, lost: Sequence[Call]) -> None:
-    """Queue the calls that can go on without the process that ran them, and finish the others (`recover_call`)."""
-    requests: list[CompletionRequest] = []
-    for call in lost:
-        recovered = recover_call(call, now=tx.now())
-        if isinstance(recovered, CallCompletion):
-            requests.append(CompletionRequest(call=call, completion=recovered, lease_token=None))
-        else:
-            await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
-            tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
-    await _finish_calls(tx, recorder, requests)
-
-
 async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> None:
     """Release what a node still has leased when all its workers have stopped, so that other nodes continue it at once.
 
@@ -115,12 +104,6 @@ async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> N
             pass
     except StoreUnavailable:
         log.warning("leases.not_handed_back")  # they run out
-
-
-async def _finish_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
-    for call in await recorder.finish_calls(tx, requests):
-        if call is not None:
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(call.outcome)})
 
 
 class Janitor:
@@ -149,11 +132,13 @@ class Janitor:
             self._release_held_deliveries,
             self._probe_suspended_webhooks,
             self._archive_expired_calls,
+            self._erase,
             self._remove_deliveries,
             self._remove_events,
             self._remove_origins,
             self._remove_expired_webhooks,
             self._remove_tombstones,
+            self._remove_erasures,
             self._remove_proofs,
             self._remove_expired_sessions,
             self._save_scheduling_time,
@@ -231,7 +216,7 @@ class Janitor:
             for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
             if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
         ]
-        await _finish_calls(tx, self._recorder, requests)
+        await finish_lost_calls(tx, self._recorder, requests)
         return len(requests) == limit
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
@@ -249,7 +234,7 @@ class Janitor:
         The dispatcher gives up pending deliveries, after a last attempt.
         """
         given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.now(), limit=self._config.batch_size)
-        await record_losses(tx, given_up)
+        await record_losses(tx, given_up, self._recorder.measurements)
         return len(given_up) == self._config.batch_size
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:
@@ -314,6 +299,13 @@ class Janitor:
             )
         return len(expired) == self._config.batch_size
 
+    async def _erase(self, tx: Transaction) -> bool:
+        """Erase a batch of the erasure that has waited longest."""
+        erasure = await tx.erasures.find_next()
+        if erasure is None:
+            return False
+        return (await erase_batch(tx, self._recorder, erasure)).state is not ErasureState.WAITING
+
     async def _remove_deliveries(self, tx: Transaction) -> bool:
         return self._is_full_batch(
             await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
@@ -330,6 +322,10 @@ class Janitor:
     async def _remove_tombstones(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)
         return self._is_full_batch(await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size))
+
+    async def _remove_erasures(self, tx: Transaction) -> bool:
+        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        return self._is_full_batch(await tx.erasures.remove(cutoff=old, limit=self._config.batch_size))
 
     async def _remove_proofs(self, tx: Transaction) -> bool:
         proofs = await tx.proofs.remove(cutoff=tx.now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size)

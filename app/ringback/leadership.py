@@ -77,7 +77,7 @@ class Leadership:
         """Lease the duty, or extend the lease. If the store is unavailable, an earlier lease is trusted as long as before."""
         asked_at = self._clock.monotonic()
         try:
-            is_leader = await self._store.write(self._write_lease)
+            is_leader = await self._store.write_heartbeat(self._write_lease)
         except StoreUnavailable:
             return self._trusted_until > asked_at
         self._trusted_until = asked_at + TRUST_SECONDS if is_leader else 0.0

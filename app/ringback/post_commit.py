@@ -9,13 +9,15 @@ Two producers use this: `services.calls` passes new calls to the runner, `notifi
 dispatcher. The lease is an ordinary one: if the process dies, it expires and the work is leased again.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from ringback.domain.call import Call
+from ringback.domain.clock import Clock
 from ringback.domain.delivery import Delivery
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
@@ -37,6 +39,34 @@ class PostCommitHandoff(Generic[T]):
             yield
         finally:
             self.consumer = None
+
+
+UNUSED_TOKENS_KEPT: Final = 10_000
+"""More leases than one node grants in the transactions that are open at once; it limits the memory for them."""
+UNUSED_SECONDS: Final = 60.0
+"""How long after the loss of its connection a database may still commit: longer than any statement may take."""
+
+
+class UnusedLeases:
+    """Leases for which this process began no work, because their transaction was rolled back as far as it knows.
+
+    If the connection was lost during the commit, the rows may be leased all the same. The holder finds them by these tokens.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tokens: deque[tuple[float, str]] = deque(maxlen=UNUSED_TOKENS_KEPT)
+
+    def watch(self, tx: Transaction, token: str) -> str:
+        """The token, which this transaction writes, and which is unused if the transaction is rolled back."""
+        tx.on_rollback(lambda: self._tokens.append((self._clock.monotonic(), token)))
+        return token
+
+    def list_tokens(self) -> Sequence[str]:
+        """The tokens that became unused within `UNUSED_SECONDS`."""
+        while self._tokens and self._tokens[0][0] < self._clock.monotonic() - UNUSED_SECONDS:
+            self._tokens.popleft()
+        return [token for _, token in self._tokens]
 
 
 class CallLeases(Protocol):

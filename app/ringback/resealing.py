@@ -2,7 +2,8 @@
 
 The service does this itself, because only it knows for certain which ring it runs with. After each start with more than one key
 it goes once through all sealed columns, in small steps between other writes. After a kill it starts over and finds most values
-done. A value that no key of the ring opens stays unchanged: the operator may put its key back.
+done. A value that no key of the ring opens stays unchanged: the operator may put its key back. Arguments and results of calls
+keep their key until they expire: they can have megabytes.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-from ringback.domain.encryption import DURABLE_COLUMNS, ResealStep, SealedColumn, SealedCountStep
+from ringback.domain.encryption import DURABLE_COLUMNS, RESEALED_COLUMNS, ResealStep, SealedColumn, SealedCountStep
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.waits import wait_first
@@ -37,7 +38,7 @@ class Resealer:
         self._sleep = sleep
 
     async def run(self, stop: asyncio.Event) -> None:
-        for column in SealedColumn:
+        for column in RESEALED_COLUMNS:
             await self._reseal_column(column, stop)
         await stop.wait()
 

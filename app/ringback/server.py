@@ -31,7 +31,7 @@ from ringback.bootstrap import Application, Environment, ReadConfigs, open_appli
 from ringback.domain.errors import RingbackError
 from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits, compute_connections_max
 from ringback.settings import Settings, SettingsError
-from ringback.storage.urls import describe_database
+from ringback.storage.urls import locate_database
 from ringback.telemetry import configure_logging
 from ringback.upstreams.registry import UpstreamConfig
 
@@ -121,7 +121,7 @@ def serve(
     `read_configs` reads the upstreams' configuration again, on SIGHUP and when an operator requests a reload.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    configure_logging(level=settings.log_level, log_format=settings.log_format)
+    configure_logging(level=settings.log_level, log_format=settings.log_format, levels=dict(settings.log_levels))
     limits = build_http_limits(settings, open_files_max=_raise_open_files_limit())
     with (
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
@@ -170,7 +170,7 @@ async def _run_application(
             "version": __version__,
             "url": settings.base_url,
             "auth": settings.auth,
-            "database": describe_database(settings.database_url),
+            "database": locate_database(settings.database_url),
             "roles": ",".join(settings.roles),
             "upstreams": ",".join(config.name for config in upstreams) or "none",
         },
@@ -220,6 +220,7 @@ def build_http_server(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # `ForwardedClientMiddleware` reads them, from trusted proxies only
             timeout_graceful_shutdown=LAST_RESPONSES_SECONDS,
         )
     )

@@ -4,6 +4,7 @@
 """
 
 import ipaddress
+import pkgutil
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -11,12 +12,14 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+import ringback
 from ringback.domain.principal import Scope
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class SettingsError(Exception):
@@ -97,12 +100,22 @@ class Settings(BaseSettings):
             "key file beside the SQLite database."
         ),
     )
+    seal: Literal["secrets", "all"] = Field(
+        default="secrets",
+        description="What is encrypted at rest: 'secrets' the secrets of webhooks, the bodies of callbacks and MCP sessions; "
+        "'all' also the arguments, _meta and results of calls. What was stored before stays as it is.",
+    )
     signing_keys: SecretStr | None = Field(
         default=None,
         description="Ed25519 keys, whsk_…, comma-separated, newest first. Each adds a v1a signature to callbacks, and its "
         "public key is published. Generate one: ringback keys signing. By default only the webhook's secret signs.",
     )
     config: Path | None = Field(default=None, description="A JSON file with mcpServers: the upstreams.")
+    ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file with certificates of authorities that are trusted besides the usual ones: by callbacks, "
+        "upstreams and the token issuer. Read at the start.",
+    )
     callback_private_cidrs: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
         description="Private networks that may receive callbacks, comma-separated CIDRs. By default only public addresses.",
@@ -119,6 +132,19 @@ class Settings(BaseSettings):
     callback_allowlist: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="URL prefixes that need no challenge, comma-separated: https://hooks.example.com/ringback",
+    )
+    callback_proxy: SecretStr | None = Field(
+        default=None,
+        description="HTTP proxy that connects to receivers (CONNECT): http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. It "
+        "gets the receiver's address, which Ringback has checked. Default: none; HTTPS_PROXY does not apply.",
+    )
+    callback_proxy_except: Annotated[tuple[Network, ...], NoDecode] = Field(
+        default=(), description="Networks whose receivers are reached without the proxy, comma-separated CIDRs."
+    )
+    callback_client_certificates: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Client certificates for receivers that demand one, comma-separated: https://HOST=FILE. Each file has the "
+        "certificate and its private key as PEM, and is shown to this origin only. Read at the start.",
     )
     connect_patience_seconds: float = Field(
         default=30.0, gt=0, le=3600, description="Seconds that a call waits for an unreachable upstream."
@@ -193,25 +219,39 @@ class Settings(BaseSettings):
     )
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
-        description="Reverse proxies, comma-separated CIDRs. RINGBACK_PEER_CONNECTIONS_MAX does not apply to them, because "
-        "all clients behind a proxy share its address.",
+        description="Reverse proxies, comma-separated CIDRs. The rightmost other address in their X-Forwarded-For is the "
+        "client's: RINGBACK_PEER_CONNECTIONS_MAX limits its open requests, and not the connections of the proxy.",
     )
     request_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="Largest accepted request body, in bytes."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lowest logged level: debug, info, warning or error."
+    log_level: LogLevel = Field(default="info", description="Lowest logged level: debug, info, warning or error.")
+    log_levels: Annotated[tuple[tuple[str, LogLevel], ...], NoDecode] = Field(
+        default=(),
+        description="Levels of single areas, comma-separated: notifier=debug,upstreams=warning. An area is a part of the "
+        "service: api, mcp_server, runner, notifier, upstreams, storage, janitor, ...",
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
     disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
     """The old name of `on_disconnect`, which a start refuses."""
 
     @field_validator(
-        "allowed_hosts", "allowed_origins", "callback_allowlist", "oidc_audience", "oidc_scopes", mode="before"
+        "allowed_hosts",
+        "allowed_origins",
+        "callback_allowlist",
+        "callback_client_certificates",
+        "oidc_audience",
+        "oidc_scopes",
+        mode="before",
     )
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return _split_list(value) if isinstance(value, str) else value
+
+    @field_validator("log_levels", mode="before")
+    @classmethod
+    def _parse_log_levels(cls, value: Any) -> Any:
+        return [_parse_log_level(part) for part in _split_list(value)] if isinstance(value, str) else value
 
     @field_validator("roles", mode="before")
     @classmethod
@@ -219,13 +259,15 @@ class Settings(BaseSettings):
         """An empty variable counts as unset."""
         return (_split_list(value) or ALL_ROLES) if isinstance(value, str) else value
 
-    @field_validator("callback_private_cidrs", "trusted_proxies", mode="before")
+    @field_validator("callback_private_cidrs", "callback_proxy_except", "trusted_proxies", mode="before")
     @classmethod
     def _parse_networks(cls, value: Any) -> Any:
         return [ipaddress.ip_network(part) for part in _split_list(value)] if isinstance(value, str) else value
 
     @field_validator(
-        "public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", "connections_max", mode="before"
+        *("public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", "ca_file"),
+        *("callback_proxy", "connections_max"),
+        mode="before",
     )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
@@ -298,6 +340,15 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parse_log_level(text: str) -> tuple[str, str]:
+    """The area and its level. A misspelt area would silently log nothing more."""
+    area, separator, level = (part.strip() for part in text.partition("="))
+    known = sorted(module.name for module in pkgutil.iter_modules(ringback.__path__))
+    if not separator or area not in known:
+        raise ValueError(f"write it as AREA=LEVEL, for example notifier=debug. Areas: {', '.join(known)}.")
+    return area, level
 
 
 def is_wildcard_address(host: str) -> bool:

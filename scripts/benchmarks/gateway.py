@@ -64,9 +64,18 @@ class TimedStore:
         return self._store.is_exclusive
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._time_write(self._store.write(work))
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._time_write(self._store.write_for(principal, work))
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._time_write(self._store.write_heartbeat(work))
+
+    async def _time_write(self, write: Awaitable[T]) -> T:
         began = time.monotonic()
         try:
-            return await self._store.write(work)
+            return await write
         finally:
             self.writes.append(time.monotonic() - began)
 

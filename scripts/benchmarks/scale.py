@@ -175,6 +175,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "poll_at_depth": _reading(
         lambda tx, place: tx.events.list_after(PRINCIPAL, place.crowd.calls // 2, EventFilter(), limit=PAGE)
     ),
-    "webhooks_page": _reading(lambda tx, _: tx.webhooks.list_page(PRINCIPAL, position=None, limit=PAGE)),
+    "webhooks_page": _reading(lambda tx, _: tx.webhooks.list_page(PRINCIPAL, None, position=None, limit=PAGE)),
 }
 """In this order: claims and deliveries need what the ends have written."""

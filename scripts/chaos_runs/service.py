@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -48,10 +49,23 @@ class KillPointStore:
         return await self._store.scan(principal, work)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._run_counted(work, self._store.write)
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._run_counted(work, partial(self._store.write_for, principal))
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._run_counted(work, self._store.write_heartbeat)
+
+    async def _run_counted(
+        self,
+        work: Callable[[Transaction], Awaitable[T]],
+        write: Callable[[Callable[[Transaction], Awaitable[T]]], Awaitable[T]],
+    ) -> T:
         here = getattr(work, "__qualname__", "").startswith(self._step.unit)
         if here and not self._step.after:
             self._count()
-        value = await self._store.write(work)
+        value = await write(work)
         if (
             here and self._step.after and value != [] and getattr(value, "leased", True) != []
         ):  # an empty lease does not count

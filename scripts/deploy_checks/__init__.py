@@ -2,5 +2,5 @@
 
 __main__   every check, and what each of them found
 chart      the Helm chart: lint, render, the Kubernetes schemas
-programs   compose files, the systemd unit and nginx.conf, by the programs that read them
+programs   compose files, the systemd unit, nginx.conf, alert rules and metrics, by the programs that read them
 """

@@ -3,7 +3,7 @@
 import sys
 
 from scripts.deploy_checks.chart import check_chart
-from scripts.deploy_checks.programs import check_compose, check_nginx, check_unit
+from scripts.deploy_checks.programs import check_alerts, check_compose, check_metrics, check_nginx, check_unit
 
 
 def main() -> None:
@@ -12,6 +12,8 @@ def main() -> None:
         "compose": check_compose(),
         "systemd unit": check_unit(),
         "nginx.conf": check_nginx(),
+        "alerts.yaml": check_alerts(),
+        "metrics": check_metrics(),
     }
     for name, result in results.items():
         print(f"{name}: {result.words}")

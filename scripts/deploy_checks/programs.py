@@ -1,4 +1,4 @@
-"""Compose files, the systemd unit and nginx.conf, each by a program that reads such files."""
+"""Compose files, the systemd unit, nginx.conf and the alert rules, each by a program that reads such files."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from scripts.deploy_checks.result import DEPLOY, Result, judge, missing
+from scripts.deploy_checks.result import DEPLOY, ROOT, Result, judge, missing
 
 COMPOSE_FILES: Final = ("compose.yaml", "compose.postgres.yaml")
 EXPOSURE_MAX: Final = 20
@@ -45,7 +45,30 @@ def check_nginx() -> Result:
         return judge(_run([nginx, "-t", "-q", "-c", str(config)]), "nginx accepts it")
 
 
-def _run(command: list[str]) -> list[str]:
+def check_alerts() -> Result:
+    if shutil.which("promtool") is None:
+        return missing("promtool", "prometheus")
+    return judge(_run(["promtool", "check", "rules", str(DEPLOY / "alerts.yaml")]), "promtool accepts the rules")
+
+
+def check_metrics() -> Result:
+    """The exposition of a service with one of everything, judged by promtool's naming rules."""
+    if shutil.which("promtool") is None:
+        return missing("promtool", "prometheus")
+    # The service's own environment has what makes the exposition; this one has Helm and the schemas.
+    exposition = subprocess.run(
+        [str(ROOT / ".venv/bin/python"), "-m", "tests.support.metrics"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return judge(
+        _run(["promtool", "check", "metrics"], text=exposition.stdout), "promtool accepts the names of the metrics"
+    )
+
+
+def _run(command: list[str], *, text: str | None = None) -> list[str]:
     """What the command says if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip().splitlines() or ["failed without a word"] if done.returncode else []

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-DEPLOY: Final = Path(__file__).parents[1] / "deploy"
+ROOT: Final = Path(__file__).parents[2]
+DEPLOY: Final = ROOT / "scripts" / "deploy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,12 @@ class NodeStore:
         finally:
             unit.done.cancel()  # a caller that is cancelled before its unit has run removes it
 
+    async def write_for(self, principal: Principal, work: Work[T]) -> T:  # noqa: ARG002 - the names of Store
+        return await self.write(work)
+
+    async def write_heartbeat(self, work: Work[T]) -> T:
+        return await self.write(work)
+
     async def read(self, work: Work[T]) -> T:
         done: asyncio.Future[Any] = self._loop.create_future()
         self._call_after_latency(self._run_read, work, done)

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import orjson
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.delivery import AttemptCategory, AttemptResult, category_for_status_code
+from ringback.domain.delivery import AttemptResult, category_for_status_code
 from ringback.domain.principal import Principal
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, RequestMethod

@@ -1,8 +1,9 @@
 """API keys."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from ringback.domain.ids import KeyId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ApiKey, Scope
 from tests.support.builders import make_api_key
@@ -10,6 +11,7 @@ from tests.support.clock import START
 from tests.support.examples import BOB
 
 LATER = START + timedelta(minutes=1)
+NEW_ID = KeyId("key_new")
 
 
 async def insert(store: Store, *keys: ApiKey) -> None:
@@ -41,3 +43,47 @@ async def test_a_key_is_revoked_once_and_stays_known(store: Store) -> None:
     assert revoked == [True, False]
     assert await store.read(lambda tx: tx.api_keys.find_by_hash(key.hash)) == replace(key, revoked_at=LATER)
     assert await store.read(lambda tx: tx.api_keys.find_by_hash(other.hash)) == other
+
+
+async def test_a_key_is_replaced_once_and_expires_no_later_than_before(store: Store) -> None:
+    forever, short = make_api_key(), make_api_key(expires_at=LATER)
+    await insert(store, forever, short)
+
+    async def replace_key(key: ApiKey, *, minutes: int, now: datetime = START) -> bool:
+        ends_at = START + timedelta(minutes=minutes)
+        return await store.write(
+            lambda tx: tx.api_keys.replace(key.id, replaced_by=NEW_ID, expires_at=ends_at, now=now)
+        )
+
+    assert [await replace_key(forever, minutes=5), await replace_key(short, minutes=5)] == [True, True]
+    assert not await replace_key(forever, minutes=9)
+
+    found = [await store.read(lambda tx, key=key: tx.api_keys.get(key.id)) for key in (forever, short)]
+    assert found == [
+        replace(forever, expires_at=START + timedelta(minutes=5), replaced_by=NEW_ID),
+        replace(short, replaced_by=NEW_ID),
+    ]
+
+
+async def test_an_expired_or_revoked_key_is_not_replaced(store: Store) -> None:
+    expired, revoked = make_api_key(expires_at=START), make_api_key(revoked_at=START)
+    await insert(store, expired, revoked)
+
+    for key in (expired, revoked):
+        replaced = await store.write(
+            lambda tx, key=key: tx.api_keys.replace(key.id, replaced_by=NEW_ID, expires_at=LATER, now=START)
+        )
+        assert not replaced
+        assert await store.read(lambda tx, key=key: tx.api_keys.get(key.id)) == key
+
+
+async def test_keys_are_listed_in_pages_of_all_principals_or_of_one(store: Store) -> None:
+    first, foreign, last = make_api_key(), make_api_key(principal=BOB), make_api_key()
+    await insert(store, first, foreign, last)
+
+    page = await store.read(lambda tx: tx.api_keys.list_page(None, position=None, limit=2))
+    rest = await store.read(lambda tx: tx.api_keys.list_page(None, position=page.next_position, limit=2))
+    own = await store.read(lambda tx: tx.api_keys.list_page(first.principal, position=None, limit=2))
+
+    assert (list(page), list(rest), rest.next_position) == ([last, foreign], [first], None)
+    assert (list(own), own.next_position) == ([last, first], None)

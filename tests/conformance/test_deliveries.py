@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryKind, DeliveryState
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, DeliveryUpdate
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store
 from tests.support.builders import make_delivery

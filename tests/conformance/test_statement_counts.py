@@ -9,11 +9,13 @@ from typing import Any, Final
 
 import pytest
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import AttemptCategory, AttemptResult, Delivery
+from ringback.domain.delivery import AttemptResult, Delivery
 from ringback.domain.ports import Store, Transaction
+from ringback.measurements import Measurements
 from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit, ReceiverKey
 from ringback.notifier.http.target import TargetCache
@@ -199,6 +201,7 @@ async def test_deliveries_to_many_webhooks_are_leased_with_as_many_statements_as
             target_cache=TargetCache(PUBLIC_POLICY),
             owner="one",
             lease_seconds=30,
+            measurements=Measurements(),
         )
         ran.clear()
         batch = await leasing.lease_due()

@@ -50,6 +50,7 @@ FULL = {
     "correlation_id": "c",
     "match_correlation": True,
     "secrets": (WebhookSecret(value="whsec_new"), WebhookSecret(value="whsec_old", ends_at=LATER)),
+    "headers": (("authorization", "Bearer of-a-gateway"), ("x-tenant", "reports")),
     "retries": RetryProfile.MINUTES,
     "include_result": True,
     "when": DeliveryCondition.DETACHED,
@@ -60,7 +61,8 @@ FULL = {
     "updated_at": LATER,
     "expires_at": LATER,
     "last_delivery_at": LATER,
-    "last_error": "timeout",
+    "last_error": "http_3xx",
+    "last_error_detail": "status 302, Location: https://moved.example/hook",
     "failing_since": LATER,
     "breaker": CircuitBreaker(failures=7, openings=2, paused_until=LATER),
     "missed_from": 17,
@@ -102,8 +104,8 @@ async def test_an_unknown_webhook_is_none_and_is_neither_updated_nor_deleted(sto
     assert not await store.write(lambda tx: tx.webhooks.delete(webhook.id))
 
 
-HEALTH = ("last_delivery_at", "last_error", "failing_since", "breaker")
-INDEPENDENT_PARTS = {"secrets", "state", "missed_from", *HEALTH}
+HEALTH = ("last_delivery_at", "last_error", "last_error_detail", "failing_since", "breaker")
+INDEPENDENT_PARTS = {"secrets", "headers", "state", "missed_from", *HEALTH}
 
 
 @pytest.mark.parametrize("part", WebhookPart)
@@ -113,7 +115,7 @@ async def test_an_update_of_one_part_leaves_the_others_as_they_are(store: Store,
     other = replace(webhook, url="https://other.example/", **FULL)
     decided = {
         WebhookPart.SETTINGS: {"url", *FULL} - INDEPENDENT_PARTS - {"origin"},
-        WebhookPart.SECRETS: {"secrets", "updated_at"} & FULL.keys(),
+        WebhookPart.SECRETS: {"secrets", "headers", "updated_at"} & FULL.keys(),
         WebhookPart.STATE: {"state", "updated_at"} & FULL.keys(),
         WebhookPart.HEALTH: set(HEALTH),
         WebhookPart.MISSED: {"missed_from"},
@@ -145,8 +147,8 @@ async def test_pages_lead_from_the_newest_webhook_to_the_oldest_without_foreign_
     webhooks = [make_webhook() for _ in range(3)]
     await insert(store, *webhooks, make_webhook(principal=BOB))
 
-    first = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=2))
-    second = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=first[-1].id, limit=2))
+    first = await store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=None, limit=2))
+    second = await store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=first[-1].id, limit=2))
 
     assert [*first, *second] == list(reversed(webhooks))
 

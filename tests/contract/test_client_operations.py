@@ -38,6 +38,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     for method, operation in methods.items()
 }
 
+OPERATOR: Final = frozenset({"principal"})
+"""The parameter that a client with `principal` sends with every request of the API."""
+
 Sent = Awaitable[Any] | AsyncGenerator[Any] | EventStream
 
 METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
@@ -47,10 +50,15 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "change_webhook": lambda client: client.change_webhook("id", state="active"),
     "check_health": lambda client: client.healthy(),
     "check_readiness": lambda client: client.readiness(),
+    "create_key": lambda client: client.create_key("alice"),
+    "erase_call": lambda client: client.erase_call("id"),
+    "erase_principal": lambda client: client.erase_principal("id"),
+    "erase_session": lambda client: client.erase_session("id"),
     "issue_resume_token": lambda client: client.fresh_resume_token("id"),
     "join_calls": lambda client: client.wait_all(["id"]),
     "list_calls": lambda client: client.calls(),
     "list_deliveries": lambda client: client.deliveries(),
+    "list_keys": lambda client: client.keys(),
     "list_tools": lambda client: client.tools("id"),
     "list_upstreams": lambda client: client.upstreams(),
     "list_webhooks": lambda client: client.webhooks(),
@@ -59,11 +67,14 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "put_webhook": lambda client: client.put_webhook("id", "https://agent.example/"),
     "read_call": lambda client: client.call("id"),
     "read_delivery": lambda client: client.delivery("id"),
+    "read_erasure": lambda client: client.erasure("id"),
+    "read_key": lambda client: client.key("id"),
     "read_named_webhook": lambda client: client.named_webhook("id"),
     "read_metrics": lambda client: client.metrics(),
     "read_problem_type": lambda client: client.problem_type("id"),
     "read_result": lambda client: client.result("id"),
     "read_signing_keys": lambda client: client.public_keys(),
+    "read_usage": lambda client: client.usage(),
     "read_webhook": lambda client: client.webhook("id"),
     "redeliver": lambda client: client.redeliver("id"),
     "register_webhook": lambda client: client.register_webhook("https://agent.example/"),
@@ -73,6 +84,8 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "replay_webhook": lambda client: client.replay_webhook("id", since=datetime(2026, 11, 20, tzinfo=UTC)),
     "report_call": lambda client: client.report("key", "git", "git_log"),
     "resume_call": lambda client: client.resume("token"),
+    "revoke_key": lambda client: client.revoke_key("id"),
+    "rotate_key": lambda client: client.rotate_key("id"),
     "rotate_secret": lambda client: client.rotate_secret("id"),
     "start_call": lambda client: client.start_call("git", "git_log"),
     "start_calls": lambda client: client.start_calls([{"upstream": "git", "tool": "git_log"}]),
@@ -125,7 +138,7 @@ async def test_the_method_of_an_operation_sends_its_request(operation_id: str) -
 def test_the_method_of_an_operation_takes_its_query_parameters(operation_id: str) -> None:
     taken = public_methods(RingbackClient)[find_method(operation_id)].parameters
 
-    assert OPERATIONS[operation_id].query - PAGING - taken.keys() == set()
+    assert OPERATIONS[operation_id].query - PAGING - OPERATOR - taken.keys() == set()
 
 
 def test_the_synchronous_client_has_the_same_methods_with_the_same_parameters() -> None:

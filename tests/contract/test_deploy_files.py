@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "scripts" / "deploy"
 FILES = [
     "Dockerfile",
+    "compose.env",
     "compose.yaml",
     "compose.postgres.yaml",
     "nginx.conf",
@@ -159,6 +160,27 @@ def test_the_nodes_of_the_cluster_have_no_right_that_the_single_service_does_not
     assert [{name: node[name] for name in limits} for node in nodes] == [expected, expected]
     assert all("ports" not in node for node in nodes)
     assert [port for service in cluster.values() for port in service.get("ports", ())] == ["127.0.0.1:8090:8080"]
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.postgres.yaml"])
+def test_what_the_operator_writes_into_ringback_env_counts(file: str) -> None:
+    """In Compose, `environment` counts more than env files, and a later env file more than an earlier one."""
+    for name, service in services(file).items():
+        if not name.startswith("ringback"):
+            continue
+        defaults, operators = (each["path"] for each in service["env_file"])
+        assert (DEPLOY / defaults).is_file()
+        assert operators.endswith("./ringback.env}")
+        # Required from the shell: the container of the database needs one, and no file of the repository has the other.
+        assert service.get("environment", {}).keys() <= {"RINGBACK_DATABASE_URL", "RINGBACK_SECRET_KEYS"}
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.postgres.yaml"])
+def test_a_missing_file_of_upstreams_is_said_by_compose_and_does_not_become_a_folder(file: str) -> None:
+    mounts = [each for service in services(file).values() for each in service["volumes"] if "mcp.json" in str(each)]
+
+    assert mounts
+    assert [mount["bind"] for mount in mounts] == [{"create_host_path": False}] * len(mounts)
 
 
 def test_nginx_passes_requests_to_every_node_of_the_cluster(cluster: Mapping[str, Any]) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 import ringback.client
 import ringback.receiver
-from ringback.api.llms_endpoint import LLMS_TEXT
+from ringback.api.llms_endpoint import EXAMPLE_URL, LLMS_TEXT
 from ringback.cli.app import COMMANDS
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
 from ringback.mcp_server.builtin_tool_schemas import BuiltinToolName
 from ringback.mcp_server.http_options import OPTION_HEADERS
 from ringback.mcp_server.notify_me import NOTIFY_ME_TOOL_NAME
-from tests.support.service import running_service
+from tests.support.service import PUBLIC_URL, running_service
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = LLMS_TEXT.decode()
@@ -32,7 +32,7 @@ async def test_the_service_serves_it_without_a_key(tmp_path: Path) -> None:
         response = await (await service.create_anonymous_client()).get("/llms.txt")
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
-    assert response.content == LLMS_TEXT
+    assert response.content == LLMS_TEXT.replace(EXAMPLE_URL, PUBLIC_URL.encode())
 
 
 def test_each_operation_that_it_names_exists() -> None:

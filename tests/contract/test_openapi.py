@@ -20,6 +20,7 @@ from ringback.domain.call import Progress
 from ringback.domain.cursor import LogPosition
 from ringback.domain.event import EventName
 from ringback.domain.ids import DeliveryId, EventId
+from ringback.domain.principal import Scope
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_health import build_webhook_event
 from ringback.notifier.payload import (
@@ -142,7 +143,7 @@ def test_an_example_fits_its_schema(schema: str) -> None:
 
 async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> None:
     async with running_service(tmp_path) as service:
-        alice = await service.create_client("alice")
+        alice = await service.create_client("alice", scopes=frozenset(Scope))
         ids = await _create_one_of_each(service, alice)
         for method, path, operation in SERVED_OPERATIONS:
             if method != "GET" or path == "/v1/events/stream":  # the stream does not end
@@ -155,7 +156,7 @@ async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> No
 
 async def test_resources_that_the_service_creates_match_the_document(tmp_path: Path) -> None:
     async with running_service(tmp_path) as service:
-        alice = await service.create_client("alice")
+        alice = await service.create_client("alice", scopes=frozenset(Scope))
         body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
         started = await alice.post("/v1/calls", json=body)
         await service.finish_call(started.json()["call"]["id"])
@@ -172,6 +173,8 @@ async def test_resources_that_the_service_creates_match_the_document(tmp_path: P
         redelivered = await alice.post(f"/v1/deliveries/{tested.json()['id']}/redeliver")
         joined = await alice.post("/v1/calls/wait", json={"call_ids": [started.json()["call"]["id"]]})
         token = await alice.post(f"/v1/calls/{started.json()['call']['id']}/resume-token")
+        key = await alice.post("/v1/keys", json={"principal": "bob"})
+        rotated_key = await alice.post(f"{key.headers['location']}/rotate")
 
         assert list_schema_errors("StartedCallView", started.json()) == []
         assert list_schema_errors("StartedBatchView", batched.json()) == []
@@ -186,6 +189,8 @@ async def test_resources_that_the_service_creates_match_the_document(tmp_path: P
         assert list_schema_errors("DeliveryView", redelivered.json()) == []
         assert list_schema_errors("JoinedCallsView", joined.json()) == []
         assert list_schema_errors("ResumeTokenView", token.json()) == []
+        assert list_schema_errors("CreatedKeyView", key.json()) == []
+        assert list_schema_errors("RotatedKeyView", rotated_key.json()) == []
 
 
 @pytest.mark.requirement("R23")
@@ -251,5 +256,8 @@ async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClien
     await service.record_progress(call, Progress(progress=1, total=2, message="half"))
     await service.finish_call(call)
     delivery = (await service.read_deliveries("alice"))[0].id
+    key = (await service.services.api_keys.list_keys())[0].id
     await alice.put("/v1/webhooks/by-name/git", json={"url": CALLBACK_URL})
-    return {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "name": "git", "slug": "unknown-tool"}
+    erasure = (await alice.delete("/v1/sessions/none")).json()["id"]
+    ids = {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "key_id": key, "erasure_id": erasure}
+    return {**ids, "name": "git", "slug": "unknown-tool"}

@@ -1,10 +1,9 @@
 """Backups made while the service works, and restored by the operator's page after it went on without them."""
 
 import json
-import sqlite3
 from base64 import b64encode
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -128,13 +127,17 @@ async def upstream_and_receivers() -> AsyncGenerator[
 
 @pytest.mark.sqlite_only
 async def test_a_backup_of_a_working_sqlite_service_restores_calls_keys_and_secrets(tmp_path: Path) -> None:
-    database, backup = tmp_path / "ringback.db", tmp_path / "backup"
-    backup.mkdir()
-    places: dict[str, Any] = {"DATABASE": str(database), "BACKUP": str(backup)}
+    places: dict[str, Any] = {
+        "RINGBACK_DATABASE_URL": f"sqlite:///{tmp_path / 'ringback.db'}",
+        "BACKUP": str(tmp_path / "backup"),
+        "REHEARSAL": str(tmp_path / "rehearsal"),
+    }
     async with upstream_and_receivers() as (stage, upstream, phone, receiver):
         async with running_application(tmp_path, upstream) as ringback:
-            past = await work_and_back_up(ringback, stage, phone, name="backup-sqlite", **places)
+            past = await work_and_back_up(ringback, stage, phone, name="backup", **places)
 
+        (tmp_path / "rehearsal").mkdir()
+        assert "alice" in await run_snippet("rehearse", **places)
         await run_snippet("restore-sqlite", **places)
         phone.callbacks.clear()
 
@@ -158,13 +161,14 @@ async def test_a_backup_of_a_working_postgres_node_restores_calls_and_secrets_in
                 ringback,
                 stage,
                 phone,
-                name="backup-postgres",
+                name="backup",
                 programs=programs,
                 RINGBACK_DATABASE_URL=lost,
-                BACKUP=str(tmp_path),
+                BACKUP=str(tmp_path / "backup"),
             )
 
-        await run_snippet("restore-postgres", programs=programs, RINGBACK_DATABASE_URL=restored, BACKUP=str(tmp_path))
+        environment = {"RINGBACK_DATABASE_URL": restored, "BACKUP": str(tmp_path / "backup")}
+        await run_snippet("restore-postgres", programs=programs, **environment)
         phone.callbacks.clear()
 
         clock = OffsetClock()
@@ -181,12 +185,11 @@ async def test_a_backup_of_a_working_postgres_node_restores_calls_and_secrets_in
 
 
 @pytest.mark.sqlite_only
-async def test_a_restored_sqlite_backup_is_not_served_before_the_operator_accepts_the_loss(tmp_path: Path) -> None:
+async def test_an_older_state_of_the_disk_is_not_served_before_the_operator_accepts_the_loss(tmp_path: Path) -> None:
     database, backup = tmp_path / "ringback.db", tmp_path / "backup"
-    backup.mkdir()
     async with running_application(tmp_path) as ringback:
         await create_agent(ringback)
-        await run_snippet("backup-sqlite", DATABASE=str(database), BACKUP=str(backup))
+        await run_snippet("backup", RINGBACK_DATABASE_URL=f"sqlite:///{database}", BACKUP=str(backup))
         await create_agent(ringback)
     database.write_bytes((backup / "ringback.db").read_bytes())
 
@@ -204,15 +207,16 @@ async def test_the_upgrade_check_says_that_a_served_database_has_every_migration
 
 
 @pytest.mark.sqlite_only
-async def test_a_copied_sqlite_file_alone_is_no_backup(tmp_path: Path) -> None:
-    """Why the page names VACUUM INTO: a fresh service's commits are all in the write-ahead log."""
-    copied = tmp_path / "copied.db"
+async def test_a_database_file_copied_beside_its_key_from_a_running_service_is_refused_with_words(
+    tmp_path: Path,
+) -> None:
+    """Why the page says `ringback backup`: a young service's commits are all in the write-ahead log."""
+    (tmp_path / "copied").mkdir()
     async with running_application(tmp_path) as ringback:
         await create_agent(ringback)
-        copied.write_bytes((tmp_path / "ringback.db").read_bytes())
+        for name in ("ringback.db", "ringback.db.key"):
+            (tmp_path / "copied" / name).write_bytes((tmp_path / name).read_bytes())
 
-        with (
-            closing(sqlite3.connect(copied)) as looking,
-            pytest.raises(sqlite3.OperationalError, match="no such table"),
-        ):
-            looking.execute("SELECT count(*) FROM api_keys")
+    with pytest.raises(StoreUnavailable, match="copied while a service used it"):
+        async with running_application(tmp_path / "copied"):
+            raise NotImplementedError

@@ -25,8 +25,9 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tests.support.legacy_upstream import LegacyUpstream
+from tests.support.ports import free_port
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, running_process
-from tests.support.upstreams import STDIO_SERVER, Receive, Scope, Send, free_port, serving
+from tests.support.upstreams import STDIO_SERVER, Receive, Scope, Send, serving
 
 Mode = Literal["legacy", "2026-07-28"]
 MODES: Final[tuple[Mode, ...]] = ("legacy", "2026-07-28")

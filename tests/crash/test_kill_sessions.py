@@ -16,8 +16,9 @@ from mcp.client import streamable_http
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcMessages, LegacyClientSession, legacy_session
+from tests.support.ports import free_port
 from tests.support.processes import ServiceProcess, running_process
-from tests.support.upstreams import free_port, serving
+from tests.support.upstreams import serving
 
 pytestmark = [pytest.mark.requirement("R09"), pytest.mark.requirement("R35")]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import (
     DELIVERY_TRANSITIONS,
     OPEN_STATES,
-    AttemptCategory,
     AttemptResult,
     Delivery,
     DeliveryState,
@@ -91,7 +91,9 @@ class DeliveryStates(RuleBasedStateMachine):
     @rule(answer=answers, chance=chances)
     def record_response(self, answer: AttemptResult, chance: float) -> None:
         now = self.clock.now()
-        verdict = decide_retry(self.delivery, answer, profile=self.profile, now=now, random_fraction=chance)
+        verdict = decide_retry(
+            self.delivery, answer, schedule=RETRY_SCHEDULES[self.profile], now=now, random_fraction=chance
+        )
         self.answered += 1
 
         assert (verdict.state is DeliveryState.DELIVERED) == (answer.status_code in range(200, 300))

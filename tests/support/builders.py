@@ -4,10 +4,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import Call
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import epoch_milliseconds
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery
+from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.event import Event
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, KeyId, WebhookId, ulid
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey

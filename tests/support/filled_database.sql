@@ -52,17 +52,18 @@ FROM numbers;
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO webhooks (
     id, principal, url, events, upstream, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
-    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
+    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until,
+    last_error
 )
 SELECT printf('wh_%09d', n), iif(n % 10, 'alice', 'bob'), 'https://crowd.example/', '["call.finished","upstream.changed"]',
     'busy', iif(n % 3, printf('call_%09d', n), NULL), iif(n % 3, NULL, iif(n % 12 = 3, 'crowd', 'session-' || n)), 'crowd', 1, x'01', 'standard',
     0, 'always', 0, iif(n % 2, 'suspended', 'disabled'), iif(n % 3, 'call', 'api'), :past, :past,
-    iif(n % 10, :past, NULL), 0, 0, iif(n % 2, :future, NULL)
+    iif(n % 10, :past, NULL), 0, 0, iif(n % 2, :future, NULL), iif(n % 2, 'timeout', NULL)
 FROM numbers;
 
 -- name: tombstones
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
-INSERT INTO tombstones
+INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
 SELECT 'call_gone' || n, iif(n % 10, 'alice', 'bob'), 'key-' || n, 'hash', :future
 FROM numbers;
 
@@ -92,7 +93,7 @@ FROM numbers;
 
 -- name: api_keys
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
-INSERT INTO api_keys
+INSERT INTO api_keys (id, principal, name, hash, prefix, scopes, upstreams, created_at, revoked_at)
 SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL
 FROM numbers;
 

@@ -47,17 +47,19 @@ FROM generate_series(0, :rows - 1) AS n;
 -- name: webhooks
 INSERT INTO webhooks (
     id, principal, url, events, upstream, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
-    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
+    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until,
+    last_error
 )
 SELECT 'wh_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'https://crowd.example/',
     '["call.finished","upstream.changed"]', 'busy', CASE WHEN n % 3 > 0 THEN 'call_' || to_char(n, 'FM000000000') END,
     CASE WHEN n % 3 > 0 THEN NULL WHEN n % 12 = 3 THEN 'crowd' ELSE 'session-' || n END, 'crowd', true, '\x01', 'standard',
     false, 'always', false, CASE WHEN n % 2 > 0 THEN 'suspended' ELSE 'disabled' END, CASE WHEN n % 3 > 0 THEN 'call' ELSE 'api' END,
-    :past, :past, CASE WHEN n % 10 > 0 THEN :past END, 0, 0, CASE WHEN n % 2 > 0 THEN :future END
+    :past, :past, CASE WHEN n % 10 > 0 THEN :past END, 0, 0, CASE WHEN n % 2 > 0 THEN :future END,
+    CASE WHEN n % 2 > 0 THEN 'timeout' END
 FROM generate_series(0, :rows - 1) AS n;
 
 -- name: tombstones
-INSERT INTO tombstones
+INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
 SELECT 'call_gone' || n, CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'key-' || n, 'hash', :future
 FROM generate_series(0, :rows - 1) AS n;
 
@@ -77,7 +79,7 @@ INSERT INTO challenges_sent (origin, principal, sent_at)
 SELECT 'https://crowd.example', 'carol', :past + n FROM generate_series(0, :rows - 1) AS n;
 
 -- name: api_keys
-INSERT INTO api_keys
+INSERT INTO api_keys (id, principal, name, hash, prefix, scopes, upstreams, created_at, revoked_at)
 SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL FROM generate_series(0, :rows - 1) AS n;
 
 -- name: attempts

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import trustme
@@ -272,6 +273,29 @@ class CertificateAuthority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         certificate.configure_cert(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type
         return context
+
+    def demanding_server(self, *names: str) -> ssl.SSLContext:
+        """A server that demands a client certificate of this authority."""
+        context = self.server(*names)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._authority.configure_trust(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type
+        return context
+
+    def write_client_certificate(self, path: Path) -> Path:
+        """A client certificate of this authority with its private key, as operators configure it."""
+        certificate = self._authority.issue_cert("ringback.test")
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+        return path
+
+    def write_file(self, path: Path) -> Path:
+        """Write the authority's certificate as PEM, and return the path."""
+        self._authority.cert_pem.write_to_path(str(path))
+        return path
+
+    def write_server_file(self, path: Path, name: str) -> Path:
+        """Write a server's certificate as PEM, without its authority's, and return the path."""
+        self._authority.issue_cert(name).cert_chain_pems[0].write_to_path(str(path))
+        return path
 
     def client(self) -> ssl.SSLContext:
         context = ssl.create_default_context()

@@ -45,17 +45,23 @@ from ringback.post_commit import CallHandoff
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.bulk_cancellation import BulkCancellations
+from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.operators import Operators
+from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
@@ -90,6 +96,7 @@ class ServiceUnderTest:
     clock: OffsetClock
     ids: IdGenerator
     recorder: Recorder
+    quotas: QuotaEnforcer
     folder: Path
     failing_workers: set[str] = field(default_factory=set[str])
     """Names of workers that are to count as failing."""
@@ -246,6 +253,7 @@ async def running_service(
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
     quotas: Quotas | None = None,
+    quota_overrides: QuotaOverrides | None = None,
 ) -> AsyncGenerator[ServiceUnderTest]:
     """A service whose files are in `folder`."""
     clock = OffsetClock()
@@ -261,7 +269,8 @@ async def running_service(
             result_retention_seconds=RETENTION_SECONDS,
         )
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
-        services = _services(store, clock, ids, tokens, recorder, guard, quotas or Quotas())
+        keeper = QuotaEnforcer(quotas or Quotas(), clock=clock, overrides=quota_overrides)
+        services = _services(store, clock, ids, tokens, recorder, guard, keeper)
         failing: set[str] = set()
         failing_endpoints: set[str] = set()
         config = ApiConfig(
@@ -280,6 +289,7 @@ async def running_service(
             clock=clock,
             ids=ids,
             recorder=recorder,
+            quotas=keeper,
             folder=folder,
             failing_workers=failing,
             failing_endpoints=failing_endpoints,
@@ -294,11 +304,11 @@ def _services(
     tokens: CallResumeTokens,
     recorder: Recorder,
     guard: TargetGuard,
-    quotas: Quotas,
+    keeper: QuotaEnforcer,
 ) -> Services:
     lifecycle = Lifecycle()
     catalog = UpstreamToolCatalog({name: cast("UpstreamConnection", FakeUpstreamConnection(name)) for name in TOOLS})
-    keeper, on_demand = QuotaEnforcer(quotas, clock=clock), RequestedDeliveries(ids=ids)
+    on_demand = RequestedDeliveries(ids=ids)
     verification = WebhookVerification(
         store=store,
         clock=clock,
@@ -306,6 +316,8 @@ def _services(
         targets=guard.policy,
         policy=VerificationPolicy(first_challenge_wait_seconds=0.0),
     )
+    attempts = AttemptScheduler(store=store, targets=guard.policy)
+    upstream_controls = UpstreamControls(store=store, clock=clock, catalog=catalog)
     registrations = WebhookRegistrations(
         store=store,
         clock=clock,
@@ -315,12 +327,14 @@ def _services(
         quotas=keeper,
         lifecycle=lifecycle,
         verification=verification,
+        attempts=attempts,
         catalog=catalog,
     )
     webhooks = Webhooks(
         store=store,
         ids=ids,
         requested_deliveries=on_demand,
+        attempts=attempts,
         guard=guard,
         quotas=keeper,
         lifecycle=lifecycle,
@@ -339,9 +353,11 @@ def _services(
         lifecycle=lifecycle,
         post_commit=CallHandoff(),
         admission=AdmissionGate(),
+        upstream_controls=upstream_controls,
     )
     return Services(
         calls=calls,
+        bulk_cancellations=BulkCancellations(store=store, recorder=recorder),
         input_answers=InputAnswers(store, recorder),
         task_adoption=TaskAdoption(
             store=store,
@@ -365,11 +381,27 @@ def _services(
         webhooks=webhooks,
         events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
-        replays=DeliveryReplays(store=store, requested_deliveries=on_demand, quotas=keeper, lifecycle=lifecycle),
+        replays=DeliveryReplays(
+            store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle
+        ),
+        bulk_redeliveries=BulkRedeliveries(
+            store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle
+        ),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
-        insights=Insights(store=store, clock=clock, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
+        insights=Insights(
+            store=store,
+            clock=clock,
+            catalog=catalog,
+            upstream_controls=upstream_controls,
+            quotas=keeper,
+            lifecycle=lifecycle,
+            measurements=recorder.measurements,
+        ),
+        upstream_controls=upstream_controls,
         administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
+        operators=Operators(store=store),
+        erasures=Erasures(store=store, ids=ids, recorder=recorder, lifecycle=lifecycle),
         lifecycle=lifecycle,
     )
 

@@ -117,7 +117,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "call_completions": {
         "end_many": [{"rows": "[]"}],
-        "put_result": [{"call_id": "call_-3", "body": b"{}"}],
+        "put_result": [{"call_id": "call_-3", "body": b"{}", "key_id": None}],
         "result": [{"call_id": "call_-3"}],
     },
     "call_queue": {
@@ -127,6 +127,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
         "by_ids": [{"ids": NO_CALLS}],
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
+        "extend_unlocked": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
+        "lease_expired_of": [{"owner": "me"}],
         "lease_expired": [{}],
         "past_deadline": [{}],
         "leased": [{"owner": "me", "own": False}],
@@ -136,15 +138,17 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "calls": {
         "insert": [A_CALL],
-        "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
+        "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}", "key_id": None}],
         "get": [{"id": "call_rare"}],
         "by_ids": [{"ids": NO_CALLS}],
         "by_idempotency_key": [{"key": "rare--1"}],
         "page": [{}, {"status": "completed", "tool": "none"}, {"upstream": "none"}],
+        "page_of_all": [{}, {"status": "completed", "tool": "none"}, {"client_session_id": "none"}],
         "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
         "page_of_correlation": [{"correlation_id": "crowd", "tool": "none"}, {"correlation_id": "rare"}],
         "page_of_status": [{"status": "failed"}, {"status": "cancelled"}, {"status": "working", "tool": "none"}],
         "end_of_page": [{}],
+        "end_of_page_of_all": [{}],
         "end_of_page_of_session": [{"client_session_id": "crowd"}, {"client_session_id": "rare"}],
         "end_of_page_of_correlation": [{"correlation_id": "crowd"}, {"correlation_id": "rare"}],
         "end_of_page_of_status": [{"status": "working"}, {"status": "failed"}],
@@ -173,9 +177,11 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "insert_body": [{"id": "dlv_wh_zzz-held", "body": b""}],
         "get": [{"id": "dlv_wh_rare-held"}],
         "page": [{}, {"state": "held"}, {"state": "none"}],
+        "page_of_all": [{}, {"state": "held"}, {"state": "none"}],
         "page_of_call": [{"call_id": "call_talkative", "state": "none"}, {"call_id": "call_rare"}],
         "page_of_webhook": [CROWD_PARAMETERS | {"state": "none"}, {"webhook_id": "wh_rare", "state": "held"}],
         "end_of_page": [{}],
+        "end_of_page_of_all": [{}],
         "end_of_page_of_call": [{"call_id": "call_talkative"}, {"call_id": "call_rare"}],
         "end_of_page_of_webhook": [CROWD_PARAMETERS],
         "owner_of_call": [{"call_id": "call_talkative"}],
@@ -214,6 +220,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "delivery_maintenance": {
         "release_expired_leases": [{}],
         "release_leases": [{"owner": "me", "own": False}],
+        "release_unused_leases": [{"owner": "me", "tokens": '["tok_none"]'}],
         "give_up_held": [{}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
@@ -257,11 +264,57 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "api_keys": {
         "insert": [
             {"id": "key_new", "name": "k", "hash": "hash-new", "prefix": "p", "scopes": "[]", "upstreams": None}
-            | {"created_at": NOW, "revoked_at": None}
+            | {"created_at": NOW, "expires_at": None, "replaced_by": None, "revoked_at": None}
         ],
+        "by_id": [{"id": "key_1"}],
+        "page": [{"before": None}],
+        "page_of_principal": [{"principal": "alice", "before": None}],
+        "replace": [{"id": "key_1", "replaced_by": "key_2", "expires_at": NOW}],
         "by_hash": [{"hash": "hash-1"}],
         "all": [{}],
         "revoke": [{"id": "key_1"}],
+    },
+    "erasures": {
+        "insert": [
+            {
+                "id": "era_new",
+                "kind": "call",
+                "target": "call_1",
+                "cancels": 0,
+                "requested_by": "alice",
+                "requested_at": NOW,
+            }
+            | {"head": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
+            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+        ],
+        "get": [{"id": "era_1"}],
+        "open_of_target": [{"kind": "call", "target": "call_1"}],
+        "next": [{}],
+        "update": [
+            {"id": "era_1", "cancels": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
+            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+        ],
+        "remove": [{"older_than": PAST}],
+    },
+    "erased_rows": {
+        "calls_of_session": [{"client_session_id": "none", "until": NOW}],
+        "calls_of_principal": [{"principal": "bob", "until": NOW}],
+        "open_calls": [{"principal": "dave", "until": NOW}],
+        "webhooks_of_session": [{"client_session_id": "none", "until": NOW}],
+        "webhooks_of_principal": [{"principal": "dave", "until": NOW}],
+        "webhooks_of_call": [{"call_id": "call_none"}],
+    },
+    "erased_deliveries": {
+        "delete_of_call": [{"call_id": "call_none"}],
+        "delete_of_webhook": [{"webhook_id": "wh_none"}],
+        "delete_of_principal": [{"principal": "dave", "until": NOW}],
+        "replace_event": [{"id": "evt_none", "seq": 1, "data": "{}"}],
+        "delete_events": [{"principal": "dave", "head": 100}],
+        "raise_retention_floor": [{"seq": 1}],
+        "delete_keys": [{"principal": "dave"}],
+        "delete_sessions": [{"principal": "dave"}],
+        "delete_proofs": [{"principal": "dave"}],
+        "overwrite_deleted": [{}],
     },
     "origin_breakers": {
         "lock_origins": [{"origins": '["https://a.example"]'}],
@@ -286,6 +339,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "count webhooks.secrets": [{}],
         "count bodies.body": [{}],
         "count mcp_sessions.state": [{}],
+        "count inputs.arguments": [{}],
+        "count results.body": [{}],
         "webhooks.secrets": [{}],
         "bodies.body": [{}],
         "mcp_sessions.state": [{}],
@@ -298,12 +353,14 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "add": [{"key_id": "k", "check_value": b"check"}, {"key_id": "new", "check_value": b"check"}],
         "remove": [{"key_id": "k"}],
         "accept_loss": [{"key_id": "k"}],
-        "sealed_by": [{"prefix": b"\x01\x01k"}, {"prefix": b"\x01\x01x"}],
+        "sealed_by": [{"key_id": "k", "prefix": b"\x01\x01k"}, {"key_id": "x", "prefix": b"\x01\x01x"}],
     },
     "tombstones": {
         "insert": [
-            {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW},
+            {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW}
+            | {"erased": 0},
         ],
+        "mark_erased": [{"call_id": "call_none"}],
         "delete_call": [{"call_id": "call_rare"}],
         "expire_own_webhook": [{"call_id": "call_rare", "expired_at": NOW}],
         "get": [{"call_id": "call_none", "key": "key-none"}, {"call_id": None, "key": "key-1"}],
@@ -315,6 +372,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "count_webhooks": [{"principal": "carol"}, {}],
         "calls_by_status": [{}],
         "open_deliveries": [{}],
+        "failing_webhooks": [{}],
+        "oldest_queued_call": [{}],
         "count_events": [{}],
     },
     "verification": {
@@ -367,6 +426,9 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "get": [{"id": "wh_rare"}],
         "by_ids": [{"ids": '["wh_rare"]'}],
         "page": [{}],
+        "page_of_all": [{}],
+        "page_of_failing": [{}, {"principal": "carol"}],
+        "page_of_failing_of_all": [{}],
         "fields_in_use": [{"event_names": '["call.finished", "call.failed"]'}],
         "matching": [{"keys": SEALING_KEYS, "catching_up": 1}, {"keys": SEALING_KEYS, "catching_up": 0}],
         "of_calls": [{"call_ids": '["call_rare", "call_none"]', "catching_up": 0}],
@@ -394,7 +456,6 @@ FULL_SCAN_STATEMENTS: Final = {
     "api_keys.all": "an operator's list of keys",
     "sealing_keys.sealed_by": "once at start for a key that left the ring, up to the first row that it sealed",
     "usage.calls_by_status": "five rows a principal, for metrics, in a thread of the pool",
-    "usage.open_deliveries": "counts every row, for metrics, in a thread of the pool",
     "usage.count_events": "a row a principal, for metrics, in a thread of the pool",
 }
 """Statements that return all rows that they read."""

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -36,7 +37,6 @@ from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO,
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS, growing_pauses
-from tests.support.ports import free_port as free_port  # noqa: PLC0414 - tests import it from here
 from tests.support.recording_call_context import OnProgress, RecordingCallContext, ignore_progress
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
@@ -137,8 +137,10 @@ class ControlledUpstream:
 
 
 class HttpServer(uvicorn.Server):
-    def __init__(self, app: App, port: int) -> None:
+    def __init__(self, app: App, port: int, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=0))
+        self.config.load()
+        self.config.ssl = tls
         self._socket = _bind_socket(port)
         self._ready = asyncio.Event()
         self._stop = asyncio.Event()
@@ -147,7 +149,11 @@ class HttpServer(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
+        return f"{self.origin}/mcp"
+
+    @property
+    def origin(self) -> str:
+        return f"{'http' if self.config.ssl is None else 'https'}://127.0.0.1:{self.port}"
 
     async def open_connections(self) -> None:
         self._serving = asyncio.create_task(self.serve(sockets=[self._socket]))
@@ -198,8 +204,8 @@ def _bind_socket(port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def serving(app: App, *, port: int = 0) -> AsyncGenerator[HttpServer]:
-    server = HttpServer(app, port)
+async def serving(app: App, *, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncGenerator[HttpServer]:
+    server = HttpServer(app, port, tls)
     await server.open_connections()
     try:
         yield server

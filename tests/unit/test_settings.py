@@ -201,3 +201,19 @@ def test_token_scopes_are_comma_separated(monkeypatch: pytest.MonkeyPatch) -> No
     assert (settings.oidc_scopes, settings.oidc_audience) == (("calls", "read"), ("ringback-api",))
     with pytest.raises(SettingsError, match="RINGBACK_OIDC_SCOPES"):
         load_settings()
+
+
+def test_log_levels_are_written_by_area(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_LOG_LEVELS", "notifier=debug, upstreams = warning")
+
+    assert load_settings().log_levels == (("notifier", "debug"), ("upstreams", "warning"))
+
+
+@pytest.mark.parametrize("text", ["notifer=debug", "notifier", "notifier=loud", "mcp=debug"])
+def test_a_log_level_of_an_unknown_area_or_kind_is_refused_with_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("RINGBACK_LOG_LEVELS", text)
+
+    with pytest.raises(SettingsError, match=r"RINGBACK_LOG_LEVELS: .*(Areas: .*notifier|'debug', 'info')"):
+        load_settings()

@@ -1,11 +1,13 @@
 """The log has one line for each fact, as text or JSON, and no payloads of libraries."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Generator
 
 import pytest
 
+from ringback.log_context import ContextFilter, leave_log_context, log_facts
 from ringback.telemetry import JsonFormatter, TextFormatter, configure_logging
 
 INSTANT = 1795000000.25
@@ -14,12 +16,13 @@ INSTANT = 1795000000.25
 @pytest.fixture(autouse=True)
 def loggers() -> Generator[None]:
     """The loggers as they were: they belong to the whole process."""
-    root, ours = logging.getLogger(), logging.getLogger("ringback")
-    before = root.handlers[:], root.level, ours.level
+    names = ("", "ringback", "ringback.notifier", "ringback.upstreams")
+    before = {name: logging.getLogger(name).level for name in names}
+    handlers = logging.getLogger().handlers[:]
     yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
+    logging.getLogger().handlers[:] = handlers
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def a_record(message: str = "delivery.attempted", **facts: object) -> logging.LogRecord:
@@ -90,3 +93,73 @@ def test_ringback_logs_at_its_level_and_libraries_from_warning_on(
     assert all(line.startswith(begins) for line in lines)
     assert "call.finished" in lines[0]
     assert "library.warning" in lines[1]
+
+
+def test_each_area_logs_at_its_own_level(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(level="info", log_format="text", levels={"notifier": "debug", "upstreams": "warning"})
+
+    logging.getLogger("ringback.notifier.http.sender").debug("connection.opened")
+    logging.getLogger("ringback.upstreams.connection").info("upstream.ready")
+    logging.getLogger("ringback.runner").debug("call.detail")
+
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["connection.opened"]
+
+
+def test_the_lines_of_a_piece_of_work_have_its_ids_also_in_the_tasks_that_it_starts() -> None:
+    records = [a_record(), a_record(call_id="call_2"), a_record()]
+
+    async def work() -> None:
+        with log_facts({"call_id": "call_1", "correlation_id": None}, request_id="r1"):
+            await asyncio.create_task(filter_record(records[0]))
+            await filter_record(records[1])
+            await asyncio.create_task(filter_for_others(records[2]))
+
+    async def filter_record(record: logging.LogRecord) -> None:
+        ContextFilter().filter(record)
+
+    async def filter_for_others(record: logging.LogRecord) -> None:
+        leave_log_context()
+        await asyncio.create_task(filter_record(record))
+
+    asyncio.run(work())
+
+    assert [facts_of(record) for record in records] == [
+        {"call_id": "call_1", "request_id": "r1"},
+        {"call_id": "call_2", "request_id": "r1"},
+        {},
+    ]
+
+
+def test_a_value_that_looks_like_several_facts_is_quoted() -> None:
+    forged = a_record(tool="x state=delivered", upstream="git", correlation_id='a"b')
+
+    assert TextFormatter().format(forged).partition("attempted ")[2] == (
+        'tool="x state=delivered" upstream=git correlation_id="a\\"b"'
+    )
+
+
+def test_the_lines_of_a_traceback_and_of_a_library_cannot_be_taken_for_facts() -> None:
+    try:
+        raise ValueError("one\n11:06:40.250 ERROR   keys.leaked\x1b[31m")  # noqa: TRY301 - there is no other way to get a traceback
+    except ValueError as error:
+        failed = a_record("worker.failed", exc_info=(type(error), error, error.__traceback__))
+    library = a_record("broken\n11:06:40.250 ERROR   keys.leaked")
+
+    first, *others = TextFormatter().format(failed).splitlines()
+
+    assert first.endswith("worker.failed")
+    assert all(line.startswith("    ") for line in others)
+    assert "\x1b" not in TextFormatter().format(failed)
+    assert len(TextFormatter().format(library).splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["\x9b31m", "\u2028", "\x7f", "\udcff", "a\x00b"])
+def test_a_json_line_has_no_character_that_a_terminal_or_a_reader_of_lines_acts_on(text: str) -> None:
+    line = JsonFormatter().format(a_record(tool=text))
+
+    assert line.isprintable()
+    assert json.loads(line)["tool"] == text
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in record.__dict__.items() if name.endswith("_id")}

@@ -1,6 +1,7 @@
 """Assembles the API."""
 
 import json
+import os
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -13,7 +14,9 @@ from ringback import __version__
 from ringback.api import (
     calls,
     deliveries,
+    erasures,
     events,
+    keys,
     metrics,
     openapi_webhooks,
     operations,
@@ -21,10 +24,12 @@ from ringback.api import (
     results,
     resume,
     upstreams,
+    usage,
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
-from ringback.api.llms_endpoint import send_llms_text
+from ringback.api.forwarded_clients import ForwardedClientMiddleware
+from ringback.api.llms_endpoint import LlmsTextEndpoint
 from ringback.api.middleware import (
     BodyLimitMiddleware,
     HostOriginMiddleware,
@@ -33,6 +38,8 @@ from ringback.api.middleware import (
 )
 from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
+from ringback.api.public_path import PublicPathMiddleware, read_public_path
+from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
 from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
@@ -49,11 +56,11 @@ _ALLOWED_HEADERS: Final = (
     *("if-none-match", "if-range", "range", "last-event-id"),
     *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
     *("ringback-client-session-id", "ringback-correlation-id", "ringback-idempotency-key", "ringback-callback-url"),
-    *("ringback-callback-secret", "ringback-cancel-key", "traceparent"),
+    *("ringback-callback-secret", "ringback-cancel-key", "traceparent", REQUEST_ID_HEADER),
 )
 _EXPOSED_HEADERS: Final = (
     *("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges"),
-    *("mcp-protocol-version", "mcp-session-id", "www-authenticate"),
+    *("mcp-protocol-version", "mcp-session-id", "www-authenticate", REQUEST_ID_HEADER),
 )
 
 _SUMMARY: Final = "Call a tool, hang up, get rung back."
@@ -108,8 +115,9 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
     if mcp is not None:
         # Before the operations, because routes are tried in their order.
         app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
+    app.servers = [{"url": config.public_url}]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
-    app.router.routes.append(Route("/llms.txt", endpoint=send_llms_text, methods=["GET"]))
+    app.router.routes.append(Route("/llms.txt", endpoint=LlmsTextEndpoint(config.public_url).__call__, methods=["GET"]))
     return _connect_app(app, services, config)
 
 
@@ -141,6 +149,15 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
         )
     app.add_middleware(HostOriginMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
+    app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
+    if config.trusted_proxies:
+        app.add_middleware(
+            ForwardedClientMiddleware,
+            trusted_proxies=config.trusted_proxies,
+            requests_max=config.client_requests_max,
+        )
+    if public_path := read_public_path(config.public_url):
+        app.add_middleware(PublicPathMiddleware, public_path=public_path)
     return app
 
 
@@ -148,7 +165,7 @@ def create_documented_app() -> FastAPI:
     """The operations without services, for the OpenAPI document."""
     app = _create_empty_app()
     call_modules = (calls, reports, results, resume)
-    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, usage, keys, erasures, metrics, operations):
         app.include_router(module.router)
     return app
 

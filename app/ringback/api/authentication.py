@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import Depends, Request, Response, Security
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
@@ -53,10 +54,13 @@ CallerDep = Annotated[Caller, Depends(_get_caller)]
 class AuthenticatedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        accepts_principal = _has_query_parameter(self.dependant, "principal")
         is_body_optional = self.body_field is not None and not self.body_field.field_info.is_required()
 
         async def handle_authenticated(request: Request) -> Response:
             request.state.caller = await authenticate_request(request)
+            if "principal" in request.query_params and not accepts_principal:
+                raise InvalidRequest("This operation acts for the owner of the key only. Leave out `principal`.")
             if self.body_field is None:
                 return await handle(request)
             strict = StrictJsonRequest(request.scope, request.receive)
@@ -67,6 +71,12 @@ class AuthenticatedRoute(APIRoute):
             return await handle(strict)
 
         return handle_authenticated
+
+
+def _has_query_parameter(dependant: Dependant, name: str) -> bool:
+    return any(field.alias == name for field in dependant.query_params) or any(
+        _has_query_parameter(each, name) for each in dependant.dependencies
+    )
 
 
 class StrictJsonRequest(Request):

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import REPLAYED_HEADER, build_result_response, encode_next_cursor
 from ringback.domain import errors
@@ -20,6 +21,8 @@ from ringback.schemas.calls import (
     CallListQuery,
     CallPageView,
     CallView,
+    CancelCallsBody,
+    CancelledCallsView,
     JoinCallsBody,
     JoinedCallsView,
     StartBatchBody,
@@ -42,6 +45,7 @@ _START_ERRORS = (
     errors.CallExpired,
     errors.QuotaExceeded,
     errors.ShuttingDown,
+    errors.UpstreamDraining,
 )
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=AuthenticatedRoute)
@@ -130,14 +134,28 @@ async def join_calls(body: JoinCallsBody, services: ServicesDep, caller: CallerD
     return JoinedCallsView.from_calls(calls, done=done)
 
 
+@router.post("/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest))
+async def cancel_calls(body: CancelCallsBody, services: ServicesDep, caller: CallerDep) -> CancelledCallsView:
+    """Request the end of your open calls that match all members; send at least one filter. At most 1,000 in one request.
+
+    As with one call: a queued call ends at once, and the upstream of a running one gets a cancellation. With `dry_run` the
+    response has the numbers and nothing changes.
+    """
+    return CancelledCallsView.from_cancellation(
+        await services.bulk_cancellations.cancel_calls(caller, body.to_filter(), dry_run=body.dry_run)
+    )
+
+
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_calls(
-    query: Annotated[CallListQuery, Query()], services: ServicesDep, caller: CallerDep
+    query: Annotated[CallListQuery, Query()], services: ServicesDep, caller: ListCallerDep
 ) -> CallPageView:
     """List your calls, newest first. The filters find a call by your own ids."""
     position = decode_id_cursor(CursorList.CALLS, query.cursor)
     page = await services.calls.list_calls(caller, query.to_filter(), position=position, limit=query.limit)
-    return CallPageView.from_calls(page, encode_next_cursor(CursorList.CALLS, page))
+    return CallPageView.from_calls(
+        page, encode_next_cursor(CursorList.CALLS, page), shows_owner=caller.operator is not None
+    )
 
 
 @router.get(
@@ -145,16 +163,17 @@ async def list_calls(
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.InvalidRequest),
 )
 async def read_call(
-    call_id: CallIdPath, query: Annotated[WaitQuery, Query()], services: ServicesDep, caller: CallerDep
+    call_id: CallIdPath, query: Annotated[WaitQuery, Query()], services: ServicesDep, caller: OwnerCallerDep
 ) -> CallView:
     """Read a call. With `wait_seconds`, the response waits for a change of its status."""
-    return CallView.from_call(await services.calls.get_call(caller, call_id, wait_seconds=query.wait_seconds))
+    call = await services.calls.get_call(caller, call_id, wait_seconds=query.wait_seconds)
+    return CallView.from_call(call, shows_owner=caller.operator is not None)
 
 
 @router.post(
     "/{call_id}/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired)
 )
-async def cancel_call(call_id: CallIdPath, services: ServicesDep, caller: CallerDep) -> CallView:
+async def cancel_call(call_id: CallIdPath, services: ServicesDep, caller: OwnerCallerDep) -> CallView:
     """Request the end of a call. Can be repeated; a call that has ended does not change.
 
     A queued call ends at once. For a running call, the upstream gets a cancellation; the status shows how the call then ends.

@@ -6,28 +6,35 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from ringback.domain.client_address import Network
 from ringback.domain.principal import Authenticator
 from ringback.domain.protected_resource import ProtectedResource
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.bulk_cancellation import BulkCancellations
+from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     calls: Calls
+    bulk_cancellations: BulkCancellations
     input_answers: InputAnswers
     task_adoption: TaskAdoption
     reports: CallReports
@@ -36,10 +43,14 @@ class Services:
     events: Events
     deliveries: Deliveries
     replays: DeliveryReplays
+    bulk_redeliveries: BulkRedeliveries
     call_resumption: CallResumption
     api_keys: ApiKeys
     insights: Insights
+    upstream_controls: UpstreamControls
     administration: Administration
+    operators: Operators
+    erasures: Erasures
     lifecycle: Lifecycle
 
 
@@ -53,6 +64,10 @@ class ApiConfig:
     """Accepted host names besides that of the public URL."""
     allowed_origins: Collection[str] = ()
     """Origins of pages that may call from a browser; without any, CORS is off."""
+    trusted_proxies: Collection[Network] = ()
+    """Proxies whose `X-Forwarded-For` names the client."""
+    client_requests_max: int = 256
+    """Open requests of one client behind the trusted proxies."""
     request_bytes_max: int
     public_keys: Sequence[Mapping[str, str]] = ()
     """JSON Web Keys of the keys that sign callbacks."""

@@ -15,8 +15,9 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from ringback.api.authentication import AuthenticatedRoute, CallerDep
+from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
 from ringback.schemas import examples
@@ -49,7 +50,7 @@ LastEventId = Annotated[
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor),
 )
 async def poll_events(
-    query: Annotated[EventListQuery, Query()], services: ServicesDep, caller: CallerDep
+    query: Annotated[EventListQuery, Query()], services: ServicesDep, caller: OwnerCallerDep
 ) -> EventPageView:
     """Read your events, oldest first. If events after the cursor are missing, `truncated` is true; it is never an error."""
     page = await services.events.poll_events(
@@ -76,7 +77,7 @@ async def poll_events(
 async def stream_events(
     query: Annotated[EventStreamQuery, Query()],
     services: ServicesDep,
-    caller: CallerDep,
+    caller: OwnerCallerDep,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Stream your events as they are written. The stream ends after 15 minutes; reconnect with `Last-Event-ID`.

@@ -9,6 +9,7 @@ import logging
 import re
 from contextlib import suppress
 from typing import Final, cast
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
 from ringback.api.problems import ContentTooLarge, HostNotAllowed, InternalError, OriginNotAllowed, problem_response
+from ringback.api.request_context import describe_route
 from ringback.domain.errors import RingbackError
 from ringback.domain.validation import is_loopback
 from ringback.services.response_hooks import response_written_hook
@@ -50,7 +52,9 @@ class UnhandledErrorMiddleware:
                 return
             if scope["type"] != "http" or started:
                 raise
-            log.exception("request.failed", extra={"method": scope["method"], "path": scope["path"]})
+            client = (scope.get("client") or ("unknown",))[0]
+            facts = {"method": scope["method"], "route": describe_route(scope), "client": client}
+            log.exception("request.failed", extra=facts)
             failure = InternalError(
                 "The service failed at this request; its log has the reason. A call with an Idempotency-Key can be "
                 "sent again."
@@ -72,7 +76,7 @@ class HostOriginMiddleware:
         self._app = app
         public = config.public_url.partition("://")[2].partition("/")[0]
         self._hosts = {_parse_host_name(host) for host in (public, *config.allowed_hosts)}
-        self._origins = frozenset(config.allowed_origins)
+        self._origins = frozenset({*config.allowed_origins, read_origin(config.public_url)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         rejection = (
@@ -182,6 +186,13 @@ def _is_same_loopback_origin(origin: str, host: str) -> bool:
     Clients on this machine send such an Origin (MCP 2026-07-28, transports: servers accept valid local origins).
     """
     return is_loopback(_parse_host_name(host) or "") and origin == f"http://{host}"
+
+
+def read_origin(url: str) -> str:
+    """The Origin that a browser sends for pages at this URL (RFC 6454 §6.2): lower case, without the default port."""
+    parts = urlsplit(url)
+    default_port = {"http": ":80", "https": ":443"}.get(parts.scheme, "")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower().removesuffix(default_port)}"
 
 
 def _parse_host_name(host: str) -> str | None:

@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 
 from ringback.api.context import ServicesDep, get_config
 from ringback.api.problems import UnknownPath, iterate_error_types, problem_responses, problem_type, status_for
+from ringback.api.public_path import read_public_path
 from ringback.domain import errors
 from ringback.domain.protected_resource import MCP_RESOURCE, WELL_KNOWN_PATH, parse_bearer_token
 from ringback.schemas.operations import HealthView, JwkSetView, ProblemTypeView, ReadinessView
@@ -64,13 +65,15 @@ async def read_signing_keys(request: Request, response: Response) -> JwkSetView:
 
 @router.get("/problems/{slug}", responses=problem_responses(errors.NotFound))
 async def read_problem_type(
+    request: Request,
     slug: Annotated[str, Path(description="The last part of a problem's type.", examples=["unknown-tool"])],
 ) -> ProblemTypeView:
     """The meaning of a problem type."""
     kind = next((kind for kind in iterate_error_types() if kind.slug == slug), None)
     if kind is None:
         raise errors.NotFound("This problem type does not exist.")
-    return ProblemTypeView(type=problem_type(kind), title=kind.title(), status=status_for(kind))
+    type_ = read_public_path(get_config(request).public_url) + problem_type(kind)
+    return ProblemTypeView(type=type_, title=kind.title(), status=status_for(kind))
 
 
 @router.get(WELL_KNOWN_PATH, include_in_schema=False)

@@ -8,16 +8,20 @@ from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.schemas.fields import Label
-from ringback.schemas.upstreams import ReloadedView, ToolsView, UpstreamsView
+from ringback.schemas.upstreams import ReloadedView, ToolsView, UpstreamIntakeView, UpstreamsView
 
 router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=AuthenticatedRoute)
+
+UpstreamName = Annotated[Label, Path(description="An upstream's name.", examples=["git"])]
+_CONTROL_ERRORS = (*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest)
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS))
 async def list_upstreams(services: ServicesDep, caller: CallerDep) -> UpstreamsView:
     """List the MCP servers whose tools you can call, with their state."""
-    return UpstreamsView.from_infos(services.insights.list_upstreams(caller))
+    return UpstreamsView.from_listed(await services.insights.list_upstreams(caller))
 
 
 @router.get(
@@ -25,7 +29,7 @@ async def list_upstreams(services: ServicesDep, caller: CallerDep) -> UpstreamsV
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest, errors.Unavailable),
 )
 async def list_tools(
-    name: Annotated[Label, Path(description="An upstream's name.", examples=["git"])],
+    name: UpstreamName,
     services: ServicesDep,
     caller: CallerDep,
 ) -> ToolsView:
@@ -37,3 +41,30 @@ async def list_tools(
 async def reload_upstreams(services: ServicesDep, caller: CallerDep) -> ReloadedView:
     """Read the configuration of upstreams again. Running calls continue. Needs the scope `admin`. SIGHUP does the same."""
     return ReloadedView.from_reloaded(await services.administration.reload_upstreams(caller))
+
+
+@router.post("/{name}/pause", responses=problem_responses(*_CONTROL_ERRORS))
+async def pause_upstream(name: UpstreamName, services: ServicesDep, caller: CallerDep) -> UpstreamIntakeView:
+    """Keep calls of an upstream queued: new ones are accepted, and none begins until it is resumed. Running calls continue.
+
+    It holds for all nodes and after a restart. The deadlines of queued calls go on. Needs the scope `admin`.
+    """
+    await services.upstream_controls.set_intake(caller, name, UpstreamIntake.PAUSED)
+    return UpstreamIntakeView(name=name, intake=UpstreamIntake.PAUSED)
+
+
+@router.post("/{name}/drain", responses=problem_responses(*_CONTROL_ERRORS))
+async def drain_upstream(name: UpstreamName, services: ServicesDep, caller: CallerDep) -> UpstreamIntakeView:
+    """Refuse new calls of an upstream until it is resumed. Queued and running calls continue.
+
+    It holds for all nodes, within a second, and after a restart. Needs the scope `admin`.
+    """
+    await services.upstream_controls.set_intake(caller, name, UpstreamIntake.DRAINING)
+    return UpstreamIntakeView(name=name, intake=UpstreamIntake.DRAINING)
+
+
+@router.post("/{name}/resume", responses=problem_responses(*_CONTROL_ERRORS))
+async def resume_upstream(name: UpstreamName, services: ServicesDep, caller: CallerDep) -> UpstreamIntakeView:
+    """Accept and run calls of an upstream again. Calls that were queued meanwhile begin. Needs the scope `admin`."""
+    await services.upstream_controls.set_intake(caller, name, UpstreamIntake.OPEN)
+    return UpstreamIntakeView(name=name, intake=UpstreamIntake.OPEN)

@@ -9,14 +9,18 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import REPLAYED_HEADER, encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.principal import Caller
+from ringback.domain.webhook import Webhook
 from ringback.schemas import examples
-from ringback.schemas.deliveries import DeliveryView
+from ringback.schemas.deliveries import RequestedDeliveryView
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII, WEBHOOK_NAME_PATTERN
 from ringback.schemas.webhooks import (
+    ChangedWebhookView,
     ChangeWebhookBody,
     NamedWebhookBody,
     RegisteredWebhookView,
@@ -122,9 +126,9 @@ async def put_webhook(
 @router.get(
     "/by-name/{name}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest)
 )
-async def read_named_webhook(name: WebhookNamePath, services: ServicesDep, caller: CallerDep) -> WebhookView:
+async def read_named_webhook(name: WebhookNamePath, services: ServicesDep, caller: OwnerCallerDep) -> WebhookView:
     """Read the webhook of this name."""
-    return WebhookView.from_webhook(await services.webhooks.get_named_webhook(caller, name))
+    return _view_webhook(caller, await services.webhooks.get_named_webhook(caller, name))
 
 
 @router.delete(
@@ -139,18 +143,20 @@ async def remove_named_webhook(name: WebhookNamePath, services: ServicesDep, cal
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_webhooks(
-    query: Annotated[WebhookListQuery, Query()], services: ServicesDep, caller: CallerDep
+    query: Annotated[WebhookListQuery, Query()], services: ServicesDep, caller: ListCallerDep
 ) -> WebhookPageView:
-    """List your webhooks, newest first."""
+    """List your webhooks, newest first; `health=failing` lists those whose last attempt failed."""
     position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-    page = await services.webhooks.list_webhooks(caller, position=position, limit=query.limit)
-    return WebhookPageView.from_webhooks(page, encode_next_cursor(CursorList.WEBHOOKS, page))
+    page = await services.webhooks.list_webhooks(caller, query.health, position=position, limit=query.limit)
+    return WebhookPageView.from_webhooks(
+        page, encode_next_cursor(CursorList.WEBHOOKS, page), shows_owner=caller.operator is not None
+    )
 
 
 @router.get("/{webhook_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def read_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> WebhookView:
+async def read_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep) -> WebhookView:
     """Read a webhook."""
-    return WebhookView.from_webhook(await services.webhooks.get_webhook(caller, webhook_id))
+    return _view_webhook(caller, await services.webhooks.get_webhook(caller, webhook_id))
 
 
 @router.patch(
@@ -165,19 +171,34 @@ async def read_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller:
     ),
 )
 async def change_webhook(
-    webhook_id: WebhookIdPath, body: ChangeWebhookBody, services: ServicesDep, caller: CallerDep
-) -> WebhookView:
-    """Change, disable or enable a webhook. Omitted members stay; held deliveries are sent when the webhook becomes active."""
-    return WebhookView.from_webhook(await services.webhooks.change_webhook(caller, webhook_id, body.to_change()))
+    webhook_id: WebhookIdPath, body: ChangeWebhookBody, services: ServicesDep, caller: OwnerCallerDep
+) -> ChangedWebhookView:
+    """Change, disable, enable, pause or resume a webhook. Omitted members stay.
+
+    Held deliveries are sent when the webhook becomes active or is resumed. A new URL, `"state": "active"` and `"paused": false`
+    make its pending deliveries due now, whatever retry step they wait for. An operator changes only `state` and `paused` for
+    another principal.
+    """
+    if caller.operator is not None and body.model_fields_set - {"state", "paused"}:
+        raise errors.Forbidden(
+            "An operator changes only 'state' and 'paused' for another principal. The owner changes the rest."
+        )
+    changed = await services.webhooks.change_webhook(caller, webhook_id, body.to_change())
+    return ChangedWebhookView.from_changed(changed, shows_owner=caller.operator is not None)
 
 
 @router.post(
     "/{webhook_id}/verify",
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING_ERRORS),
 )
-async def verify_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> WebhookView:
-    """Challenge the URL now. `state` shows whether the URL has proven that it accepts callbacks, `last_error` why not."""
-    return WebhookView.from_webhook(await services.webhooks.verify_webhook(caller, webhook_id))
+async def verify_webhook(
+    webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep
+) -> ChangedWebhookView:
+    """Challenge the URL now, and make the pending deliveries due.
+
+    `state` shows whether the URL has proven that it accepts callbacks, `last_error` why not.
+    """
+    return ChangedWebhookView.from_changed(await services.webhooks.verify_webhook(caller, webhook_id))
 
 
 @router.post(
@@ -185,9 +206,11 @@ async def verify_webhook(webhook_id: WebhookIdPath, services: ServicesDep, calle
     status_code=202,
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS),
 )
-async def test_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> DeliveryView:
-    """Send a signed `webhook.test` to this webhook. The delivery shows the outcome."""
-    return DeliveryView.from_delivery(await services.webhooks.send_test(caller, webhook_id))
+async def test_webhook(
+    webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep
+) -> RequestedDeliveryView:
+    """Send a signed `webhook.test` to this webhook now, before its other deliveries. The delivery shows the outcome."""
+    return RequestedDeliveryView.from_requested(await services.webhooks.send_test(caller, webhook_id))
 
 
 @router.post(
@@ -197,7 +220,10 @@ async def test_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller:
 async def rotate_secret(
     webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep, body: RotateSecretBody = _DEFAULT_ROTATE_BODY
 ) -> RotatedWebhookView:
-    """Replace the signing secret. Until the overlap ends, callbacks also carry a signature of each previous secret."""
+    """Replace the signing secret, and make pending deliveries due now.
+
+    Until the overlap ends, callbacks also carry a signature of each previous secret.
+    """
     secret = body.secret.get_secret_value() if body.secret else None
     rotated = await services.webhooks.rotate_secret(
         caller, webhook_id, secret=secret, overlap_seconds=body.overlap_seconds
@@ -213,12 +239,12 @@ async def rotate_secret(
     ),
 )
 async def replay_webhook(
-    webhook_id: WebhookIdPath, body: ReplayBody, services: ServicesDep, caller: CallerDep
+    webhook_id: WebhookIdPath, body: ReplayBody, services: ServicesDep, caller: OwnerCallerDep
 ) -> ReplayedView:
     """Send deliveries of this webhook again: since a time, after a cursor, or all dead ones.
 
-    Body and `webhook-id` stay the same. Deliveries that have not ended yet are skipped, so a repeated request sends nothing
-    twice.
+    Body and `webhook-id` stay the same. Deliveries that have not ended yet are not sent twice: they are due now. With `dry_run`
+    the response has the numbers and nothing changes.
     """
     return ReplayedView.from_result(await services.replays.replay_webhook(caller, webhook_id, body.to_request()))
 
@@ -227,3 +253,7 @@ async def replay_webhook(
 async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> None:
     """Remove a webhook and cancel its open deliveries."""
     await services.webhooks.remove_webhook(caller, webhook_id)
+
+
+def _view_webhook(caller: Caller, webhook: Webhook) -> WebhookView:
+    return WebhookView.from_webhook(webhook, shows_owner=caller.operator is not None)

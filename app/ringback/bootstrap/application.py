@@ -127,6 +127,6 @@ async def open_api_keys(settings: Settings) -> AsyncGenerator[ApiKeys]:
 async def open_shared_store(settings: Settings) -> AsyncGenerator[Store]:
     """A service's store, for commands that read it or write a row. The service may run meanwhile."""
     environment = Environment()
-    sealer = build_sealer(await load_service_key_ring(settings, environment), environment)
+    sealer = build_sealer(await load_service_key_ring(settings, environment), environment, settings)
     async with open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=False) as store:
         yield store

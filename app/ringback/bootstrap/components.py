@@ -3,13 +3,17 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
-from ringback.bootstrap.configuration import build_quotas, build_target_policy
+from ringback.bootstrap.configuration import build_quotas, build_target_policy, load_authorities
+from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
+from ringback.bootstrap.measured_store import MeasuredStore
+from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
@@ -17,8 +21,11 @@ from ringback.domain.roles import UPSTREAM_ROLES
 from ringback.domain.upstreams import UpstreamConfiguration
 from ringback.janitor import Retention
 from ringback.keyring import derive_token_keys
+from ringback.measurements import Measurements
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.authorities import TrustedAuthorities
 from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.payload import PayloadBuilder
@@ -43,6 +50,7 @@ class Components:
     """The objects that services and workers share."""
 
     environment: Environment
+    authorities: TrustedAuthorities
     store: Store
     upstreams: UpstreamRegistry
     change_stream: ChangeStream
@@ -71,8 +79,9 @@ async def open_components(
     environment: Environment,
     retention: Retention,
 ) -> AsyncGenerator[Components]:
+    authorities = load_authorities(settings)
     ring = await load_service_key_ring(settings, environment)
-    sealer = build_sealer(ring, environment)
+    sealer = build_sealer(ring, environment, settings)
     ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
     tokens = CallResumeTokens(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
@@ -80,13 +89,17 @@ async def open_components(
     )
     payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
-    sender = (
-        HttpxSender(environment.egress, clock=environment.clock)
-        if environment.egress
-        else Http1Sender(guard, clock=environment.clock)
-    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
+        make_context = partial(make_tls_context, authorities)
+        egress = await stack.enter_async_context(
+            open_egress(settings, resolver=environment.host_resolver, make_context=make_context)
+        )
+        sender = (
+            HttpxSender(environment.egress, clock=environment.clock)
+            if environment.egress
+            else Http1Sender(guard, clock=environment.clock, ssl_context=make_context(), egress=egress)
+        )
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=True)
@@ -94,7 +107,10 @@ async def open_components(
         if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
             environment.clock.continue_from(last)
         await require_key_ring(store, ring, settings)
-        store = environment.wrap_store(store)
+        measurements = Measurements()
+        store = environment.wrap_store(
+            MeasuredStore(store, clock=environment.clock, write_seconds=measurements.write_seconds)
+        )
         uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
         if not uses_upstreams:
             upstream_configs, read_configs = (), None
@@ -109,26 +125,50 @@ async def open_components(
             else None,  # it would delete the stored lists of upstreams that it does not have
             children_folder=stack.enter_context(claim_children_folder(settings.database_url)),
             hosts=ConfiguredHosts(environment.host_resolver),
+            authorities=authorities,
         )
+        measurements.is_configured = upstreams.tool_catalog.has_upstream
+        quotas = build_quota_enforcer(settings, environment)
         yield Components(
             environment=environment,
+            authorities=authorities,
             store=store,
             change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes()),
             upstreams=await stack.enter_async_context(upstreams),
-            configuration=UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
+            configuration=ConfigurationReloader(
+                UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
+                quotas,
+                load_overrides=partial(load_quota_overrides, settings.config, build_quotas(settings)),
+            ),
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=Recorder(ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds),
+            recorder=Recorder(
+                ids=ids,
+                payloads=payloads,
+                result_retention_seconds=retention.result_seconds,
+                measurements=measurements,
+            ),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
             sender=sender,
-            quotas=QuotaEnforcer(build_quotas(settings), clock=environment.clock),
+            quotas=quotas,
             sealer=sealer,
             key_count=len(ring.keys),
         )
 
 
-def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:
-    return AesGcmSealer(ring.keys, current=ring.current_id, random_bytes=environment.random_bytes)
+def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaEnforcer:
+    defaults = build_quotas(settings)
+    overrides = load_quota_overrides(settings.config, defaults)
+    return QuotaEnforcer(defaults, clock=environment.clock, overrides=overrides)
+
+
+def build_sealer(ring: KeyRing, environment: Environment, settings: Settings) -> AesGcmSealer:
+    return AesGcmSealer(
+        ring.keys,
+        current=ring.current_id,
+        random_bytes=environment.random_bytes,
+        seals_content=settings.seal == "all",
+    )

@@ -6,6 +6,7 @@ from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, InvalidAuthorities, TrustedAuthorities
 from ringback.notifier.http.target import TargetPolicy
 from ringback.services.quotas import Quotas
 from ringback.settings import Settings, SettingsError
@@ -56,6 +57,16 @@ def build_quotas(settings: Settings) -> Quotas:
         streams=settings.quota_streams,
         starts_per_minute=settings.quota_starts_per_minute,
     )
+
+
+def load_authorities(settings: Settings) -> TrustedAuthorities:
+    """The authorities of RINGBACK_CA_FILE; raises `SettingsError` if the file is unusable."""
+    if settings.ca_file is None:
+        return USUAL_AUTHORITIES
+    try:
+        return TrustedAuthorities.read_file(settings.ca_file)
+    except InvalidAuthorities as problem:
+        raise SettingsError(f"RINGBACK_CA_FILE: {problem}") from None
 
 
 def build_target_policy(settings: Settings) -> TargetPolicy:

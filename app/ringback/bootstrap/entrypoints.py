@@ -36,7 +36,7 @@ async def open_authenticator(
         return
     async with (
         aclosing(ConfiguredHosts(components.environment.host_resolver)) as hosts,
-        issuer_client(hosts.look_up_for("issuer")) as http,
+        issuer_client(hosts.look_up_for("issuer"), components.authorities) as http,
     ):
         clock = components.environment.clock
         issuer = IssuerKeys(settings.oidc_issuer, http=http, clock=clock)
@@ -93,6 +93,8 @@ def build_api_config(
         public_url=settings.base_url,
         allowed_origins=settings.allowed_origins,
         allowed_hosts=settings.allowed_hosts,
+        trusted_proxies=settings.trusted_proxies,
+        client_requests_max=settings.peer_connections_max,
         request_bytes_max=settings.request_bytes_max,
         failing_workers=supervisor.failing_workers,
         workers_by_role={

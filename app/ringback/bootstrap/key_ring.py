@@ -1,5 +1,6 @@
 """Loads a service's key ring and checks that it decrypts the stored data."""
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,6 +18,8 @@ from ringback.storage.open import open_store
 from ringback.storage.schema import read_schema_state
 from ringback.storage.urls import find_sqlite_path
 
+log = logging.getLogger(__name__)
+
 
 async def load_service_key_ring(settings: Settings, environment: Environment) -> KeyRing:
     """The key ring from the settings or the key file. Creates the key file unless the database needs an earlier one.
@@ -29,6 +32,10 @@ async def load_service_key_ring(settings: Settings, environment: Environment) ->
             missing = await store.read(lambda tx: find_missing_keys(tx, ()))
         if missing:
             raise StoreUnavailable(missing_keys_detail(missing, str(file)), needs_operator=True)
+    if file is None and settings.secret_keys is None and database is not None and not database.exists():
+        log.warning(
+            "database.missing_beside_keys", extra={"database": str(database.absolute()), "next": "a new one is made"}
+        )
     return load_key_ring(settings, random_bytes=environment.random_bytes)
 
 

@@ -9,16 +9,22 @@ from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.bulk_cancellation import BulkCancellations
+from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
+from ringback.services.erasures import Erasures
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
@@ -38,7 +44,7 @@ def _build_verification(components: Components, settings: Settings, lifecycle: L
 
 
 def _build_registrations(
-    components: Components, lifecycle: Lifecycle, verification: WebhookVerification
+    components: Components, lifecycle: Lifecycle, verification: WebhookVerification, attempts: AttemptScheduler
 ) -> WebhookRegistrations:
     return WebhookRegistrations(
         store=components.store,
@@ -49,15 +55,19 @@ def _build_registrations(
         quotas=components.quotas,
         lifecycle=lifecycle,
         verification=verification,
+        attempts=attempts,
         catalog=components.upstreams.tool_catalog,
     )
 
 
-def _build_webhooks(components: Components, lifecycle: Lifecycle, verification: WebhookVerification) -> Webhooks:
+def _build_webhooks(
+    components: Components, lifecycle: Lifecycle, verification: WebhookVerification, attempts: AttemptScheduler
+) -> Webhooks:
     return Webhooks(
         store=components.store,
         ids=components.ids,
         requested_deliveries=RequestedDeliveries(ids=components.ids),
+        attempts=attempts,
         guard=components.target_guard,
         quotas=components.quotas,
         lifecycle=lifecycle,
@@ -67,7 +77,11 @@ def _build_webhooks(components: Components, lifecycle: Lifecycle, verification: 
 
 
 def _build_calls(
-    components: Components, settings: Settings, lifecycle: Lifecycle, registrations: WebhookRegistrations
+    components: Components,
+    settings: Settings,
+    lifecycle: Lifecycle,
+    registrations: WebhookRegistrations,
+    upstream_controls: UpstreamControls,
 ) -> Calls:
     return Calls(
         store=components.store,
@@ -81,6 +95,7 @@ def _build_calls(
         lifecycle=lifecycle,
         post_commit=components.post_commit,
         admission=components.admission,
+        upstream_controls=upstream_controls,
         wait_seconds_max=settings.wait_seconds_max,
     )
 
@@ -89,9 +104,13 @@ def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
     verification = _build_verification(components, settings, lifecycle)
-    registrations = _build_registrations(components, lifecycle, verification)
+    attempts = AttemptScheduler(store=store, targets=build_target_policy(settings))
+    registrations = _build_registrations(components, lifecycle, verification, attempts)
+    upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
+    requested_deliveries = RequestedDeliveries(ids=components.ids)
     return Services(
-        calls=_build_calls(components, settings, lifecycle, registrations),
+        calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
+        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder),
         input_answers=InputAnswers(store, components.recorder),
         task_adoption=TaskAdoption(
             store=store,
@@ -112,14 +131,22 @@ def build_services(components: Components, settings: Settings) -> Services:
             lifecycle=lifecycle,
         ),
         registrations=registrations,
-        webhooks=_build_webhooks(components, lifecycle, verification),
+        webhooks=_build_webhooks(components, lifecycle, verification, attempts),
         events=Events(
             store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max
         ),
         deliveries=Deliveries(store=store),
         replays=DeliveryReplays(
             store=store,
-            requested_deliveries=RequestedDeliveries(ids=components.ids),
+            requested_deliveries=requested_deliveries,
+            attempts=attempts,
+            quotas=quotas,
+            lifecycle=lifecycle,
+        ),
+        bulk_redeliveries=BulkRedeliveries(
+            store=store,
+            requested_deliveries=requested_deliveries,
+            attempts=attempts,
             quotas=quotas,
             lifecycle=lifecycle,
         ),
@@ -132,8 +159,17 @@ def build_services(components: Components, settings: Settings) -> Services:
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
         insights=Insights(
-            store=store, clock=clock, catalog=components.upstreams.tool_catalog, quotas=quotas, lifecycle=lifecycle
+            store=store,
+            clock=clock,
+            catalog=components.upstreams.tool_catalog,
+            upstream_controls=upstream_controls,
+            quotas=quotas,
+            lifecycle=lifecycle,
+            measurements=components.recorder.measurements,
         ),
+        upstream_controls=upstream_controls,
+        erasures=Erasures(store=store, ids=components.ids, recorder=components.recorder, lifecycle=lifecycle),
         administration=Administration(store=store, configuration=components.configuration),
+        operators=Operators(store=store),
         lifecycle=lifecycle,
     )

@@ -23,6 +23,8 @@
     trigger           sends a signed test event, and shows what its receiver answered
     verify            verifies a callback that was saved to a file
     stored_request    … parses it, and finds why its signature does not match
+    backup            backs the database up with its keys, and restores a backup
+    help              prints the page for operators
     doctor            checks the whole installation
     doctor_checks     … on upstreams and over the network
     doctor_database   … on the database and the key ring

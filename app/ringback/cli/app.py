@@ -38,13 +38,17 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "upstreams": _CommandEntry(
-        "ringback.cli.upstreams", "upstreams", "List the MCP servers behind the service, and how each is doing."
+        "ringback.cli.upstreams", "app", "List, pause, drain and resume the MCP servers behind the service."
     ),
     "tools": _CommandEntry("ringback.cli.upstreams", "tools", "List the tools of an upstream."),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
     "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier."),
     "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),
-    "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel and answer calls."),
+    "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel, answer and erase calls."),
+    "usage": _CommandEntry("ringback.cli.usage", "usage", "Show your quotas, and how much of each is used."),
+    "sessions": _CommandEntry("ringback.cli.erasures", "sessions", "Erase the calls of a client session."),
+    "principals": _CommandEntry("ringback.cli.erasures", "principals", "Erase all data of a principal."),
+    "erasure": _CommandEntry("ringback.cli.erasures", "erasure", "Show how far an erasure is."),
     "events": _CommandEntry("ringback.cli.events", "events", "Print the events of your calls, oldest first."),
     "listen": _CommandEntry(
         "ringback.cli.listen",
@@ -69,6 +73,14 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         "Copy an installation from SQLite to PostgreSQL, and compare every row.",
         needs_server=True,
     ),
+    "backup": _CommandEntry(
+        "ringback.cli.backup",
+        "backup",
+        "Back up the database and its key file. The service may run meanwhile.",
+        needs_server=True,
+    ),
+    "restore": _CommandEntry("ringback.cli.backup", "restore_backup", "Restore a backup.", needs_server=True),
+    "help": _CommandEntry("ringback.cli.help", "show_help", "Print a page for operators, or one section of it."),
     "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",

@@ -5,6 +5,7 @@ inputSchema requires a string, the value stays one: `--arg message=3` is then "3
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NoReturn, cast
@@ -14,10 +15,27 @@ import typer
 TIME_FORMATS: Final = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"]
 """ISO 8601. A day is its first moment."""
 
+_DURATION: Final = re.compile(r"([0-9]{1,6})([smhd])")
+_SECONDS_BY_UNIT: Final[Mapping[str, float]] = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
 
 def with_offset(time: datetime | None) -> datetime | None:
     """The time with a UTC offset: without one it is a time of this machine."""
     return time.astimezone() if time is not None and time.tzinfo is None else time
+
+
+def format_time(time: datetime | None) -> str | None:
+    """The time in ISO 8601 with a UTC offset."""
+    time = with_offset(time)
+    return None if time is None else time.isoformat()
+
+
+def parse_duration(text: str, *, option: str) -> float:
+    """The seconds of `90s`, `15m`, `12h` or `30d`."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter("write a duration as 90s, 15m, 12h or 30d", param_hint=option)
+    return float(found[1]) * _SECONDS_BY_UNIT[found[2]]
 
 
 def parse_arguments(

@@ -1,4 +1,4 @@
-"""`ringback calls`: lists, shows, cancels and answers calls."""
+"""`ringback calls`: lists, shows, cancels, answers and erases calls."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,18 @@ from typing import Annotated, Any, Final, Literal, cast
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Outcome, Url, run_with_client
+from ringback.cli.client_options import (
+    URL_DEFAULT,
+    ApiKey,
+    ForAllPrincipals,
+    ForPrincipal,
+    Outcome,
+    Url,
+    choose_principal,
+    columns_for,
+    run_with_client,
+)
+from ringback.cli.erasures import erase_call
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -21,7 +32,7 @@ from ringback.cli.output import (
 )
 from ringback.client import Call, RingbackClient
 
-app = typer.Typer(help="List, show, cancel and answer calls.")
+app = typer.Typer(help="List, show, cancel, answer and erase calls.")
 
 LIST_LIMIT_DEFAULT: Final = 50
 _COLUMNS: Final = (
@@ -29,6 +40,7 @@ _COLUMNS: Final = (
 )
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+OpenStatus = Literal["working", "input_required"]
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
 
 
@@ -46,6 +58,8 @@ def list_calls(
     upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of calls.")] = LIST_LIMIT_DEFAULT,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -53,6 +67,7 @@ def list_calls(
     """List your calls, newest first."""
     if context.invoked_subcommand is not None:
         return
+    owner = choose_principal(principal, all_principals)
 
     async def find(client: RingbackClient) -> list[Call]:
         found: list[Call] = []
@@ -65,27 +80,84 @@ def list_calls(
                 break
         return found
 
-    calls = run_with_client(url, api_key, find)
+    calls = run_with_client(url, api_key, find, principal=owner)
     if as_json:
         print_models(calls)
     elif calls:
-        print_table(_COLUMNS, (call.model_dump() for call in calls))
+        print_table(columns_for(owner, _COLUMNS), (call.model_dump() for call in calls))
     else:
         print_message("There are no such calls. Start one: ringback call UPSTREAM TOOL")
 
 
 @app.command("show")
 @exit_on_errors()
-def show_call(call_id: CallId, _as_json: AlwaysJson = True, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def show_call(
+    call_id: CallId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    _as_json: AlwaysJson = True,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
     """Show a call as JSON, without its result. `ringback join` prints the result."""
-    print_json(model_to_json(run_with_client(url, api_key, lambda client: client.call(call_id))))
+    owner = choose_principal(principal, all_principals)
+    call = run_with_client(url, api_key, lambda client: client.call(call_id), principal=owner)
+    print_json(model_to_json(call))
+
+
+@app.command("cancel-all")
+@exit_on_errors()
+def cancel_calls(
+    *,
+    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
+    correlation: Annotated[
+        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
+    ] = None,
+    upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    status: Annotated[OpenStatus | None, typer.Option("--status", help="Only calls with this status.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Request the cancellation of your open calls that match the filters. At least one filter is needed."""
+    cancellation = run_with_client(
+        url,
+        api_key,
+        lambda client: client.cancel_calls(
+            client_session_id=session,
+            correlation_id=correlation,
+            upstream=upstream,
+            tool=tool,
+            status=status,
+            dry_run=dry_run,
+        ),
+    )
+    if as_json:
+        print_json(model_to_json(cancellation))
+        return
+    print_output(f"cancelled: {cancellation.cancelled}")
+    print_output(f"requested: {cancellation.requested}")
+    if cancellation.more:
+        print_message("There are more calls: run the command again.")
 
 
 @app.command("cancel")
 @exit_on_errors()
-def cancel_call(call_id: CallId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def cancel_call(
+    call_id: CallId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
     """Request the cancellation of a call. A call that has ended stays as it is."""
-    call = run_with_client(url, api_key, lambda client: client.cancel(call_id))
+    owner = choose_principal(principal, all_principals)
+    call = run_with_client(url, api_key, lambda client: client.cancel(call_id), principal=owner)
     if as_json:
         print_json(model_to_json(call))
         return
@@ -129,6 +201,9 @@ def answer_call(
         print_json(model_to_json(call))
     else:
         print_output(f"status: {call.status}")
+
+
+app.command("erase")(erase_call)
 
 
 def _parse_response(accept: str | None, *, decline: bool) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """The options --url and --api-key of the client commands, and how they run with a client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
@@ -13,6 +13,8 @@ from ringback.client import RingbackClient
 T = TypeVar("T")
 
 URL_DEFAULT: Final = "http://127.0.0.1:8090"
+ALL_PRINCIPALS: Final = "*"
+"""As the service spells it (`domain.principal`)."""
 
 
 class Outcome(StrEnum):
@@ -34,18 +36,45 @@ ApiKey = Annotated[
 ]
 
 
-def create_client(url: str, api_key: str | None) -> RingbackClient:
+ForPrincipal = Annotated[
+    str | None,
+    typer.Option("--principal", metavar="NAME", help="For an operator (scope admin): this principal's, not yours."),
+]
+ForAllPrincipals = Annotated[
+    bool, typer.Option("--all-principals", help="For an operator (scope admin): whoever is the owner.")
+]
+
+
+def choose_principal(principal: str | None, all_principals: bool) -> str | None:
+    """What the service gets as `principal`: a name, `*` for all, or nothing for the owner of the key."""
+    if principal is not None and all_principals:
+        raise typer.BadParameter("give either --principal NAME or --all-principals")
+    return ALL_PRINCIPALS if all_principals else principal
+
+
+def columns_for(principal: str | None, columns: Sequence[str]) -> Sequence[str]:
+    """The columns of a table; an operator's has the owner after the id."""
+    return columns if principal is None else (columns[0], "principal", *columns[1:])
+
+
+def create_client(url: str, api_key: str | None, principal: str | None = None) -> RingbackClient:
     try:
-        return RingbackClient(url, api_key=api_key or None)
+        return RingbackClient(url, api_key=api_key or None, principal=principal)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def run_with_client(url: str, api_key: str | None, operation: Callable[[RingbackClient], Awaitable[T]]) -> T:
+def run_with_client(
+    url: str,
+    api_key: str | None,
+    operation: Callable[[RingbackClient], Awaitable[T]],
+    *,
+    principal: str | None = None,
+) -> T:
     """Run one operation with a client, and return its result. Ctrl-C ends the command without a traceback."""
 
     async def run() -> T:
-        async with create_client(url, api_key) as client:
+        async with create_client(url, api_key, principal) as client:
             return await operation(client)
 
     try:

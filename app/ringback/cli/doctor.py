@@ -1,21 +1,28 @@
 """`ringback doctor`: checks the installation, and says how to repair each fault."""
 
 import asyncio
-import ssl
 from contextlib import aclosing
 from typing import Annotated
 
 import typer
 
-from ringback.bootstrap import accept_lost_keys, accept_restore, require_callback_url, require_complete_roles
+from ringback.bootstrap import (
+    accept_lost_keys,
+    accept_restore,
+    load_authorities,
+    require_callback_url,
+    require_complete_roles,
+)
 from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding, check_database
+from ringback.cli.doctor_public_url import check_public_paths
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
+from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.target import TargetPolicy
 from ringback.settings import Settings, SettingsError, load_settings
@@ -51,6 +58,7 @@ def doctor(
     """Check the settings, the database, the keys, the upstreams and the service. Exits with 1 if a check fails."""
     try:
         settings = load_settings(database_url=database, config=config)
+        load_authorities(settings)
     except SettingsError as problem:
         findings = [Finding("settings", False, str(problem))]
     else:
@@ -91,10 +99,11 @@ async def _run_checks(
     findings += await checks.check_issuer(settings)
     findings += await checks.check_service(service_url, clock=clock)
     findings.append(await checks.check_public_url(settings))
+    findings += await check_public_paths(settings)
     if callbacks:
         policy = TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
         async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:
-            check = CallbackCheck(guard, clock=clock, tls=ssl.create_default_context())
+            check = CallbackCheck(guard, clock=clock, tls=make_tls_context(load_authorities(settings)))
             findings += await check.run_checks(client)
     return findings
 

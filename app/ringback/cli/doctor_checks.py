@@ -10,8 +10,9 @@ from typing import Final
 
 import httpx
 
-from ringback.bootstrap import names_itself_in_callbacks
+from ringback.bootstrap import load_authorities, names_itself_in_callbacks
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.doctor_public_url import open_public_http
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl, Unavailable
@@ -46,6 +47,7 @@ async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings,
         clock=clock,
         random_fraction=random.SystemRandom().random,
         predict_driver_name=predict_driver_name,
+        authorities=load_authorities(settings),
     )
     async with upstreams:
         ends_at = clock.monotonic() + settings.connect_patience_seconds
@@ -73,7 +75,8 @@ async def check_issuer(settings: Settings) -> list[Finding]:
     """Whether the issuer publishes the keys that verify access tokens."""
     if settings.oidc_issuer is None or settings.auth == "off":
         return []
-    async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer")) as http:
+    authorities = load_authorities(settings)
+    async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer"), authorities) as http:
         try:
             keys = await fetch_issuer_keys(http, settings.oidc_issuer)
         except IssuerDocumentError as problem:
@@ -128,7 +131,8 @@ async def check_public_url(settings: Settings) -> Finding:
             detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
         return Finding("public URL", True, detail)
     try:
-        response = await _get_url(f"{settings.base_url}/healthz")
+        async with open_public_http(settings) as http:
+            response = await http.get(f"{settings.base_url}/healthz")
     except httpx.HTTPError as problem:
         return Finding(
             "public URL",

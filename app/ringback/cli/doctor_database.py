@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from ringback.bootstrap import open_shared_store
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import Store
+from ringback.domain.ports import Store, Transaction
 from ringback.keyring import KEY_FILE_SUFFIX, key_ring_source, load_key_ring
 from ringback.resealing import count_sealed_by_key
 from ringback.services.sealing_keys import differing_keys_detail, find_differing_keys
 from ringback.settings import Settings, SettingsError
-from ringback.storage.open import check_integrity, inspect_server
+from ringback.storage.open import check_integrity, find_lone_copy, inspect_server
 from ringback.storage.urls import describe_database, find_sqlite_path
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CLOCK_SKEW_SECONDS_MAX: Final = 60.0
 """A fifth of the 300 s by which a signature's timestamp may differ; network and retries use the rest."""
+QUEUE_AGE_SECONDS_MAX: Final = 300.0
+"""As the alert rule RingbackCallsQueued (scripts/deploy/alerts.yaml)."""
 NODE_CONNECTIONS_MAX: Final = 16
 """Of one node: the store's `ConnectionLimits`, and one for notifications. A test compares them."""
 
@@ -47,6 +49,8 @@ async def check_database(settings: Settings) -> list[Finding]:
 
 async def _check_file(settings: Settings, path: Path) -> list[Finding]:
     key = _check_key_file(settings, path)
+    if lone := find_lone_copy(settings.database_url):
+        return [key, Finding("database file", False, lone.detail)]
     if not key.ok:
         return [key]
     try:
@@ -187,15 +191,35 @@ def _check_key_ring(settings: Settings) -> Finding:
 async def _check_store(store: Store, settings: Settings) -> list[Finding]:
     keys = [key for key in await store.read(lambda tx: tx.api_keys.list_all()) if key.revoked_at is None]
     principals = {key.principal for key in keys}
-    sealed = await _check_sealed(store, settings)
+    found = [await _check_sealed(store, settings), await _check_queue(store)]
     if settings.auth == "off":
-        return [sealed, Finding("API keys", True, "authentication is off, on this machine only")]
+        return [*found, Finding("API keys", True, "authentication is off, on this machine only")]
     if not keys and settings.oidc_issuer is None:
         return [
-            sealed,
+            *found,
             Finding("API keys", False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"),
         ]
-    return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
+    return [*found, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
+
+
+async def _check_queue(store: Store) -> Finding:
+    """Whether calls wait long for a runner or for their upstream."""
+
+    async def read_age(tx: Transaction) -> float | None:
+        since = await tx.usage.oldest_queued_since()
+        return None if since is None else (tx.now() - since).total_seconds()
+
+    age = await store.read(read_age)
+    if age is not None and age > QUEUE_AGE_SECONDS_MAX:
+        return Finding(
+            "queue",
+            False,
+            f"A call has waited for {age / 60:.0f} minutes. Is a node with the role runner up, and its upstream reachable? "
+            "See: ringback upstreams",
+        )
+    return Finding(
+        "queue", True, "no call is queued" if age is None else f"the oldest call has waited for {max(age, 0):.0f} s"
+    )
 
 
 async def _check_sealed(store: Store, settings: Settings) -> Finding:

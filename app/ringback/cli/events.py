@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, ForPrincipal, Url, run_with_client
 from ringback.cli.following import format_progress
 from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
 from ringback.client import Event, RingbackClient
@@ -25,6 +25,7 @@ def events(
     correlation: Annotated[
         str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
     ] = None,
+    principal: ForPrincipal = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as JSON on one line.")] = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -51,7 +52,7 @@ def events(
             if last is not None:
                 print_message(f"Continue: ringback events --cursor {last}")
 
-    run_with_client(url, api_key, print_events)
+    run_with_client(url, api_key, print_events, principal=principal)
 
 
 def _print_truncation() -> None:

@@ -10,9 +10,11 @@ import typer
 from rich.table import Table
 
 from ringback.bootstrap import open_api_keys, open_shared_store
+from ringback.cli.arguments import parse_duration
 from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.clock import format_iso
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.resealing import count_sealed_by_key
@@ -20,6 +22,8 @@ from ringback.services.api_keys import ApiKeys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.sealing import KeyRing
+from ringback.storage.schema import read_schema_state
+from ringback.storage.urls import locate_database
 from ringback.upstreams.config import ConfigError, load_upstreams
 
 T = TypeVar("T")
@@ -29,6 +33,11 @@ app = typer.Typer(no_args_is_help=True, help="Manage API keys and the service's 
 Database = Annotated[
     str | None,
     typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
+]
+
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", metavar="DURATION", help="When the new key expires, from now: 12h, 90d and so on."),
 ]
 
 
@@ -45,24 +54,48 @@ def create(
         list[str] | None,
         typer.Option("--upstream", help="An upstream that the key may use. May be repeated. Default: all."),
     ] = None,
+    new_database: Annotated[
+        bool,
+        typer.Option("--create", help="Also make the database, if there is none. Otherwise `ringback serve` makes it."),
+    ] = False,
+    expires: Expires = None,
     as_json: AsJson = False,
     database: Database = None,
 ) -> None:
     """Create a key and print it. It cannot be printed again."""
+    settings = load_settings(database_url=database)
+    if not new_database:
+        _require_database(settings)
     scopes = frozenset(scope) if scope else DEFAULT_SCOPES
     upstreams = frozenset(upstream) if upstream else None
+    lifetime = None if expires is None else parse_duration(expires, option="--expires")
     key, text = _run_with_api_keys(
-        database, lambda keys: keys.create_key(principal, name=name, scopes=scopes, upstreams=upstreams)
+        settings,
+        lambda keys: keys.create_key(
+            principal, name=name, scopes=scopes, upstreams=upstreams, lifetime_seconds=lifetime
+        ),
     )
     if as_json:
         print_json({**_key_to_json(key), "key": text})
     else:
         print_output(text)
         print_message(
-            f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}. It is not shown again; store it safely."
+            f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}{_describe_expiry(key)}, in the database "
+            f"{locate_database(settings.database_url)}. It is not shown again; store it safely."
         )
     if upstreams:
-        _warn_of_unknown_upstreams(upstreams, load_settings(database_url=database))
+        _warn_of_unknown_upstreams(upstreams, settings)
+
+
+def _require_database(settings: Settings) -> None:
+    """Raise `StoreUnavailable` where no service has made a database: a key in a new one would open no service."""
+    if asyncio.run(read_schema_state(settings.database_url)).applied == 0:
+        raise StoreUnavailable(
+            f"There is no database of a service at {locate_database(settings.database_url)}. Name the service's: --database, "
+            "or RINGBACK_DATABASE_URL as for the service. `ringback serve` makes it at its first start; to make it here and "
+            "now: ringback keys create --create",
+            needs_operator=True,
+        )
 
 
 def _warn_of_unknown_upstreams(names: Iterable[str], settings: Settings) -> None:
@@ -107,11 +140,24 @@ async def _stored_upstreams(settings: Settings) -> frozenset[str]:
 @exit_on_errors(*SERVICE_ERRORS)
 def list_keys(as_json: AsJson = False, database: Database = None) -> None:
     """List all keys by their prefixes."""
-    keys = _run_with_api_keys(database, lambda keys: keys.list_keys())
+    keys = _run_with_api_keys(_load_existing(database), lambda keys: keys.list_keys())
     if as_json:
         print_json([_key_to_json(key) for key in keys])
         return
-    table = Table("id", "principal", "name", "begins with", "scopes", "upstreams", "created", "revoked")
+    table = Table(
+        *(
+            "id",
+            "principal",
+            "name",
+            "begins with",
+            "scopes",
+            "upstreams",
+            "created",
+            "expires",
+            "replaced by",
+            "revoked",
+        )
+    )
     for key in keys:
         table.add_row(*(_format_cell(value) for value in _key_to_json(key).values()))
     create_console().print(table)
@@ -125,18 +171,52 @@ def revoke(
     database: Database = None,
 ) -> None:
     """Revoke a key. Its next request gets 401."""
-    _run_with_api_keys(database, lambda keys: keys.revoke_key(key_id))
+    _run_with_api_keys(_load_existing(database), lambda keys: keys.revoke_key(key_id))
     if as_json:
         print_json({"id": key_id, "revoked": True})
     else:
         print_message(f"{key_id} is revoked.")
 
 
+@app.command("rotate-api-key")
+@exit_on_errors(*SERVICE_ERRORS)
+def rotate_api_key(
+    key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
+    overlap: Annotated[
+        str,
+        typer.Option("--overlap", help="How long the old key is accepted too: 30s, 15m, 12h or 7d; 0s ends it now."),
+    ] = "1d",
+    expires: Expires = None,
+    as_json: AsJson = False,
+    database: Database = None,
+) -> None:
+    """Create an API key in the place of another one and print it. The old one expires after the overlap."""
+    overlap_seconds = parse_duration(overlap, option="--overlap")
+    lifetime = None if expires is None else parse_duration(expires, option="--expires")
+    rotated = _run_with_api_keys(
+        _load_existing(database),
+        lambda keys: keys.rotate_key(key_id, overlap_seconds=overlap_seconds, lifetime_seconds=lifetime),
+    )
+    ends_at = format_iso(rotated.overlap_ends_at)
+    if as_json:
+        members = {"key": rotated.text, "replaces": rotated.replaced_id, "overlap_ends_at": ends_at}
+        print_json({**_key_to_json(rotated.key), **members})
+        return
+    print_output(rotated.text)
+    print_message(
+        f"{rotated.key.id} of {rotated.key.principal}{_describe_expiry(rotated.key)}. It is not shown again; store it safely. "
+        f"{key_id} is accepted until {ends_at}."
+    )
+
+
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
 def rotate(as_json: AsJson = False, database: Database = None) -> None:
     """Add a new key to the key file. After a restart the service encrypts with it, and re-encrypts all stored secrets."""
-    key_id = rotate_key_file(load_settings(database_url=database), random_bytes=os.urandom)
+    settings = load_settings(database_url=database)
+    if settings.secret_keys is None:
+        _require_database(settings)
+    key_id = rotate_key_file(settings, random_bytes=os.urandom)
     if as_json:
         print_json({"key": key_id})
     else:
@@ -148,7 +228,7 @@ def rotate(as_json: AsJson = False, database: Database = None) -> None:
 @exit_on_errors(*SERVICE_ERRORS)
 def sealed(as_json: AsJson = False, database: Database = None) -> None:
     """Show how many stored values each key encrypted. A key that encrypted none may be removed."""
-    settings = load_settings(database_url=database)
+    settings = _load_existing(database)
     ring = load_key_ring(settings, random_bytes=os.urandom)
     counts = asyncio.run(_count_sealed(settings))
     names = [*ring.key_ids_newest_first, *sorted(counts.keys() - ring.keys.keys())]
@@ -205,12 +285,18 @@ def generate_ring_key(as_json: AsJson = False) -> None:
         print_output(key)
 
 
-def _run_with_api_keys(database: str | None, work: Callable[[ApiKeys], Awaitable[T]]) -> T:
+def _run_with_api_keys(settings: Settings, work: Callable[[ApiKeys], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with open_api_keys(load_settings(database_url=database)) as keys:
+        async with open_api_keys(settings) as keys:
             return await work(keys)
 
     return asyncio.run(run())
+
+
+def _load_existing(database: str | None) -> Settings:
+    settings = load_settings(database_url=database)
+    _require_database(settings)
+    return settings
 
 
 def _key_to_json(key: ApiKey) -> dict[str, Any]:
@@ -222,8 +308,14 @@ def _key_to_json(key: ApiKey) -> dict[str, Any]:
         "scopes": sorted(key.scopes),
         "upstreams": None if key.upstreams is None else sorted(key.upstreams),
         "created_at": format_iso(key.created_at),
+        "expires_at": None if key.expires_at is None else format_iso(key.expires_at),
+        "replaced_by": key.replaced_by,
         "revoked_at": None if key.revoked_at is None else format_iso(key.revoked_at),
     }
+
+
+def _describe_expiry(key: ApiKey) -> str:
+    return "" if key.expires_at is None else f", until {format_iso(key.expires_at)}"
 
 
 def _format_cell(value: str | list[str] | None) -> str:

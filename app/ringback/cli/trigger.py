@@ -93,10 +93,13 @@ def _print_outcome(delivery: DeliveryDetail, *, as_json: bool) -> int:
         return 0
     if attempt.excerpt and not as_json:
         print_output(attempt.excerpt)
+    if attempt.advice:
+        print_message(attempt.advice)
     print_message(f"The receiver did not accept it. See all attempts: ringback deliveries show {delivery.id}")
     return EXIT_NO_RESULT
 
 
 def _describe_attempt(attempt: Attempt) -> str:
     status = f" (HTTP {attempt.status_code})" if attempt.status_code else ""
-    return f"{attempt.category}{status} in {attempt.duration_ms} ms"
+    detail = f", {attempt.detail}," if attempt.detail else ""
+    return f"{attempt.category}{status}{detail} in {attempt.duration_ms} ms"

@@ -1,12 +1,23 @@
 """`ringback webhooks`: manages webhooks through the REST API."""
 
 from datetime import datetime
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, cast
 
 import typer
 
 from ringback.cli.arguments import TIME_FORMATS, with_offset
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Outcome, Url, run_with_client
+from ringback.cli.client_options import (
+    URL_DEFAULT,
+    ApiKey,
+    ForAllPrincipals,
+    ForPrincipal,
+    Outcome,
+    Url,
+    choose_principal,
+    columns_for,
+    run_with_client,
+)
+from ringback.cli.open_deliveries import print_open_deliveries
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -18,30 +29,69 @@ from ringback.cli.output import (
     print_output,
     print_table,
 )
-from ringback.client import NamedWebhookOptions, RingbackClient, Webhook
+from ringback.client import NamedWebhookOptions, RingbackClient, Webhook, WebhookChange
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
 
-_COLUMNS: Final = ("id", "name", "state", "url", "events", "last_error", "description")
+_COLUMNS: Final = ("id", "name", "state", "paused_at", "url", "events", "last_error", "description")
 
 
 @app.command("list")
 @exit_on_errors()
-def list_webhooks(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def list_webhooks(
+    *,
+    failing: Annotated[
+        bool, typer.Option("--failing", help="Only webhooks whose last attempt or challenge failed.")
+    ] = False,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
     """List your webhooks, newest first."""
+    owner = choose_principal(principal, all_principals)
 
     async def read_all(client: RingbackClient) -> list[Webhook]:
-        return [webhook async for webhook in client.webhooks()]
+        return [webhook async for webhook in client.webhooks(health="failing" if failing else None)]
 
-    webhooks = run_with_client(url, api_key, read_all)
+    webhooks = run_with_client(url, api_key, read_all, principal=owner)
     if as_json:
         print_models(webhooks)
     elif webhooks:
-        print_table(_COLUMNS, (webhook.model_dump() for webhook in webhooks))
+        print_table(
+            columns_for(owner, _COLUMNS),
+            (webhook.model_dump() | {"last_error": describe_last_error(webhook)} for webhook in webhooks),
+        )
+        _print_advice(webhooks)
+    elif failing:
+        print_message("No webhook is failing.")
+    elif owner is not None:
+        print_message("There are no such webhooks.")
     else:
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
+
+
+def _parse_headers(lines: list[str]) -> dict[str, str]:
+    pairs = [line.partition(":") for line in lines]
+    if any(not separator for _, separator, _ in pairs):
+        raise typer.BadParameter("Write a header as NAME:VALUE.", param_hint="--header")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def describe_last_error(webhook: Webhook) -> str | None:
+    """The category of the last error with the fact beside it: `http_5xx (status 503)`."""
+    detail = webhook.last_error_detail
+    return f"{webhook.last_error} ({detail})" if webhook.last_error and detail else webhook.last_error
+
+
+def _print_advice(webhooks: list[Webhook]) -> None:
+    """One line for each failing webhook: what to do next."""
+    for webhook in webhooks:
+        if webhook.last_error_advice:
+            print_message(f"{webhook.id}: {webhook.last_error}. {webhook.last_error_advice}")
 
 
 @app.command()
@@ -81,7 +131,18 @@ def add(
     rate: Annotated[
         float | None, typer.Option("--rate-per-second", help="Largest number of attempts a second.")
     ] = None,
+    retry: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--retry",
+            help="Seconds until one more attempt. Repeat it for a schedule of your own of up to 20 steps, 4 days together.",
+        ),
+    ] = None,
     description: Annotated[str | None, typer.Option("--description", help="A note on its purpose.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME:VALUE", help="A header that every callback has. May be repeated."),
+    ] = None,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -100,7 +161,9 @@ def add(
         "when": "detached" if detached else None,
         "ordered": ordered or None,
         "rate_per_second": rate,
+        "retries": {"schedule": retry} if retry else None,
         "description": description,
+        "headers": _parse_headers(header or []) or None,
     }
     options = cast("NamedWebhookOptions", {member: value for member, value in given.items() if value is not None})
     webhook = run_with_client(
@@ -125,10 +188,18 @@ def add(
 @app.command("show")
 @exit_on_errors()
 def show_webhook(
-    webhook_id: WebhookId, _as_json: AlwaysJson = True, url: Url = URL_DEFAULT, api_key: ApiKey = None
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    _as_json: AlwaysJson = True,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
 ) -> None:
     """Show a webhook as JSON, without its secret."""
-    print_json(model_to_json(run_with_client(url, api_key, lambda client: client.webhook(webhook_id))))
+    owner = choose_principal(principal, all_principals)
+    webhook = run_with_client(url, api_key, lambda client: client.webhook(webhook_id), principal=owner)
+    print_json(model_to_json(webhook))
 
 
 @app.command()
@@ -144,26 +215,46 @@ def remove(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAUL
 
 @app.command()
 @exit_on_errors()
-def verify(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def verify(
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
     """Send a challenge to a webhook's URL, which must answer it before it receives callbacks."""
-    webhook = run_with_client(url, api_key, lambda client: client.verify_webhook(webhook_id))
+    owner = choose_principal(principal, all_principals)
+    webhook = run_with_client(url, api_key, lambda client: client.verify_webhook(webhook_id), principal=owner)
     if as_json:
         print_json(model_to_json(webhook))
         return
     print_output(f"state: {webhook.state}")
-    if webhook.last_error:
-        print_message(f"It is not verified: {webhook.last_error}. Its receiver must answer challenges.")
+    print_open_deliveries(webhook)
+    if webhook.last_error and webhook.state == "pending_verification":
+        print_message(f"It is not verified: {describe_last_error(webhook)}. {webhook.last_error_advice or ''}".rstrip())
 
 
 @app.command("test")
 @exit_on_errors()
-def send_test(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+def send_test(
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
     """Send a signed test callback to a webhook. `ringback trigger` also waits for its outcome."""
-    delivery = run_with_client(url, api_key, lambda client: client.test_webhook(webhook_id))
+    owner = choose_principal(principal, all_principals)
+    delivery = run_with_client(url, api_key, lambda client: client.test_webhook(webhook_id), principal=owner)
     if as_json:
         print_json(model_to_json(delivery))
         return
     print_output(delivery.id)
+    print_open_deliveries(delivery)
     print_message(f"See the outcome: ringback deliveries show {delivery.id}")
 
 
@@ -193,6 +284,7 @@ def rotate_secret(
     if rotated.secret:
         print_output(rotated.secret)
     print_message(f"Earlier secrets also sign until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
+    print_open_deliveries(rotated)
 
 
 @app.command()
@@ -206,6 +298,9 @@ def replay(
     ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this cursor.")] = None,
     dead: Annotated[bool, typer.Option("--dead", help="All deliveries that were given up.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -214,13 +309,17 @@ def replay(
     replay = run_with_client(
         url,
         api_key,
-        lambda client: client.replay_webhook(webhook_id, since=with_offset(since), cursor=cursor, dead=dead),
+        lambda client: client.replay_webhook(
+            webhook_id, since=with_offset(since), cursor=cursor, dead=dead, dry_run=dry_run
+        ),
+        principal=choose_principal(principal, all_principals),
     )
     if as_json:
         print_json(model_to_json(replay))
         return
     print_output(f"replayed: {replay.replayed}")
     print_output(f"still_open: {replay.still_open}")
+    print_open_deliveries(replay)
     if replay.more:
         next_step = f"add --cursor {replay.cursor}" if replay.cursor else "run the command again"
         print_message(f"There are more events: {next_step}.")
@@ -228,23 +327,77 @@ def replay(
 
 @app.command()
 @exit_on_errors()
-def enable(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Activate a webhook, and send the callbacks that were held for it."""
-    _set_state(webhook_id, "active", url, api_key, as_json=as_json)
+def enable(
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Activate a webhook, and send the callbacks now that were held for it or wait for a later attempt."""
+    owner = choose_principal(principal, all_principals)
+    _change(webhook_id, url, api_key, {"state": "active"}, principal=owner, as_json=as_json)
 
 
 @app.command()
 @exit_on_errors()
-def disable(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Disable a webhook. It receives no callbacks until it is enabled."""
-    _set_state(webhook_id, "disabled", url, api_key, as_json=as_json)
-
-
-def _set_state(
-    webhook_id: str, state: Literal["active", "disabled"], url: str, api_key: str | None, *, as_json: bool
+def disable(
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
 ) -> None:
-    webhook = run_with_client(url, api_key, lambda client: client.change_webhook(webhook_id, state=state))
+    """Disable a webhook. It receives no callbacks until it is enabled."""
+    owner = choose_principal(principal, all_principals)
+    _change(webhook_id, url, api_key, {"state": "disabled"}, principal=owner, as_json=as_json)
+
+
+@app.command()
+@exit_on_errors()
+def pause(
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Hold a webhook's callbacks until it is resumed. They are still given up at their age."""
+    owner = choose_principal(principal, all_principals)
+    _change(webhook_id, url, api_key, {"paused": True}, principal=owner, as_json=as_json)
+
+
+@app.command()
+@exit_on_errors()
+def resume(
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Send a paused webhook's callbacks now."""
+    owner = choose_principal(principal, all_principals)
+    _change(webhook_id, url, api_key, {"paused": False}, principal=owner, as_json=as_json)
+
+
+def _change(
+    webhook_id: str, url: str, api_key: str | None, change: WebhookChange, *, principal: str | None, as_json: bool
+) -> None:
+    webhook = run_with_client(
+        url, api_key, lambda client: client.change_webhook(webhook_id, **change), principal=principal
+    )
     if as_json:
         print_json(model_to_json(webhook))
-    else:
-        print_message(f"{webhook.id} is {webhook.state}.")
+        return
+    print_message(f"{webhook.id} is {webhook.state}{' and paused' if webhook.paused_at else ''}.")
+    if webhook.state != "disabled":
+        print_open_deliveries(webhook)

@@ -10,6 +10,7 @@ from typing import Any, Final, Self, Unpack
 
 import httpx
 
+from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
 from ringback.client.http_transport import (
     ClientClock,
@@ -17,11 +18,13 @@ from ringback.client.http_transport import (
     SystemClientClock,
     check_header_value,
 )
+from ringback.client.keys import KeyMethods
 from ringback.client.models import (
     Answered,
     BatchedCall,
     Call,
     CallPage,
+    Cancellation,
     Joined,
     Reloaded,
     Resumed,
@@ -31,6 +34,7 @@ from ringback.client.models import (
     Tool,
     ToolList,
     Upstream,
+    UpstreamIntake,
     UpstreamList,
 )
 from ringback.client.operations import OperationMethods
@@ -49,11 +53,14 @@ REQUEST_TIMEOUT_SECONDS: Final = 30.0
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
-class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMethods):
+class RingbackClient(WebhookMethods, EventMethods, ResultMethods, ErasureMethods, KeyMethods, OperationMethods):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
     tried up to three times while the connection fails or the response is 502, 503 or 504.
+
+    `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
+    `*` those of all principals. The service refuses it where an operator may not act for others.
 
     `http` is your own httpx client, which stays open. Without it the client creates one, on `transport` if that is given.
     """
@@ -67,6 +74,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
         transport: httpx.AsyncBaseTransport | None = None,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         clock: ClientClock | None = None,
+        principal: str | None = None,
     ) -> None:
         clock = clock or SystemClientClock()
         self._owns_http = http is None
@@ -77,6 +85,7 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
             http=self._http,
             timeout_seconds=timeout_seconds,
             clock=clock,
+            principal=principal,
         )
         super().__init__(http_transport, clock)
 
@@ -228,6 +237,32 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
             Call, "POST", f"/v1/calls/{quote_path_segment(call_id)}/cancel", repeatable=True
         )
 
+    async def cancel_calls(
+        self,
+        *,
+        client_session_id: str | None = None,
+        correlation_id: str | None = None,
+        upstream: str | None = None,
+        tool: str | None = None,
+        status: str | None = None,
+        dry_run: bool = False,
+    ) -> Cancellation:
+        """Request the cancellation of your open calls that match, at most 1,000 at once. At least one filter is needed.
+
+        With `dry_run` nothing changes.
+        """
+        body = {
+            "client_session_id": client_session_id,
+            "correlation_id": correlation_id,
+            "upstream": upstream,
+            "tool": tool,
+            "status": status,
+            "dry_run": dry_run or None,
+        }
+        return await self._transport.fetch_model(
+            Cancellation, "POST", "/v1/calls/cancel", body=without_none(body), repeatable=True
+        )
+
     async def answer(self, call_id: str, responses: Mapping[str, Mapping[str, Any]]) -> Answered:
         """Answer some or all of the call's `input_requests`, with ElicitResults by their keys.
 
@@ -277,6 +312,26 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, OperationMetho
 
     async def upstreams(self) -> Sequence[Upstream]:
         return (await self._transport.fetch_model(UpstreamList, "GET", "/v1/upstreams")).upstreams
+
+    async def pause_upstream(self, upstream: str) -> UpstreamIntake:
+        """Keep the upstream's calls queued, new ones too, until it is resumed. Needs the scope `admin`."""
+        return await self._set_intake(upstream, "pause")
+
+    async def drain_upstream(self, upstream: str) -> UpstreamIntake:
+        """Refuse new calls of the upstream until it is resumed. Needs the scope `admin`."""
+        return await self._set_intake(upstream, "drain")
+
+    async def resume_upstream(self, upstream: str) -> UpstreamIntake:
+        """Accept and run calls of the upstream again. Needs the scope `admin`."""
+        return await self._set_intake(upstream, "resume")
+
+    async def _set_intake(self, upstream: str, operation: str) -> UpstreamIntake:
+        return await self._transport.fetch_model(
+            UpstreamIntake,
+            "POST",
+            f"/v1/upstreams/{quote_path_segment(upstream)}/{operation}",
+            repeatable=True,
+        )
 
     async def reload_upstreams(self) -> Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.

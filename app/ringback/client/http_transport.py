@@ -2,12 +2,16 @@
 
 A repeatable request is tried up to three times while the connection fails or the response is 502, 503 or 504. GET is
 repeatable; for other methods the caller decides, for example for a start with an idempotency key.
+
+A proxy that ends waiting requests earlier than the service does responds with 504. The client then asks for shorter waits.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from http import HTTPStatus
+from math import inf
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import httpx
@@ -28,7 +32,12 @@ RETRYABLE_STATUSES: Final = frozenset({502, 503, 504})
 """The service cannot work now, or a proxy cannot reach it: 502 and 504 are always a proxy's."""
 NOT_NOW_STATUSES: Final = frozenset({429, 503})
 """With these, Ringback says that it has not done anything, which is true of one attempt and not of an earlier one."""
+PROXY_PATIENCE_SECONDS_MIN: Final = 5.0
+"""A 504 that comes sooner says that the service does not respond, and nothing about the length of waits."""
+PROXY_PATIENCE_FRACTION: Final = 0.8
+"""Of the time after which a proxy responded with 504: the next wait ends before the proxy's time does."""
 EVENT_STREAM: Final = "text/event-stream"
+API_PREFIX: Final = "/v1/"
 PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
 """About thirty years in seconds; a longer value is ignored."""
@@ -54,13 +63,24 @@ class HttpTransport:
     """Sends requests to one service. Does not close the httpx client."""
 
     def __init__(
-        self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: ClientClock
+        self,
+        *,
+        base_url: str,
+        api_key: str | None,
+        http: httpx.AsyncClient,
+        timeout_seconds: float,
+        clock: ClientClock,
+        principal: str | None = None,
     ) -> None:
+        """With `principal`, every request of the API names it: the key's owner is an operator."""
         self.base_url = _check_base_url(base_url)
+        self._principal_params = {} if principal is None else {"principal": principal}
         self._headers = _default_headers(api_key)
         self._http = http
         self._timeout_seconds = timeout_seconds
         self._clock = clock
+        self._longest_wait_seconds = inf
+        """What the proxies in between allow, as far as is known."""
 
     async def send_request(
         self,
@@ -77,19 +97,24 @@ class HttpTransport:
 
         `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout.
         """
-        request = self._http.build_request(
-            method,
-            self.base_url + path,
-            params=params,
-            json=body,
-            headers={**self._headers, **(headers or {})},
-            timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
-        )
+
+        def build_request() -> httpx.Request:
+            return self._http.build_request(
+                method,
+                self.base_url + path,
+                params=self._with_principal(path, self._with_allowed_wait(params)),
+                json=self._with_allowed_wait(body),
+                headers={**self._headers, **(headers or {})},
+                timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
+            )
+
         may_repeat = method == "GET" if repeatable is None else repeatable
-        response, may_have_arrived = await self._send_with_retries(request, RETRY_DELAYS_SECONDS if may_repeat else ())
+        response, may_have_arrived = await self._send_with_retries(
+            build_request, RETRY_DELAYS_SECONDS if may_repeat else ()
+        )
         if may_have_arrived and method != "GET" and response.status_code in NOT_NOW_STATUSES:
             raise ConnectionFailed(
-                f"{_origin(request.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
+                f"{_origin(response.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
                 "response was lost. Look the call up, or try again."
             )
         if not response.is_success:
@@ -111,7 +136,7 @@ class HttpTransport:
         request = self._http.build_request(
             "GET",
             self.base_url + path,
-            params=params,
+            params=self._with_principal(path, params),
             headers={**self._headers, "accept": EVENT_STREAM, **headers},
             timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
         )
@@ -125,14 +150,29 @@ class HttpTransport:
         except httpx.RequestError as error:
             raise _build_connection_failed(request.url, error) from error
 
+    def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        return {**(params or {}), **self._principal_params} if path.startswith(API_PREFIX) else params
+
+    def _with_allowed_wait(self, members: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The parameters or the body, with no longer wait than the proxies in between allow."""
+        if members is None or members.get("wait_seconds") is None:
+            return members
+        return {**members, "wait_seconds": min(members["wait_seconds"], self._longest_wait_seconds)}
+
+    def _observe_patience(self, response: httpx.Response, seconds: float) -> None:
+        """Ask for shorter waits from now on if a proxy ended this one after `seconds`."""
+        if response.status_code == HTTPStatus.GATEWAY_TIMEOUT and seconds >= PROXY_PATIENCE_SECONDS_MIN:
+            self._longest_wait_seconds = min(self._longest_wait_seconds, seconds * PROXY_PATIENCE_FRACTION)
+
     async def _send_with_retries(
-        self, request: httpx.Request, pauses: tuple[float, ...]
+        self, build_request: Callable[[], httpx.Request], pauses: tuple[float, ...]
     ) -> tuple[httpx.Response, bool]:
         """The last response, and whether the service may have executed an attempt before it."""
         remaining_pauses = iter(pauses)
         may_have_arrived = False
         while True:
             pause = next(remaining_pauses, None)
+            request, sent_at = build_request(), self._clock.monotonic()
             try:
                 response = await self._http.send(request)
             except httpx.RequestError as error:
@@ -140,6 +180,7 @@ class HttpTransport:
                     raise _build_connection_failed(request.url, error) from error
                 may_have_arrived |= not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             else:
+                self._observe_patience(response, self._clock.monotonic() - sent_at)
                 if pause is None or response.status_code not in RETRYABLE_STATUSES:
                     return response, may_have_arrived
                 may_have_arrived |= not isinstance(_build_error(response), Unavailable)

@@ -38,6 +38,8 @@ class Call(ClientModel):
     """One durable tool call."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     upstream: str
     tool: str
     status: str
@@ -125,15 +127,30 @@ class StartedBatch(ClientModel):
     calls: tuple[BatchedCall, ...]
 
 
+class Cancellation(ClientModel):
+    """The outcome of a cancellation by filter."""
+
+    cancelled: int
+    """Calls that ended at once."""
+    requested: int = 0
+    """Calls whose upstream gets a cancellation."""
+    more: bool = False
+    """Whether the limit of one request was reached. A repeated request continues."""
+
+
 class Webhook(ClientModel):
     """A registered callback URL."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     name: str | None = None
     """Your name for it (`RingbackClient.put_webhook`)."""
     url: str
     state: str
     """active | pending_verification | suspended | disabled"""
+    paused_at: datetime | None = None
+    """When you paused it: its deliveries are held until you resume it."""
     events: tuple[str, ...] = ()
     outcomes: tuple[str, ...] | None = None
     """It receives call.finished only for these outcomes; None means all."""
@@ -145,23 +162,46 @@ class Webhook(ClientModel):
     client_session_id: str | None = None
     correlation_id: str | None = None
     match_correlation: bool = False
-    retries: str | None = None
+    retries: str | Mapping[str, Any] | None = None
+    """days | minutes | {"schedule": [seconds, …]}"""
     include_result: bool = False
     when: str = "always"
     """always | detached"""
     ordered: bool = False
     rate_per_second: float | None = None
     description: str | None = None
+    header_names: tuple[str, ...] = ()
+    """The names of the headers that its callbacks have. The values are never shown."""
     origin: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
     expires_at: datetime | None = None
     last_delivery_at: datetime | None = None
     last_error: str | None = None
-    """How the last attempt failed; None after a success."""
+    """The category in which the last attempt failed; None after a success."""
+    last_error_detail: str | None = None
+    """The status code, and a fact such as where a redirect leads."""
+    last_error_advice: str | None = None
+    """What to do next about the last error."""
     failing_since: datetime | None = None
     paused_until: datetime | None = None
     """After several consecutive failures, nothing is sent until then."""
+
+
+class OpenDeliveries(ClientModel):
+    """What happens with the open deliveries of a webhook, and when."""
+
+    due_now: int = 0
+    """If the receiver failed last, one of them is sent first, and the others follow its success."""
+    held: int = 0
+    """They wait until the webhook is active and not paused."""
+    in_flight: int = 0
+    next_attempt_at: datetime | None = None
+    """The earliest time of the next attempt; None if none is scheduled."""
+
+
+class ChangedWebhook(Webhook, OpenDeliveries):
+    """A webhook, and what happens with its open deliveries now."""
 
 
 class RegisteredWebhook(Webhook):
@@ -173,7 +213,7 @@ class RegisteredWebhook(Webhook):
     """The signing secret if the service generated it, else None. It is not shown again."""
 
 
-class RotatedWebhook(Webhook):
+class RotatedWebhook(ChangedWebhook):
     """A webhook with a new signing secret."""
 
     overlap_ends_at: datetime
@@ -182,12 +222,12 @@ class RotatedWebhook(Webhook):
     """The new secret if the service generated it. It is not shown again."""
 
 
-class Replay(ClientModel):
+class Replay(OpenDeliveries):
     """The outcome of a replay."""
 
     replayed: int
     still_open: int = 0
-    """Deliveries that are still open, and were not replayed."""
+    """Deliveries that are still open, and were not replayed: they are due now."""
     more: bool = False
     """Whether the limit of one request was reached."""
     cursor: str | None = None
@@ -247,12 +287,18 @@ class Attempt(ClientModel):
     category: str
     status_code: int | None = None
     excerpt: str | None = Field(default=None, repr=False)
+    detail: str | None = Field(default=None, repr=False)
+    """A fact beside the category: where a redirect leads, why a certificate is invalid."""
+    advice: str | None = None
+    """What to do next; None for a delivered attempt."""
 
 
 class Delivery(ClientModel):
     """One event for one webhook."""
 
     id: str
+    principal: str | None = None
+    """The owner, for an operator (`RingbackClient(principal=…)`); else None."""
     webhook_id: str
     event_id: str | None = None
     """None for a gap envelope."""
@@ -293,12 +339,21 @@ class Upstream(ClientModel):
     last_error: str | None = None
     advice: str | None = None
     """How to repair the last error."""
+    intake: str = "open"
+    """open | paused (calls stay queued) | draining (new calls are refused)"""
     calls_in_flight: int = 0
     max_concurrent: int = 0
     isolation: str = "shared"
     """Which calls share a session: shared (all) | principal | call"""
     faults: Mapping[str, int] = Field(default_factory=dict[str, int])
     """How many invalid messages it has sent since the service started, by kind."""
+
+
+class UpstreamIntake(ClientModel):
+    """Which calls an upstream takes now."""
+
+    name: str
+    intake: str
 
 
 class Reloaded(ClientModel):
@@ -320,6 +375,74 @@ class Tool(ClientModel):
     output_schema: Mapping[str, Any] | None = Field(default=None, alias="outputSchema", repr=False)
 
 
+class ApiKey(ClientModel):
+    """An API key of a principal, without the key itself."""
+
+    id: str
+    principal: str
+    name: str = ""
+    prefix: str
+    """The first characters of the key."""
+    scopes: tuple[str, ...]
+    upstreams: tuple[str, ...] | None = None
+    """The upstreams that it may use; None means all."""
+    created_at: datetime
+    expires_at: datetime | None = None
+    """From then on it gets 401."""
+    replaced_by: str | None = None
+    """The id of the key that a rotation created."""
+    revoked_at: datetime | None = None
+
+
+class CreatedApiKey(ApiKey):
+    """A new API key."""
+
+    key: str = Field(repr=False)
+    """The key itself, which no other response shows."""
+
+
+class RotatedApiKey(CreatedApiKey):
+    """A new API key in the place of another one."""
+
+    replaces: str
+    """The id of the old key."""
+    overlap_ends_at: datetime
+    """Until then the old key is accepted too."""
+
+
+class Erasure(ClientModel):
+    """A request to erase data, and how far it is."""
+
+    id: str
+    kind: str
+    """call | session | principal"""
+    target: str
+    """The call's id, the client_session_id, or the principal."""
+    state: str
+    """erasing | waiting (for the end of cancelled calls) | finished"""
+    requested_at: datetime
+    finished_at: datetime | None = None
+    calls: int = 0
+    deliveries: int = 0
+    events: int = 0
+    webhooks: int = 0
+
+
+class UsedLimit(ClientModel):
+    """One quota, and how much of it is used."""
+
+    name: str
+    """Names of the key's own limits begin with `key_`."""
+    limit: int
+    used: int
+    scope: str = "service"
+    """service (counted over all nodes) | node (each node counts for itself)"""
+
+
+class Usage(ClientModel):
+    limits: tuple[UsedLimit, ...]
+
+
 class ListPage(ClientModel):
     next_cursor: str | None = None
     """The cursor of the next page; None on the last."""
@@ -333,6 +456,21 @@ class WebhookPage(ListPage):
     webhooks: tuple[Webhook, ...]
 
 
+class RequestedDelivery(Delivery, OpenDeliveries):
+    """A test or a redelivery, and what happens with the open deliveries of its webhook now."""
+
+
+class Redelivery(OpenDeliveries):
+    """The outcome of a redelivery by filter. The numbers of open deliveries are those of all its webhooks together."""
+
+    redelivered: int
+    skipped: int = 0
+    """Matching deliveries whose webhook is disabled or removed."""
+    webhooks: int = 0
+    cursor: str | None = None
+    """Continue from it; None at the end."""
+
+
 class DeliveryPage(ListPage):
     deliveries: tuple[Delivery, ...]
 
@@ -343,3 +481,7 @@ class UpstreamList(ClientModel):
 
 class ToolList(ClientModel):
     tools: tuple[Tool, ...]
+
+
+class ApiKeyPage(ListPage):
+    keys: tuple[ApiKey, ...]

@@ -1,9 +1,10 @@
-"""The client's methods about the service itself: health, metrics, public keys, problem types."""
+"""The client's methods about the service itself: health, metrics, quotas, public keys, problem types."""
 
 from collections.abc import Sequence
 
+from ringback.client.models import Usage, UsedLimit
 from ringback.client.problems import ClientError
-from ringback.client.resource_client import ResourceClient, quote_path_segment
+from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 from ringback.client.service_models import ProblemType, PublicKey, PublicKeySet, Readiness
 
 
@@ -21,8 +22,13 @@ class OperationMethods(ResourceClient):
         return await self._transport.fetch_model(Readiness, "GET", "/readyz", repeatable=False)
 
     async def metrics(self) -> str:
-        """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
+        """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return (await self._transport.send_request("GET", "/metrics", headers={"accept": "text/plain"})).text
+
+    async def usage(self, *, principal: str | None = None) -> Sequence[UsedLimit]:
+        """Your quotas and how much of each is used; with the scope `admin`, those of another principal."""
+        params = without_none({"principal": principal})
+        return (await self._transport.fetch_model(Usage, "GET", "/v1/usage", params=params)).limits
 
     async def public_keys(self) -> Sequence[PublicKey]:
         """The keys that verify the `v1a` signatures of callbacks, newest first. Empty if callbacks carry none.

@@ -4,6 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Required, TypedDict
 
 
+class OwnRetries(TypedDict):
+    """A retry schedule of your own."""
+
+    schedule: Sequence[int]
+    """Seconds until each further attempt: 1 to 20 steps of 1 to 86,400 s, at most 4 days together."""
+
+
 class NamedWebhookOptions(TypedDict, total=False):
     """Optional members of a registration under a name."""
 
@@ -19,7 +26,7 @@ class NamedWebhookOptions(TypedDict, total=False):
     client_session_id: str
     correlation_id: str
     match_correlation: bool
-    retries: Literal["days", "minutes"]
+    retries: Literal["days", "minutes"] | OwnRetries
     include_result: bool
     when: Literal["always", "detached"]
     """`detached`: no callback for an end that the response to the starting request contained."""
@@ -28,6 +35,8 @@ class NamedWebhookOptions(TypedDict, total=False):
     rate_per_second: float
     """Largest number of attempts a second."""
     description: str
+    headers: Mapping[str, str]
+    """Headers that every callback has. put_webhook keeps the headers of an existing webhook without them; {} removes them."""
     cursor: str
     """Receive events after this cursor, instead of from now on."""
     expires_in_seconds: float
@@ -49,7 +58,7 @@ class CallbackOptions(TypedDict, total=False):
     outcomes: Sequence[str]
     """Receive call.finished only if the call ends with one of these outcomes."""
     correlation_id: str
-    retries: Literal["days", "minutes"]
+    retries: Literal["days", "minutes"] | OwnRetries
     include_result: bool
     when: Literal["always", "detached"]
     description: str
@@ -65,10 +74,35 @@ class WebhookChange(TypedDict, total=False):
     description: str
     include_result: bool
     when: Literal["always", "detached"]
-    retries: Literal["days", "minutes"]
+    retries: Literal["days", "minutes"] | OwnRetries
     rate_per_second: float | None
     """Largest number of attempts a second; None removes the limit."""
+    headers: Mapping[str, str]
+    """All headers of its callbacks; {} removes them."""
     state: Literal["active", "disabled"]
+    paused: bool
+    """True holds deliveries until you send False."""
+
+
+class RedeliveryOptions(TypedDict, total=False):
+    """Which ended deliveries are sent again: those that match all members."""
+
+    state: Literal["dead", "cancelled", "delivered"]
+    """Default: dead."""
+    webhook_id: str
+    call_id: str
+    category: str
+    """How the last attempt ended, for example `http_5xx`."""
+    client_session_id: str
+    correlation_id: str
+    since: str
+    """Created at this time or later: ISO 8601 with a UTC offset."""
+    until: str
+    """Created before this time: ISO 8601 with a UTC offset."""
+    cursor: str
+    """Continue after `Redelivery.cursor`."""
+    dry_run: bool
+    """Count the deliveries and change nothing."""
 
 
 class CallOptions(TypedDict, total=False):

@@ -6,16 +6,19 @@ from typing import Unpack
 
 from ringback.client.http_transport import check_header_value
 from ringback.client.models import (
+    ChangedWebhook,
     Delivery,
     DeliveryDetail,
     DeliveryPage,
+    Redelivery,
     RegisteredWebhook,
     Replay,
+    RequestedDelivery,
     RotatedWebhook,
     Webhook,
     WebhookPage,
 )
-from ringback.client.options import NamedWebhookOptions, WebhookChange, WebhookOptions
+from ringback.client.options import NamedWebhookOptions, RedeliveryOptions, WebhookChange, WebhookOptions
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 
 
@@ -57,35 +60,44 @@ class WebhookMethods(ResourceClient):
         """Remove the webhook of this name and cancel its undelivered callbacks."""
         await self._transport.send_request("DELETE", _named_path(name))
 
-    async def webhooks(self) -> AsyncGenerator[Webhook]:
-        """Your webhooks, newest first."""
-        async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {}):
+    async def webhooks(self, *, health: str | None = None) -> AsyncGenerator[Webhook]:
+        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed."""
+        async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {"health": health}):
             for webhook in page.webhooks:
                 yield webhook
 
     async def webhook(self, webhook_id: str) -> Webhook:
         return await self._transport.fetch_model(Webhook, "GET", f"/v1/webhooks/{quote_path_segment(webhook_id)}")
 
-    async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> Webhook:
-        """Change the given members of a webhook."""
+    async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> ChangedWebhook:
+        """Change the given members of a webhook.
+
+        A new URL, `state="active"` and `paused=False` make its pending deliveries due now.
+        """
         return await self._transport.fetch_model(
-            Webhook, "PATCH", f"/v1/webhooks/{quote_path_segment(webhook_id)}", body=dict(change)
+            ChangedWebhook, "PATCH", f"/v1/webhooks/{quote_path_segment(webhook_id)}", body=dict(change)
         )
 
     async def delete_webhook(self, webhook_id: str) -> None:
         """Remove a webhook and cancel its undelivered callbacks."""
         await self._transport.send_request("DELETE", f"/v1/webhooks/{quote_path_segment(webhook_id)}")
 
-    async def verify_webhook(self, webhook_id: str) -> Webhook:
-        """Send a challenge to the webhook's URL now. `state` says whether it was answered, `last_error` why not."""
+    async def verify_webhook(self, webhook_id: str) -> ChangedWebhook:
+        """Send a challenge to the webhook's URL now, and make its pending deliveries due.
+
+        `state` says whether the challenge was answered, `last_error` why not.
+        """
         return await self._transport.fetch_model(
-            Webhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/verify"
+            ChangedWebhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/verify"
         )
 
-    async def test_webhook(self, webhook_id: str) -> Delivery:
-        """Send a signed `webhook.test` to the webhook. `delivery(test.id)` shows the outcome."""
+    async def test_webhook(self, webhook_id: str) -> RequestedDelivery:
+        """Send a signed `webhook.test` to the webhook now, before its other deliveries.
+
+        `delivery(test.id)` shows the outcome.
+        """
         return await self._transport.fetch_model(
-            Delivery, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/test"
+            RequestedDelivery, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/test"
         )
 
     async def rotate_secret(
@@ -98,13 +110,27 @@ class WebhookMethods(ResourceClient):
         )
 
     async def replay_webhook(
-        self, webhook_id: str, *, since: datetime | None = None, cursor: str | None = None, dead: bool = False
+        self,
+        webhook_id: str,
+        *,
+        since: datetime | None = None,
+        cursor: str | None = None,
+        dead: bool = False,
+        dry_run: bool = False,
     ) -> Replay:
         """Send the webhook's callbacks again: since a time, after a cursor, or (`dead`) all that were given up.
 
-        Bodies and webhook-ids are unchanged. At most 10,000 at once; `more` says whether there are others.
+        Bodies and webhook-ids are unchanged. At most 10,000 at once; `more` says whether there are others. The webhook's other
+        pending deliveries are due now. With `dry_run` nothing changes.
         """
-        body = without_none({"since": since and since.isoformat(), "cursor": cursor, "dead": dead or None})
+        body = without_none(
+            {
+                "since": since and since.isoformat(),
+                "cursor": cursor,
+                "dead": dead or None,
+                "dry_run": dry_run or None,
+            }
+        )
         return await self._transport.fetch_model(
             Replay, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/replay", body=body
         )
@@ -124,11 +150,18 @@ class WebhookMethods(ResourceClient):
             DeliveryDetail, "GET", f"/v1/deliveries/{quote_path_segment(delivery_id)}"
         )
 
-    async def redeliver(self, delivery_id: str) -> Delivery:
-        """Send a delivery again. Returns the open delivery if there is one already."""
+    async def redeliver(self, delivery_id: str) -> RequestedDelivery:
+        """Send a delivery again now. If it is still open, its next attempt is made now."""
         return await self._transport.fetch_model(
-            Delivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver"
+            RequestedDelivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver"
         )
+
+    async def redeliver_many(self, **options: Unpack[RedeliveryOptions]) -> Redelivery:
+        """Send the deliveries again that match all options, at most 2,000 at once: by default, the dead ones.
+
+        The other pending deliveries of their webhooks are due now.
+        """
+        return await self._transport.fetch_model(Redelivery, "POST", "/v1/deliveries/redeliver", body=dict(options))
 
 
 def _named_path(name: str) -> str:

@@ -34,6 +34,8 @@ MRTR_DRIVER: Final = "mrtr"
 """The driver of calls that run in rounds (2026-07-28). Between two rounds the upstream keeps no state."""
 HANDLE_BYTES_MAX: Final = 64 * 1024
 """A task id has some 40 bytes; a sealed requestState holds what the server would otherwise keep in a session."""
+UNREADABLE_MEMBER: Final = "ringback/unreadable"
+"""In the `_meta` of a call whose stored arguments were sealed with a key that is missing. Clients cannot send it."""
 CALL_RESOURCE_URI_PREFIX: Final = "ringback://calls/"
 
 

@@ -53,13 +53,16 @@ class EndedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """What remains of an expired call, so that its idempotency key starts no second one."""
+    """What remains of an expired or erased call, so that its idempotency key starts no second one."""
 
     call_id: CallId
     principal: Principal
     idempotency_key: str | None
     request_hash: str
+    """Empty if the call was erased: the hash covers the arguments."""
     expired_at: datetime
+    erased: bool = False
+    """Whether the call was erased on request, and has not just expired."""
 
 
 class CallRows(Protocol):
@@ -80,9 +83,9 @@ class CallRows(Protocol):
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
     async def list_page(
-        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: CallFilter, *, position: str | None, limit: int
     ) -> Page[Call, str]:
-        """Newest first. `position` is the `next_position` of the previous page."""
+        """Newest first; None: of all principals. `position` is the `next_position` of the previous page."""
         ...
 
     async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:
@@ -129,16 +132,20 @@ class CallQueue(Protocol):
         ...
 
     async def extend_leases(
-        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime, skip_locked: bool = False
     ) -> Mapping[CallId, bool]:
         """Extend this owner's leases of these calls.
 
-        Return the calls whose leases it still holds, and for each whether its cancellation was requested.
+        Return the calls whose leases are extended, and for each whether its cancellation was requested. The others are leased
+        to another owner, or have ended; with `skip_locked`, another unit may also have locked them.
         """
         ...
 
-    async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Running calls whose lease ran out at or before `now`, and running calls without a lease."""
+    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
+        """Running calls whose lease ends at or before `now`, and running calls without a lease.
+
+        With `owner`, only those that it has leased.
+        """
         ...
 
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
@@ -178,6 +185,10 @@ class TombstoneRows(Protocol):
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         """Find a tombstone by the call's id or by its idempotency key."""
+        ...
+
+    async def mark_erased(self, call_id: CallId) -> None:
+        """Mark the tombstone of an expired call, and remove the hash of its request."""
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int: ...

@@ -8,22 +8,21 @@ An open breaker sends nothing, and waiting deliveries lose no attempts. After th
 webhook's breaker counts every failure. An origin's breaker (scheme, host and port) counts only failures to reach the origin,
 because it stops every webhook there.
 
-A failed look-up (`AttemptCategory.LOOK_UP_FAILED`) may be caused by our name servers. An origin's breaker does not count it,
-because that would stop webhooks of other principals. A webhook's breaker counts it, so that attempts that cannot succeed are
-spread.
+A failure of ours (`attempt_category.OWN_FAILURES`: a failed look-up may be caused by our name servers) does not count for an
+origin's breaker, because that would stop webhooks of other principals. A webhook's breaker counts it, so that attempts that
+cannot succeed are spread.
 
 A webhook that failed last or has never answered gets one attempt at a time before its breaker opens
 (`webhook_health.is_healthy`): a thousand receivers that hang hold a thousand attempts, not thirty times as many.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from ringback.backoff import add_jitter
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import AttemptCategory
 from ringback.domain.retry import HOUR, MINUTE
 
 
@@ -68,16 +67,14 @@ ORIGIN_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=10, open_seconds_s
 SUSPENDED_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=1, open_seconds_steps=(HOUR,))
 """A receiver that failed for days is probed once an hour."""
 
-UNREACHABLE_CATEGORIES: Final = frozenset(
-    {
-        AttemptCategory.NAME_NOT_FOUND,
-        AttemptCategory.CONNECTION_REFUSED,
-        AttemptCategory.TIMEOUT,
-        AttemptCategory.TLS_ERROR,
-    }
-)
-"""No response: an origin's breaker counts these. Any response shows that the origin is up. A failed look-up shows neither and
-leaves the origin's breaker unchanged."""
+REQUESTED_PROBE_SPACING_SECONDS: Final = 15.0
+"""An origin is probed upon request at most once in this time, whoever requests it: the first pause of its breaker, which is
+longer than an attempt. So no owner can send more to an origin that others share than its breaker sends at the beginning."""
+
+
+def half_opened(breaker: CircuitBreaker, *, now: datetime) -> CircuitBreaker:
+    """The breaker with its pause ended, so that one attempt probes the receiver now. Another failure pauses it longer."""
+    return replace(breaker, paused_until=now) if breaker.state(now) is CircuitState.OPEN else breaker
 
 
 def breaker_after_failure(

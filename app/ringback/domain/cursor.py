@@ -34,9 +34,15 @@ class CursorList(StrEnum):
     CALLS = "calls"
     WEBHOOKS = "webhooks"
     DELIVERIES = "deliveries"
+    KEYS = "keys"
 
 
-_ID_PREFIX_BY_LIST: Final = {CursorList.CALLS: "call", CursorList.WEBHOOKS: "wh", CursorList.DELIVERIES: "dlv"}
+_ID_PREFIX_BY_LIST: Final = {
+    CursorList.CALLS: "call",
+    CursorList.WEBHOOKS: "wh",
+    CursorList.DELIVERIES: "dlv",
+    CursorList.KEYS: "key",
+}
 """Prefixes of the ids that are positions in these lists."""
 
 

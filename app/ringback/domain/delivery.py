@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.attempt_category import AttemptCategory, category_advice
 from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
@@ -63,30 +64,11 @@ class DeliveryKind(StrEnum):
     """A control envelope: it gives a recovered receiver the cursor from which to poll the events that were given up."""
 
 
-class AttemptCategory(StrEnum):
-    """How an attempt ended. Categories appear in events and errors; a receiver's text stays in the attempt log."""
-
-    DELIVERED = "delivered"
-    LOOK_UP_FAILED = "look_up_failed"
-    """The host's addresses could not be looked up: a timeout, SERVFAIL, name servers that are down, or a limit of ours. The
-    receiver did not cause it, so it counts against no origin and suspends no webhook (`webhook_health`)."""
-    NAME_NOT_FOUND = "name_not_found"
-    """The name servers say that the host does not exist or has no address. This counts as a failure of the receiver."""
-    CONNECTION_REFUSED = "connection_refused"
-    TIMEOUT = "timeout"
-    TLS_ERROR = "tls_error"
-    HTTP_3XX = "http_3xx"
-    HTTP_4XX = "http_4xx"
-    HTTP_5XX = "http_5xx"
-    CHALLENGE_FAILED = "challenge_failed"
-    """The receiver did not answer the verification challenge. Only challenges end so."""
-    UNREADABLE = "unreadable"
-    """The delivery was not sent: the key that sealed its body or secret is missing from the key ring."""
-
-
 PERMANENT_FAILURE_STATUS_CODES: Final = frozenset({410, 413})
 """Gone, and content too large: the same body would fail again (mcp-events §8)."""
 RETRY_AFTER_STATUS_CODES: Final = frozenset({429, 503})
+DETAIL_LENGTH_MAX: Final = 300
+"""Characters of an attempt's detail: an ordinary URL and a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +111,7 @@ class Delivery:
 
 
 def next_generation(
-    delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, profile: RetryProfile, now: datetime
+    delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, schedule: RetrySchedule, now: datetime
 ) -> Delivery:
     """The next generation of an ended delivery: the same body and webhook-id, with all attempts available again."""
     return replace(
@@ -139,7 +121,7 @@ def next_generation(
         state=DeliveryState.HELD if is_held else DeliveryState.PENDING,
         attempts=0,
         due_at=now,
-        give_up_at=now + seconds(give_up_seconds(delivery.kind, profile, ordered=delivery.order_key is not None)),
+        give_up_at=now + seconds(give_up_seconds(delivery.kind, schedule, ordered=delivery.order_key is not None)),
         last_category=None,
         created_at=now,
         finished_at=None,
@@ -157,6 +139,13 @@ class Attempt:
     status_code: int | None
     excerpt: str | None = field(default=None, repr=False)
     """The first bytes of the receiver's response, shown only to the webhook's owner."""
+    detail: str | None = field(default=None, repr=False)
+    """As `AttemptResult.detail`."""
+
+    @property
+    def advice(self) -> str | None:
+        """What to do next; None for a delivered attempt."""
+        return category_advice(self.category)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +156,15 @@ class AttemptResult:
     status_code: int | None = None
     retry_after_seconds: float | None = None
     excerpt: str | None = field(default=None, repr=False)
+    detail: str | None = field(default=None, repr=False)
+    """A fact beside the category: the range of a blocked address, why a certificate is invalid, where a redirect leads. At most
+    `DETAIL_LENGTH_MAX` printable characters, for the webhook's owner and the operator."""
+
+    @property
+    def error_detail(self) -> str | None:
+        """The status code and the detail, as a webhook's `last_error_detail` has them."""
+        status = None if self.status_code is None else f"status {self.status_code}"
+        return ", ".join(part for part in (status, self.detail) if part is not None) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,24 +199,25 @@ def category_for_status_code(status_code: int) -> AttemptCategory:
             return AttemptCategory.HTTP_4XX
 
 
-def retry_schedule_for(kind: DeliveryKind, profile: RetryProfile) -> RetrySchedule:
+def retry_schedule_for(kind: DeliveryKind, schedule: RetrySchedule) -> RetrySchedule:
+    """The schedule of a delivery of this kind. `schedule` is its webhook's."""
     match kind:
         case DeliveryKind.EVENT:
-            return RETRY_SCHEDULES[profile]
+            return schedule
         case DeliveryKind.PROGRESS:
             return PROGRESS_SCHEDULE
         case DeliveryKind.GAP:
             return RETRY_SCHEDULES[RetryProfile.MINUTES]
 
 
-def give_up_seconds(kind: DeliveryKind, profile: RetryProfile, *, ordered: bool) -> float:
+def give_up_seconds(kind: DeliveryKind, schedule: RetrySchedule, *, ordered: bool) -> float:
     """Age in seconds at which a delivery is given up."""
-    age = retry_schedule_for(kind, profile).give_up_seconds
+    age = retry_schedule_for(kind, schedule).give_up_seconds
     return min(age, ORDERED_GIVE_UP_SECONDS) if ordered else age
 
 
 def decide_retry(
-    delivery: Delivery, result: AttemptResult, *, profile: RetryProfile, now: datetime, random_fraction: float
+    delivery: Delivery, result: AttemptResult, *, schedule: RetrySchedule, now: datetime, random_fraction: float
 ) -> RetryDecision:
     """The next state of the delivery after an attempt. `delivery.attempts` already counts that attempt."""
     if result.category is AttemptCategory.DELIVERED:
@@ -226,9 +225,11 @@ def decide_retry(
     if result.status_code in PERMANENT_FAILURE_STATUS_CODES:
         return RetryDecision(state=DeliveryState.DEAD)
     retry_after_seconds = result.retry_after_seconds if result.status_code in RETRY_AFTER_STATUS_CODES else None
-    schedule = retry_schedule_for(delivery.kind, profile)
     delay = retry_delay_seconds(
-        schedule, attempts=delivery.attempts, random_fraction=random_fraction, retry_after_seconds=retry_after_seconds
+        retry_schedule_for(delivery.kind, schedule),
+        attempts=delivery.attempts,
+        random_fraction=random_fraction,
+        retry_after_seconds=retry_after_seconds,
     )
     if delay is None or now + seconds(delay) > delivery.give_up_at:
         return RetryDecision(state=DeliveryState.DEAD)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
@@ -18,15 +19,44 @@ class DeliveryFilter:
     call_id: CallId | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeliveryFilter:
+    """Which ended deliveries are sent again."""
+
+    state: DeliveryState = DeliveryState.DEAD
+    """An ended state."""
+    webhook_id: WebhookId | None = None
+    call_id: CallId | None = None
+    category: AttemptCategory | None = None
+    """How the last attempt ended."""
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    """Deliveries of this time or later are left out; None is the time of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDeliveryCounts:
+    """The open deliveries of one webhook."""
+
+    due: int
+    """Pending and due, counted up to the limit of the query."""
+    held: int
+    leased: int
+    first_due_at: datetime | None
+    """When the first pending delivery is due; None without one."""
+
+
 class DeliveryRows(Protocol):
     async def insert(self, deliveries: Sequence[Delivery]) -> None: ...
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None: ...
 
     async def list_page(
-        self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
-        """Newest first. `position` is the `next_position` of the previous page."""
+        """Newest first; None: of all principals. `position` is the `next_position` of the previous page."""
         ...
 
     async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
@@ -80,12 +110,33 @@ class WebhookDeliveries(Protocol):
         """Make held deliveries due now, oldest first. Return their number."""
         ...
 
+    async def count_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> OpenDeliveryCounts:
+        """The numbers of the webhook's open deliveries. Due ones are counted up to `limit`."""
+        ...
+
+    async def make_due(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        """Make pending deliveries due now that wait for another attempt. Return their number.
+
+        Untried deliveries keep their time: they wait for an inline response (`webhook.delivery_due_at`).
+        """
+        ...
+
     async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
         """Hold pending deliveries. Return their number."""
         ...
 
     async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         """Cancel open deliveries, leased ones included. Return their number."""
+        ...
+
+
+class EndedDeliveries(Protocol):
+    """The same rows for redeliveries of many webhooks."""
+
+    async def find(
+        self, principal: Principal, where: RedeliveryFilter, *, after: str, limit: int
+    ) -> Page[Delivery, str]:
+        """Matching deliveries of events that have no newer generation, oldest first. `after` as in `list_due_webhooks`."""
         ...
 
 
@@ -162,6 +213,13 @@ class DeliveryMaintenance(Protocol):
 
     async def release_leases(self, *, owner: str, own: bool, limit: int) -> int:
         """Make the deliveries pending that this owner has leased (`own`) or has not. The latter is for a store of its own."""
+        ...
+
+    async def release_unused_leases(self, *, owner: str, tokens: Sequence[str]) -> int:
+        """Make the deliveries pending that this owner has leased under one of these tokens. Nothing was sent under them.
+
+        Return their number.
+        """
         ...
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:

@@ -13,11 +13,16 @@ class SealedColumn(StrEnum):
     SECRETS = "webhooks.secrets"
     BODIES = "bodies.body"
     SESSIONS = "mcp_sessions.state"
+    ARGUMENTS = "inputs.arguments"
+    """A call's arguments and `_meta`, if the sealer `seals_content`."""
+    RESULTS = "results.body"
 
 
-DURABLE_COLUMNS: Final = (SealedColumn.SECRETS, SealedColumn.BODIES)
+DURABLE_COLUMNS: Final = (SealedColumn.SECRETS, SealedColumn.BODIES, SealedColumn.ARGUMENTS, SealedColumn.RESULTS)
 """The columns whose loss an operator must know of. A session that cannot be unsealed is refused as an unknown one, and its
 client begins a new one."""
+RESEALED_COLUMNS: Final = (SealedColumn.SECRETS, SealedColumn.BODIES, SealedColumn.SESSIONS)
+"""The columns whose values get the newest key. Arguments and results can have megabytes, and expire after some days instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,16 @@ class Sealer(Protocol):
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes: ...
 
     def unseal(self, ciphertext: bytes, *, associated_data: str) -> bytes: ...
+
+    @property
+    def seals_content(self) -> bool:
+        """Whether arguments and results are sealed too. What was written before stays as it is, and readable."""
+        ...
+
+    @property
+    def current_key_id(self) -> str:
+        """The key that seals."""
+        ...
 
     @property
     def check_values(self) -> Mapping[str, bytes]:

@@ -16,6 +16,7 @@
     │   └── ResumeTokenExpired
     ├── Conflict                  it cannot be done to what is there
     │   ├── CallEnded
+    │   ├── CallRunning           what is to be erased has not ended
     │   ├── IdempotencyConflict
     │   ├── ResultNotReady
     │   ├── WebhookNotActive      nothing may go to it now
@@ -23,8 +24,10 @@
     ├── QuotaExceeded             try again later; says when
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
+        ├── ContentUnreadable     sealed with a key that is missing
         ├── IssuerUnavailable     whose tokens cannot be checked without it
         ├── EndpointUnavailable   of MCP: it failed and is being started again
+        ├── UpstreamDraining      an operator lets its calls end
         └── ShuttingDown
 
 An error's `slug` is the stable last part of its problem type; its `detail` says what to do, because agents read it. The
@@ -139,6 +142,12 @@ class CallEnded(Conflict):
     slug = "call-ended"
 
 
+class CallRunning(Conflict):
+    """The call has not ended."""
+
+    slug = "call-running"
+
+
 class IdempotencyConflict(Conflict):
     """Idempotency key used for another request."""
 
@@ -190,6 +199,12 @@ class StoreUnavailable(Unavailable):
         self.needs_operator = needs_operator
 
 
+class ContentUnreadable(Unavailable):
+    """Stored content cannot be read."""
+
+    slug = "content-unreadable"
+
+
 class IssuerUnavailable(Unavailable):
     """The token issuer cannot be asked."""
 
@@ -200,6 +215,12 @@ class EndpointUnavailable(Unavailable):
     """The MCP endpoint is being started again."""
 
     slug = "endpoint-unavailable"
+
+
+class UpstreamDraining(Unavailable):
+    """The upstream is being drained."""
+
+    slug = "upstream-draining"
 
 
 class ShuttingDown(Unavailable):

@@ -6,6 +6,7 @@ counted upwards, because a call id is also a task id and must not be guessable (
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from typing import NewType
 
 from ringback.domain.clock import Clock, epoch_milliseconds
@@ -16,6 +17,7 @@ EventId = NewType("EventId", str)
 DeliveryId = NewType("DeliveryId", str)
 AttemptId = NewType("AttemptId", str)
 KeyId = NewType("KeyId", str)
+ErasureId = NewType("ErasureId", str)
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _CROCKFORD_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
@@ -50,6 +52,9 @@ class IdGenerator:
     def new_key_id(self) -> KeyId:
         return KeyId(self._new_id("key"))
 
+    def new_erasure_id(self) -> ErasureId:
+        return ErasureId(self._new_id("era"))
+
     def new_lease_token(self) -> str:
         """A fencing token: a write succeeds only while the row has it."""
         return self._new_id("lease")
@@ -67,6 +72,11 @@ def ulid(milliseconds: int, randomness: bytes) -> str:
     """Crockford base32, 26 digits: 48 bits of time in ten of them, and the lowest five bits of 16 bytes of randomness."""
     instant = "".join([_CROCKFORD_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
     return instant + randomness.translate(_DIGIT_BY_BYTE).decode("ascii")
+
+
+def first_id_at(prefix: str, instant: datetime) -> str:
+    """A text that sorts before the ids that are made at this time or later, and after those that are made before."""
+    return f"{prefix}_{ulid(epoch_milliseconds(instant), b'')}"
 
 
 def is_well_formed_id(prefix: str, text: str) -> bool:

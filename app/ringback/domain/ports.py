@@ -3,9 +3,10 @@
 Each noun has its rows in a module of its own (`domain.call_rows`, `domain.webhook_rows`, …): narrow Protocols with at most
 eight methods. All access is in units of work:
 
-    await store.write(work)     work(tx) runs in one transaction; its value is returned after the commit
-    await store.read(work)      the same on a read-only snapshot: a few rows, by their keys
-    await store.scan(who, work) the same as read, apart from other reads: lists and counts
+    await store.write(work)           work(tx) runs in one transaction; its value is returned after the commit
+    await store.write_for(who, work)  the same, if it locks rows of one principal only
+    await store.read(work)            the same on a read-only snapshot: a few rows, by their keys
+    await store.scan(who, work)       the same as read, apart from other reads: lists and counts
 
 `work` is an async function that awaits nothing but its transaction; a long one calls `tx.pause()`. A store raises if it waits
 for anything else, so no unit of work can hold a transaction over the network. A unit may run again after a conflict with
@@ -20,9 +21,12 @@ about before it reads that, or a unique index decides:
     queues: due calls, deliveries and challenges, expired rows                 rows that another unit has locked are skipped
     idempotency keys, names, aliases, generations of a delivery                unique: the unit that is second runs again
 
-The order of locks is: tasks, calls, webhooks, challenges and catch-ups, logs, deliveries. Two units that still wait for each
-other (the first loss of a webhook under the lock of a log; two batches with the same keys) are noticed after a second, and one
-of them runs again.
+The order of locks is: erasures, tasks, calls, webhooks, challenges and catch-ups, logs, rates, deliveries. Deliveries that
+another unit has locked are skipped; only recorded attempts wait, for rows of their own leases. So a unit that has locked
+deliveries may lock webhooks (held deliveries that are given up): no unit that holds those waits for a delivery. Two units that
+still wait for each other (the first loss of a webhook under the lock of a log; a shared callback that is extended under it;
+unreadable deliveries of a webhook that is removed; two batches with the same keys) are noticed after a second, and one of them
+runs again.
 
     unit                                     what it locks, or what decides
     start, report of a call                  unique key; the usage near its quota; the log before a callback is shared
@@ -31,19 +35,24 @@ of them runs again.
     dispatch, handle, progress, input, park  the call; written only under the lease token that it names
     end of calls, cancellation               the calls, then the logs; an end is written only once
     answers, revoked resume tokens           the call; the version of tokens only grows
-    extension of leases                      the calls of this owner
+    extension of leases                      the calls of this owner, skipping locked ones; then these, in another unit
     recovery, overdue calls, archive         expired calls, skipping locked ones; then the logs
     registration of a webhook                the log, so an event is either before it or matches it; names and keys are unique
     change, removal, activation              the webhook, then the log, so an event sees it before or after as a whole
     health and losses of webhooks            the webhooks in the order of their ids; failing origins in the order of their names
-    lease of deliveries                      pending ones, skipping locked ones; the lease is written only to pending ones
+    lease of deliveries                      rates in the order of webhooks; pending ones, skipping locked ones; the lease is
+                                             written only to pending ones
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
     replay                                   the webhook; the generation is unique
+    attempts now, pause of a webhook         the webhook, its deliveries (skipping locked ones), then its origin
+    bulk cancellation                        the calls in the order of their ids, then the log
+    pause, drain or resume of an upstream    its row; leases read it, so none begins after the commit of a pause
     catch-up                                 the webhook, its catch-up, then the log
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
+    batch of an erasure                      the erasure, skipping locked ones; the call, its webhooks, then the log
 
 What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
 units of that moment add. A quota of open calls is exact unless more than a thousand calls of one principal start in units that
@@ -63,15 +72,17 @@ from ringback.domain.delivery_rows import (
     DeliveryMaintenance,
     DeliveryQueue,
     DeliveryRows,
+    EndedDeliveries,
     WebhookDeliveries,
 )
 from ringback.domain.encryption import SealedRows, SealingKeyRows
+from ringback.domain.erasure import ErasedDeliveries, ErasedRows, ErasureRows
 from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
-from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
+from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
 from ringback.domain.webhook_rows import (
@@ -147,6 +158,8 @@ class Transaction(Protocol):
     @property
     def webhook_deliveries(self) -> WebhookDeliveries: ...
     @property
+    def ended_deliveries(self) -> EndedDeliveries: ...
+    @property
     def delivery_queue(self) -> DeliveryQueue: ...
     @property
     def delivery_maintenance(self) -> DeliveryMaintenance: ...
@@ -173,8 +186,16 @@ class Transaction(Protocol):
     @property
     def tool_aliases(self) -> ToolAliasRows: ...
     @property
+    def upstream_controls(self) -> UpstreamControlRows: ...
+    @property
     def mcp_sessions(self) -> McpSessionRows: ...
 
+    @property
+    def erasures(self) -> ErasureRows: ...
+    @property
+    def erased_rows(self) -> ErasedRows: ...
+    @property
+    def erased_deliveries(self) -> ErasedDeliveries: ...
     @property
     def leaders(self) -> LeaderRows: ...
     @property
@@ -212,7 +233,21 @@ class Transaction(Protocol):
 
 
 class Store(Protocol):
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run a unit of the service itself, which may concern several principals."""
+        ...
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same as `write`, for a unit that locks rows of this principal only.
+
+        Principals take turns, and each has a share of the connections, so that units of one that wait for each other, or for
+        a row that stays locked, do not delay the others.
+        """
+        ...
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same as `write`, ahead of all other units: for extensions of leases, which wait for no locked row."""
+        ...
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
 

@@ -1,7 +1,8 @@
 """Retry schedules of deliveries: the pause before each attempt, and the age at which a delivery is given up.
 
 `days` suits back ends that may be down over a weekend. `minutes` is what MCP event subscriptions expect: short, because the
-subscriber can poll. Each pause is jittered by ±20 %, so that receivers that failed together are not called together.
+subscriber can poll. An owner may also give a schedule of their own, for example one that ends within a minute to rehearse a
+dead letter. Each pause is jittered by ±20 %, so that receivers that failed together are not called together.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
-from ringback.backoff import add_jitter
+from ringback.backoff import JITTER_FRACTION, add_jitter
 
 MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE
@@ -41,10 +42,24 @@ RETRY_SCHEDULES: Final[dict[RetryProfile, RetrySchedule]] = {
 
 PROGRESS_SCHEDULE: Final = RetrySchedule(delays_seconds=(5,), give_up_seconds=MINUTE)
 """Two attempts: a later progress or the end of the call replaces a late one."""
+OWN_STEPS_MAX: Final = 20
+"""Steps of an owner's schedule: nearly twice as many as `days` has."""
+OWN_STEP_SECONDS_MAX: Final = DAY
+"""The longest step of `days`."""
+OWN_STEPS_SECONDS_MAX: Final = 4 * DAY
+"""All steps together: the age at which `days` gives up. Results are kept longer than this (`janitor.Retention`)."""
+ATTEMPT_ALLOWANCE_SECONDS: Final = 10.0
+"""How long one attempt may take (`notifier.http.sender.ATTEMPT_SECONDS`): an own schedule allows it for each attempt."""
 ORDERED_GIVE_UP_SECONDS: Final = HOUR
 """Ordered deliveries wait behind a failing one. They wait no longer than this, whatever the schedule."""
 
 _DELAY_DIGITS_MAX: Final = 10
+
+
+def own_retry_schedule(steps_seconds: tuple[int, ...]) -> RetrySchedule:
+    """The schedule of these steps. It gives up once all attempts fit with the longest jitter, after 4 days at the latest."""
+    longest = sum(steps_seconds) * (1 + JITTER_FRACTION) + ATTEMPT_ALLOWANCE_SECONDS * (len(steps_seconds) + 1)
+    return RetrySchedule(delays_seconds=steps_seconds, give_up_seconds=min(longest, OWN_STEPS_SECONDS_MAX))
 
 
 def retry_delay_seconds(

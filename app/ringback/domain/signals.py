@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from ringback.domain.ids import CallId
+from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 
 
@@ -34,6 +34,13 @@ CALL_QUEUED_TOPIC = "calls"
 """Topic: a call was queued."""
 DELIVERY_DUE_TOPIC = "deliveries"
 """Topic: a delivery became due."""
+UPSTREAM_CONTROLS_TOPIC = "upstream_controls"
+"""Topic: an upstream was paused, drained or resumed."""
+
+
+def webhook_due_topic(webhook_id: WebhookId) -> str:
+    """Topic: the pause of this webhook's circuit breaker, or of its origin's, was ended upon request."""
+    return f"due:{webhook_id}"
 
 
 def call_changed_topic(call_id: CallId) -> str:

@@ -1,8 +1,9 @@
-"""Ports of the store for upstreams: the cached catalog (profile and last lists), and tool aliases."""
+"""Ports of the store for upstreams: the cached catalog (profile and last lists), tool aliases, and what operators decided."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final, Protocol
 
 PROFILE_PART: Final = "profile"
@@ -57,4 +58,40 @@ class ToolAliasRows(Protocol):
 
     async def insert(self, alias: ToolAlias) -> bool:
         """False if the name is taken; nothing is written then."""
+        ...
+
+
+# What an operator decided about an upstream. It holds for all nodes, and after a restart.
+
+
+class UpstreamIntake(StrEnum):
+    """Which calls an upstream takes."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    """New calls are accepted and queued, and queued calls stay queued. Running calls continue."""
+    DRAINING = "draining"
+    """New calls are refused. Queued and running calls continue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamControl:
+    """Stored unless the upstream is open."""
+
+    upstream: str
+    intake: UpstreamIntake
+    changed_at: datetime
+
+
+class UpstreamControlRows(Protocol):
+    """Implemented by the stores (`domain.ports`). `CallQueue` leases no call of a paused upstream."""
+
+    async def list_all(self) -> Sequence[UpstreamControl]: ...
+
+    async def save(self, control: UpstreamControl) -> None:
+        """Insert or replace what was decided about the upstream."""
+        ...
+
+    async def remove(self, upstream: str) -> None:
+        """The upstream is open again."""
         ...

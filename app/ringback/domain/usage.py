@@ -2,11 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Final, Protocol
 
 from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
+from ringback.domain.webhook import WebhookState
+
+TOTALS_COUNTED_MAX: Final = 10_000
+"""Rows counted for one total. Counting them takes about a millisecond, and an operator acts long before a backlog is larger."""
+
+QUEUES_VISITED_MAX: Final = 1_000
+"""Queues, each of one upstream and principal, whose first call is looked at for the oldest one: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +31,9 @@ class StoreTotals:
 
     calls: Mapping[CallStatus, int]
     open_deliveries: Mapping[DeliveryState, int]
+    """Deliveries that have not ended; of each state, counted up to `TOTALS_COUNTED_MAX`."""
+    failing_webhooks: Mapping[WebhookState, int]
+    """Webhooks whose last attempt or challenge failed, by state; together counted up to `TOTALS_COUNTED_MAX`."""
     events: int
     """Events ever appended. The count never decreases."""
 
@@ -40,3 +51,10 @@ class UsageRows(Protocol):
         ...
 
     async def count_totals(self) -> StoreTotals: ...
+
+    async def oldest_queued_since(self) -> datetime | None:
+        """Since when the call that waits longest for a runner is queued; None if no call is queued.
+
+        Looks at the first call of each upstream and principal, of `QUEUES_VISITED_MAX` principals of an upstream.
+        """
+        ...

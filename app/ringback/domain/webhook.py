@@ -4,19 +4,22 @@
 same log, so a call that ends at that moment is either before the registration (and in the log) or after it (and matched).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.attempt_category import category_advice
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.retry import RetryProfile
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, RetrySchedule, own_retry_schedule
 
 
 class WebhookState(StrEnum):
@@ -27,6 +30,17 @@ class WebhookState(StrEnum):
     """Failing for days: new deliveries are held until a probe succeeds."""
     DISABLED = "disabled"
     """Switched off by its owner: no event matches."""
+
+
+FAILING_STATES: Final = tuple(state for state in WebhookState if state is not WebhookState.DISABLED)
+"""The states in which a webhook with a `last_error` counts as failing."""
+
+
+class WebhookHealth(StrEnum):
+    """A filter of lists of webhooks."""
+
+    FAILING = "failing"
+    """The last attempt or challenge failed, and the webhook is not disabled."""
 
 
 class DeliveryCondition(StrEnum):
@@ -104,6 +118,8 @@ class WebhookSpec:
     correlation_id: str | None = None
     match_correlation: bool = False
     retries: RetryProfile = RetryProfile.DAYS
+    retry_steps: tuple[int, ...] | None = None
+    """The owner's own schedule: the pause in seconds before each further attempt. None selects the schedule of `retries`."""
     include_result: bool = False
     when: DeliveryCondition = DeliveryCondition.ALWAYS
     ordered: bool = False
@@ -111,6 +127,10 @@ class WebhookSpec:
     rate_per_second: float | None = None
     """The largest number of attempts per second; None sets no limit."""
     description: str | None = None
+
+    @property
+    def retry_schedule(self) -> RetrySchedule:
+        return RETRY_SCHEDULES[self.retries] if self.retry_steps is None else own_retry_schedule(self.retry_steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +144,11 @@ class Webhook(WebhookSpec):
     """A hash of the registration. The idempotency key may repeat only with the same hash."""
     secrets: tuple[WebhookSecret, ...] = field(repr=False)
     """Newest first; sealed at rest. Empty when the key that sealed them is missing."""
+    headers: CallbackHeaders = field(default=(), repr=False)
+    """Added to every callback; sealed together with the secrets."""
     state: WebhookState = WebhookState.ACTIVE
+    paused_at: datetime | None = None
+    """When its owner paused the webhook; None if it is not paused. Its deliveries are held then, whatever its state."""
     origin: WebhookOrigin = WebhookOrigin.REST
     created_at: datetime
     updated_at: datetime
@@ -132,10 +156,23 @@ class Webhook(WebhookSpec):
     last_delivery_at: datetime | None = None
     last_error: str | None = None
     """A fixed category, never a receiver's words."""
+    last_error_detail: str | None = None
+    """The status code and the fact beside the category, for the owner (`AttemptResult.error_detail`)."""
     failing_since: datetime | None = None
     breaker: CircuitBreaker = CLOSED_BREAKER
     missed_from: int | None = None
     """The place of the first event that was given up and that no gap envelope has reported yet."""
+
+    @property
+    def header_names(self) -> Sequence[str]:
+        return [name for name, _ in self.headers]
+
+    @property
+    def last_error_advice(self) -> str | None:
+        """What to do next about the last error."""
+        if self.last_error == SECRETS_UNREADABLE:
+            return "Rotate the signing secret, or have the operator restore the missing key of RINGBACK_SECRET_KEYS."
+        return None if self.last_error is None else category_advice(self.last_error)
 
     @property
     def has_unreadable_secrets(self) -> bool:
@@ -143,8 +180,8 @@ class Webhook(WebhookSpec):
         return not self.secrets
 
     def holds_deliveries(self) -> bool:
-        """Whether new deliveries are held until the webhook becomes active."""
-        return self.state in HOLDING_STATES
+        """Whether new deliveries are held until the webhook becomes active, or its owner resumes it."""
+        return self.paused_at is not None or self.state in HOLDING_STATES
 
 
 def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
@@ -208,22 +245,46 @@ def with_rotated_secret(webhook: Webhook, secret: str, *, now: datetime, overlap
 def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
     """The webhook in a state of `OWNER_STATE_TRANSITIONS`. Becoming active resets its failures."""
     if state is WebhookState.ACTIVE and webhook.state is not WebhookState.ACTIVE:
-        return replace(webhook, state=state, failing_since=None, last_error=None, breaker=CLOSED_BREAKER)
+        return replace(
+            webhook,
+            state=state,
+            failing_since=None,
+            last_error=None,
+            last_error_detail=None,
+            breaker=CLOSED_BREAKER,
+        )
     return replace(webhook, state=state)
+
+
+def with_pause(webhook: Webhook, *, paused: bool, now: datetime) -> Webhook:
+    """The webhook paused or resumed. A repeated pause keeps the time of the first one."""
+    if paused is (webhook.paused_at is not None):
+        return webhook
+    return replace(webhook, paused_at=now if paused else None)
 
 
 def with_url(webhook: Webhook, url: str) -> Webhook:
     """The webhook with another URL. A new URL resets the health of the webhook."""
     if url == webhook.url:
         return webhook
-    return replace(webhook, url=url, last_error=None, failing_since=None, last_delivery_at=None, breaker=CLOSED_BREAKER)
+    return replace(
+        webhook,
+        url=url,
+        last_error=None,
+        last_error_detail=None,
+        failing_since=None,
+        last_delivery_at=None,
+        breaker=CLOSED_BREAKER,
+    )
 
 
 def with_unreadable_secrets(webhook: Webhook) -> Webhook:
     """A webhook whose secrets cannot be unsealed. It is suspended until it gets a new secret or the key returns."""
     if webhook.state is WebhookState.DISABLED:
         return replace(webhook, secrets=())
-    return replace(webhook, secrets=(), state=WebhookState.SUSPENDED, last_error=SECRETS_UNREADABLE)
+    return replace(
+        webhook, secrets=(), state=WebhookState.SUSPENDED, last_error=SECRETS_UNREADABLE, last_error_detail=None
+    )
 
 
 def describe_webhook(webhook: Webhook) -> str:
@@ -232,6 +293,8 @@ def describe_webhook(webhook: Webhook) -> str:
         return "Receives nothing: the webhook is disabled."
     if webhook.state is WebhookState.PENDING_VERIFICATION:
         return "Receives nothing until the URL has answered its challenge. Deliveries are held until then."
+    if webhook.paused_at is not None:
+        return "Receives nothing while it is paused. Deliveries are held until you resume it."
     call_events = webhook.events - {EventName.UPSTREAM_CHANGED}
     sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
     if call_events:

@@ -5,7 +5,7 @@
 A suspended webhook's deliveries are held, up to a limit, and one delivery an hour probes the receiver. The circuit breaker
 handles shorter failures. This module updates both, so that they cannot disagree.
 
-A failed look-up (`AttemptCategory.LOOK_UP_FAILED`) is no failure of the receiver: every look-up fails while our name servers
+A failure of ours (`attempt_category.OWN_FAILURES`) is no failure of the receiver: every look-up fails while our name servers
 are down. It sets no `failing_since` and suspends no webhook, so a webhook whose name servers never answer is never suspended.
 Its deliveries are given up at their age, which bounds what waits for it. A name that does not exist
 (`AttemptCategory.NAME_NOT_FOUND`) is a failure of the receiver.
@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from ringback.domain.attempt_category import OWN_FAILURES, wire_reason
 from ringback.domain.circuit_breaker import (
     CLOSED_BREAKER,
     SUSPENDED_BREAKER_POLICY,
@@ -23,7 +24,7 @@ from ringback.domain.circuit_breaker import (
     breaker_after_failure,
 )
 from ringback.domain.clock import format_iso, seconds
-from ringback.domain.delivery import AttemptCategory
+from ringback.domain.delivery import AttemptResult
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import EventId
 from ringback.domain.retry import HOUR
@@ -58,16 +59,15 @@ def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
         state=WebhookState.ACTIVE if webhook.state is WebhookState.SUSPENDED else webhook.state,
         last_delivery_at=now,
         last_error=None,
+        last_error_detail=None,
         failing_since=None,
         breaker=CLOSED_BREAKER,
     )
 
 
-def webhook_after_failure(
-    webhook: Webhook, category: AttemptCategory, *, now: datetime, random_fraction: float
-) -> Webhook:
+def webhook_after_failure(webhook: Webhook, result: AttemptResult, *, now: datetime, random_fraction: float) -> Webhook:
     """The webhook after a failed attempt; suspended if the receiver has failed for `SUSPEND_AFTER_SECONDS`."""
-    is_receiver_failure = category is not AttemptCategory.LOOK_UP_FAILED
+    is_receiver_failure = result.category not in OWN_FAILURES
     failing_since = webhook.failing_since or (now if is_receiver_failure else None)
     is_past_suspension_age = failing_since is not None and now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
     should_suspend = is_receiver_failure and is_past_suspension_age and webhook.state is WebhookState.ACTIVE
@@ -76,7 +76,8 @@ def webhook_after_failure(
     return replace(
         webhook,
         state=state,
-        last_error=str(category),
+        last_error=str(result.category),
+        last_error_detail=result.error_detail,
         failing_since=failing_since,
         breaker=breaker_after_failure(webhook.breaker, policy, now=now, random_fraction=random_fraction),
     )
@@ -115,11 +116,11 @@ def build_webhook_event(webhook: Webhook, name: EventName, *, event_id: EventId,
 
 
 def _webhook_event_data(webhook: Webhook) -> Mapping[str, Any]:
-    """The data has the id and not the URL, which may contain a secret of the owner."""
+    """The data has the id and not the URL, which may contain a secret of the owner, and the reason of the specification."""
     return {
         "webhook_id": webhook.id,
         "state": str(webhook.state),
-        "last_error": webhook.last_error,
+        "last_error": None if webhook.last_error is None else wire_reason(webhook.last_error),
         "failing_since": None if webhook.failing_since is None else format_iso(webhook.failing_since),
     }
 

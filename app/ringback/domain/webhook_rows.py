@@ -12,7 +12,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import Webhook, WebhookHealth
 
 
 class WebhookPart(StrEnum):
@@ -21,7 +21,9 @@ class WebhookPart(StrEnum):
     SETTINGS = "settings"
     """The owner's choices: URL, events, filters, rate, expiry."""
     SECRETS = "secrets"
+    """Signing secrets and the headers of callbacks, which are sealed as one value."""
     STATE = "state"
+    """The state, and whether the owner has paused the webhook."""
     HEALTH = "health"
     """Results of attempts: last delivery, last error, failing since, breaker."""
     MISSED = "missed"
@@ -29,7 +31,18 @@ class WebhookPart(StrEnum):
 
 
 _DECIDED_ELSEWHERE: Final = frozenset(
-    {"secrets", "state", "last_delivery_at", "last_error", "failing_since", "breaker", "missed_from"}
+    {
+        "secrets",
+        "headers",
+        "state",
+        "paused_at",
+        "last_delivery_at",
+        "last_error",
+        "last_error_detail",
+        "failing_since",
+        "breaker",
+        "missed_from",
+    }
 )
 _SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.name not in _DECIDED_ELSEWHERE))
 
@@ -44,11 +57,17 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
         case WebhookPart.SETTINGS:
             return _SETTINGS(webhook)
         case WebhookPart.SECRETS:
-            return webhook.secrets
+            return webhook.secrets, webhook.headers
         case WebhookPart.STATE:
-            return webhook.state
+            return webhook.state, webhook.paused_at
         case WebhookPart.HEALTH:
-            return webhook.last_delivery_at, webhook.last_error, webhook.failing_since, webhook.breaker
+            return (
+                webhook.last_delivery_at,
+                webhook.last_error,
+                webhook.last_error_detail,
+                webhook.failing_since,
+                webhook.breaker,
+            )
         case WebhookPart.MISSED:
             return webhook.missed_from
 
@@ -68,7 +87,11 @@ class WebhookRows(Protocol):
         """The webhooks that exist, in any order. With `lock`, their rows are locked, in the order of their ids."""
         ...
 
-    async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]: ...
+    async def list_page(
+        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Sequence[Webhook]:
+        """Newest first; None: of all principals, and of any health. `position` is the last id of the previous page."""
+        ...
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
         """For each of these events of one principal, a superset of the matching webhooks; `webhook.matches_event` decides.
@@ -150,6 +173,14 @@ class OriginBreakerRows(Protocol):
         """The breakers of these origins that are not closed or have counted failures.
 
         With `lock`, other units that lock one of these origins wait until the transaction ends.
+        """
+        ...
+
+    async def request_probe(self, origin: str, *, now: datetime) -> datetime | None:
+        """End the pause of the origin's breaker, so that one attempt probes the origin. Return when that attempt is possible.
+
+        None if the breaker is not open. Within `REQUESTED_PROBE_SPACING_SECONDS` of a requested probe, the next one waits for
+        the end of that time. The row is locked until the end of the unit.
         """
         ...
 

@@ -1,18 +1,15 @@
 """The limits on what a peer sends and holds, and for how long."""
 
-import ipaddress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from ringback.domain.client_address import Network, identify_peer, is_trusted, parse_address
 
 FILES_RESERVED: Final = 4096
 """Open files for everything except clients: 2,048 callbacks in flight, 2,048 pooled connections to receivers, upstreams."""
 CONNECTIONS_MIN: Final = 16
 """With fewer, the service could not answer health checks during an attack."""
-_IPV6_SITE_BITS: Final = 64
-"""An IPv6 host has a whole network of addresses (RFC 6177), so the first 64 bits identify the peer."""
 
 
 class ConnectionPhase(Enum):
@@ -52,7 +49,7 @@ class HttpLimits:
     connections_max: int = 4096
     peer_connections_max: int = 256
     trusted_proxies: tuple[Network, ...] = ()
-    """Peers with many clients behind them; `peer_connections_max` does not apply to them."""
+    """Peers with many clients behind them. `peer_connections_max` applies to the requests of each client instead."""
 
     def phase_seconds(self, phase: ConnectionPhase) -> float:
         return {
@@ -64,17 +61,10 @@ class HttpLimits:
 
     def peer_key(self, host: str) -> str | None:
         """The key that counts this address's connections; None for a trusted proxy."""
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
+        address = parse_address(host)
+        if address is None:
             return host
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        if any(address in network for network in self.trusted_proxies):
-            return None
-        if isinstance(address, ipaddress.IPv6Address):
-            return str(ipaddress.IPv6Network((address, _IPV6_SITE_BITS), strict=False))
-        return str(address)
+        return None if is_trusted(address, self.trusted_proxies) else identify_peer(address)
 
 
 def compute_connections_max(open_files_max: int) -> int:

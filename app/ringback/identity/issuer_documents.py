@@ -11,6 +11,7 @@ from ringback.domain import jsontext
 from ringback.domain.validation import is_loopback
 from ringback.identity.resolving_transport import ResolvingTransport
 from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 
 FETCH_TIMEOUT_SECONDS: Final = 5.0
 """For one document, from DNS to its last byte. Short, because requests wait for it."""
@@ -32,10 +33,13 @@ def is_trusted_url(url: str) -> bool:
     return bool(host) and (split_url.scheme == "https" or (split_url.scheme == "http" and is_loopback(host or "")))
 
 
-def create_issuer_client(look_up: LookUp) -> httpx.AsyncClient:
+def create_issuer_client(look_up: LookUp, authorities: TrustedAuthorities = USUAL_AUTHORITIES) -> httpx.AsyncClient:
     """A client for the issuer only: no redirects, no kept connections, no cookies, no proxy from the environment."""
     headers = {"accept": "application/json", "accept-encoding": "identity"}
-    connections = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+    tls = authorities.add_to(httpx.create_ssl_context(trust_env=False))
+    connections = httpx.AsyncHTTPTransport(
+        verify=tls, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+    )
     return httpx.AsyncClient(
         transport=ResolvingTransport(connections, look_up=look_up),
         headers=headers,

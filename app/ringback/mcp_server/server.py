@@ -153,7 +153,9 @@ class McpServer:
 
     def _count_stream(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:
         """Count a session's own stream (GET) against the principal's quota; raises `QuotaExceeded`."""
-        return self._gateway.quotas.open_stream(caller.principal) if scope["method"] == "GET" else nullcontext()
+        if scope["method"] != "GET":
+            return nullcontext()
+        return self._gateway.quotas.open_stream(caller.principal, key_id=caller.key_id)
 
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
         gateway, activity = self._gateway, SessionActivity(self._gateway.clock)

@@ -101,7 +101,7 @@ class ModernSubscriptions:
         task_ids = _read_string_list(filters, "taskIds")
         if task_ids:
             require_tasks_extension(context)
-        with self._gateway.quotas.open_stream(context.caller.principal):
+        with self._gateway.quotas.open_stream(context.caller.principal, key_id=context.caller.key_id):
             stream = _SubscriptionStream(self._gateway, context)
             await stream.run(
                 task_ids,

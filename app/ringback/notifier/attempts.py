@@ -12,16 +12,16 @@ from itertools import groupby
 from typing import Final
 
 from ringback.domain import webhook_health as health
+from ringback.domain.attempt_category import OWN_FAILURES, UNREACHABLE_CATEGORIES, AttemptCategory
+from ringback.domain.callback_headers import CallbackHeaders, redact_header_values
 from ringback.domain.circuit_breaker import (
     CLOSED_BREAKER,
     ORIGIN_BREAKER_POLICY,
-    UNREACHABLE_CATEGORIES,
     CircuitBreaker,
     breaker_after_failure,
 )
 from ringback.domain.delivery import (
     Attempt,
-    AttemptCategory,
     AttemptResult,
     Delivery,
     DeliveryKind,
@@ -40,6 +40,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
+from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
@@ -102,7 +103,7 @@ class AttemptRecorder:
                 delivery, RetryDecision(state=DeliveryState.CANCELLED), category=delivery.last_category, now=now
             )
         decision = decide_retry(
-            delivery, result, profile=webhook.retries, now=now, random_fraction=self._random_fraction()
+            delivery, result, schedule=webhook.retry_schedule, now=now, random_fraction=self._random_fraction()
         )
         if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
             decision = RetryDecision(state=DeliveryState.CANCELLED)
@@ -142,7 +143,7 @@ class AttemptRecorder:
             return health.webhook_after_success(webhook, now=now)
         if delivery.kind is DeliveryKind.GAP:
             return _webhook_after_failed_gap(webhook, result, update)
-        after = health.webhook_after_failure(webhook, result.category, now=now, random_fraction=self._random_fraction())
+        after = health.webhook_after_failure(webhook, result, now=now, random_fraction=self._random_fraction())
         is_lost = update.state is DeliveryState.DEAD and leaves_gap(delivery, result)
         return health.webhook_after_loss(after, delivery.seq or 0) if is_lost else after
 
@@ -151,7 +152,7 @@ class AttemptRecorder:
         if name is None:
             return
         await self._recorder.record_webhook_event(tx, name, updated)
-        if name is EventName.WEBHOOK_RECOVERED:
+        if name is EventName.WEBHOOK_RECOVERED and not updated.holds_deliveries():
             await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=health.RELEASE_BATCH_SIZE)
             tx.notify(DELIVERY_DUE_TOPIC)
 
@@ -179,15 +180,27 @@ class AttemptRecorder:
     def _breaker_after_attempt(
         self, breaker: CircuitBreaker, result: AttemptResult, *, now: datetime
     ) -> CircuitBreaker:
-        if result.category is AttemptCategory.LOOK_UP_FAILED:
+        if result.category in OWN_FAILURES:
             return breaker
         if result.category not in UNREACHABLE_CATEGORIES:
             return CLOSED_BREAKER
         return breaker_after_failure(breaker, ORIGIN_BREAKER_POLICY, now=now, random_fraction=self._random_fraction())
 
 
-async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:
+def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptResult:
+    """The result without the values of the webhook's own headers, which a receiver may echo."""
+    if not headers or (result.excerpt is None and result.detail is None):
+        return result
+    return replace(
+        result,
+        excerpt=None if result.excerpt is None else redact_header_values(result.excerpt, headers),
+        detail=None if result.detail is None else redact_header_values(result.detail, headers),
+    )
+
+
+async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measurements: Measurements) -> None:
     """Record that receivers have missed deliveries that were given up without an attempt."""
+    tx.on_commit(partial(measurements.record_given_up, len(deliveries)))
     lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
     for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}, lock=True):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
@@ -196,7 +209,7 @@ async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> No
 
 def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: DeliveryUpdate) -> Webhook:
     """A failed gap does not count against the receiver. If the receiver was unreachable, the gap is sent again later."""
-    is_undelivered = result.category in UNREACHABLE_CATEGORIES or result.category is AttemptCategory.LOOK_UP_FAILED
+    is_undelivered = result.category in UNREACHABLE_CATEGORIES | OWN_FAILURES
     if update.state is DeliveryState.DEAD and is_undelivered:
         return health.webhook_after_loss(webhook, update.delivery.seq or 0)
     return webhook
@@ -239,10 +252,12 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
             extra={
                 "delivery_id": outcome.delivery.id,
                 "webhook_id": outcome.delivery.webhook_id,
+                "call_id": outcome.delivery.call_id,
                 "message_id": outcome.delivery.message_id,
                 "number": attempt.number,
                 "category": str(result.category),
                 "status_code": result.status_code,
+                "detail": result.detail if result.status_code is None else None,  # no text of a receiver
                 "duration_ms": attempt.duration_ms,
                 "state": "lease_lost" if update is None else str(update.state),
             },

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.log_context import leave_log_context
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Batcher(Generic[Item, Result]):
             task.add_done_callback(self._tasks.discard)
 
     async def _run_write(self) -> None:
+        leave_log_context()
         try:
             await self._write()
         finally:

@@ -113,5 +113,5 @@ class CatchUpWorker:
         if catch_up is None:
             return False
         self._last_principal = catch_up.principal
-        await self._store.write(lambda tx: self._catch_ups.continue_catch_up(tx, catch_up))
+        await self._store.write_for(catch_up.principal, lambda tx: self._catch_ups.continue_catch_up(tx, catch_up))
         return True

@@ -38,6 +38,11 @@ BLOCKED_RECHECK_SECONDS: Final = 1.0
 SENDABLE_STATES: Final = frozenset({WebhookState.ACTIVE, WebhookState.SUSPENDED})
 
 
+def accepts_attempts(webhook: Webhook) -> bool:
+    """Whether deliveries to the webhook may be sent, as far as its state and its owner say."""
+    return webhook.state in SENDABLE_STATES and webhook.paused_at is None
+
+
 class ReceiverKey(NamedTuple):
     """One principal's callbacks to one origin."""
 
@@ -93,7 +98,7 @@ class ConcurrencyLimiter:
 
     def available_permits(self, webhook: Webhook, origin: str, *, now: datetime) -> int:
         """How many more attempts the webhook may have in flight."""
-        if webhook.state not in SENDABLE_STATES or self.is_paused(webhook, origin, now=now):
+        if not accepts_attempts(webhook) or self.is_paused(webhook, origin, now=now):
             return 0
         permits = min(
             self.free_permits(),

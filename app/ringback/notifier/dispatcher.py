@@ -13,16 +13,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 from ringback.admission import AdmissionGate
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Attempt, AttemptCategory, AttemptResult, Delivery, DeliveryUpdate
+from ringback.domain.delivery import Attempt, AttemptResult, Delivery, DeliveryUpdate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt, log_attempts, log_unrecorded_attempts
+from ringback.log_context import log_facts
+from ringback.notifier.attempts import (
+    AttemptRecorder,
+    FinishedAttempt,
+    log_attempts,
+    log_unrecorded_attempts,
+    redact_result,
+)
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
@@ -35,6 +44,10 @@ from ringback.signing.ed25519 import SigningKey
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
+
+
+RELEASE_UNUSED_SECONDS: Final = 5.0
+"""A lost commit is rare, and its deliveries then wait for half of this on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +90,7 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._admission = admission or AdmissionGate()
         self._post_commit = recorder.post_commit
+        self._measurements = recorder.measurements
         self._target_cache = TargetCache(policy)
         self._limiter = ConcurrencyLimiter(config)
         self._leasing = DeliveryLeasing(
@@ -86,6 +100,8 @@ class Dispatcher:
             target_cache=self._target_cache,
             owner=config.owner,
             lease_seconds=config.lease_seconds,
+            clock=clock,
+            measurements=recorder.measurements,
         )
         attempt_recorder = AttemptRecorder(
             recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction
@@ -99,8 +115,9 @@ class Dispatcher:
         self._permit_released = asyncio.Event()
         self._unleased_due_at: datetime | None = None
         """The due time of the oldest delivery that one more lease query has not leased."""
-        self._handoff_token: str | None = None
-        """The lease token of handed-off deliveries, while the dispatcher accepts them."""
+        self._handoff_attempts: asyncio.TaskGroup | None = None
+        """The attempts of handed-off deliveries, while the dispatcher accepts them."""
+        self._release_unused_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Dispatch until `stop` is set, then wait for the attempts in flight, each of which ends within its deadline."""
@@ -127,15 +144,15 @@ class Dispatcher:
 
     @contextmanager
     def _accept_handoffs(self, attempts: asyncio.TaskGroup) -> Generator[None]:
-        self._handoff_token = self._ids.new_lease_token()
+        self._handoff_attempts = attempts
         try:
-            with self._post_commit.attach(partial(self._lease_new_delivery, attempts, self._handoff_token)):
+            with self._post_commit.attach(partial(self._lease_new_delivery, attempts)):
                 yield
         finally:
-            self._handoff_token = None
+            self._handoff_attempts = None
 
     def _lease_new_delivery(
-        self, attempts: asyncio.TaskGroup, token: str, tx: Transaction, webhook: Webhook
+        self, attempts: asyncio.TaskGroup, tx: Transaction, webhook: Webhook
     ) -> DeliveryLease | None:
         """The lease with which fan-out inserts a delivery; None if the webhook has to wait for a permit."""
         permit = self._leasing.acquire_handoff_permit(tx, webhook)
@@ -146,10 +163,10 @@ class Dispatcher:
             leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
             tx.on_commit(partial(self._start_handed_off, attempts, leased))
 
-        return DeliveryLease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_off)
+        return self._leasing.grant_lease(tx, hand_off)
 
     def _start_handed_off(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
-        if leased.delivery.lease_token == self._handoff_token:
+        if self._handoff_attempts is attempts:
             attempts.create_task(self._run_attempt(leased))
         else:  # committed while the dispatcher stopped: the lease expires, or the janitor voids it at the next start
             self._limiter.release_permit(leased.permit)
@@ -157,6 +174,9 @@ class Dispatcher:
     async def _lease_due_or_nothing(self) -> LeasedBatch:
         self._permit_released.clear()
         try:
+            if self._clock.monotonic() >= self._release_unused_at:
+                self._release_unused_at = self._clock.monotonic() + RELEASE_UNUSED_SECONDS
+                await self._leasing.release_unused()
             return await self._leasing.lease_due()
         except StoreUnavailable:
             log.debug("deliveries.claim_failed")
@@ -183,6 +203,11 @@ class Dispatcher:
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
     async def _run_attempt(self, leased: LeasedDelivery) -> None:
+        delivery = leased.delivery
+        with log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id):
+            await self._make_attempt(leased)
+
+    async def _make_attempt(self, leased: LeasedDelivery) -> None:
         try:
             await self._admission.wait_for_background_turn()
             if self._may_outlast_lease(leased):
@@ -202,6 +227,7 @@ class Dispatcher:
             category=result.category,
             status_code=result.status_code,
             excerpt=result.excerpt,
+            detail=result.detail,
         )
         self._attempt_batcher.submit(
             FinishedAttempt(
@@ -220,14 +246,14 @@ class Dispatcher:
 
     def _abandon_attempt(self, leased: LeasedDelivery) -> None:
         """Leave the delivery to whichever process leases it after this lease expires."""
-        log.warning("delivery.held_too_long", extra={"delivery_id": leased.delivery.id})
+        log.warning("delivery.held_too_long")
         self._release_permit(leased.permit)
 
     async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
         delivery, webhook = leased.delivery, leased.webhook
         target = self._target_cache.get_target(webhook.url)
         if target is None:
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
         try:
             headers = build_callback_headers(
                 webhook_id=webhook.id,
@@ -237,17 +263,24 @@ class Dispatcher:
                 signing_keys=self._signing_keys,
                 now=signed_at,
             )
-            return await self._sender.post(
-                target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
+            result = await self._sender.post(
+                target,
+                dict(webhook.headers) | headers,
+                delivery.body,
+                principal=delivery.principal,
+                deadline_seconds=ATTEMPT_SECONDS,
             )
+            return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
-            log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
-            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+            log.exception("delivery.sender_failed")
+            return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     def _complete_recorded(
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
     ) -> None:
         log_attempts(batch, recorded)
+        for finished, update in recorded:
+            self._measurements.record_attempt(finished.result.category, update)
         for finished in batch:
             self._release_permit(finished.permit)
 

@@ -10,6 +10,7 @@ from ringback.domain.call import Call
 from ringback.domain.catch_up import STEP_BODY_BYTES_MAX
 from ringback.domain.cursor import LogPosition
 from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
+from ringback.domain.errors import ContentUnreadable
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
@@ -250,4 +251,9 @@ async def _result_to_inline(tx: Transaction, context: EventContext, webhook: Web
         return None
     if context.call is not None and (context.call.result_bytes or 0) > BODY_BYTES_MAX:
         return None  # it cannot fit, so it is not read
-    return await tx.call_completions.get_result(event.call_id) if context.result is None else context.result
+    if context.result is not None:
+        return context.result
+    try:
+        return await tx.call_completions.get_result(event.call_id)
+    except ContentUnreadable:  # the receiver learns that the call ended, as with a result that does not fit
+        return None

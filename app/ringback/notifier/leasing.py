@@ -1,25 +1,30 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
-from ringback.domain.clock import seconds
+from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState, with_unreadable_secrets
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.measurements import Measurements
+from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.attempts import record_losses
-from ringback.notifier.concurrency_limiter import SENDABLE_STATES, ConcurrencyLimiter, Permit
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit, accepts_attempts
 from ringback.notifier.http.target import TargetCache
+from ringback.post_commit import DeliveryLease, UnusedLeases
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +52,8 @@ class LeasedBatch:
     deliveries: Sequence[LeasedDelivery]
     has_more: bool
     """Whether the query left out other webhooks or sessions that may be due."""
+    follow_ups: Sequence[Callable[[Transaction], Awaitable[None]]] = ()
+    """Units of work that lock a webhook. This one has locked deliveries, and webhooks are locked before deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +82,12 @@ class _TakenDeliveries:
     leased: Mapping[DeliveryId, Delivery] | None = None
     """The deliveries themselves, if they are leased already."""
     has_more: bool = False
+    is_paused: bool = False
+    """Whether a breaker is open, so that its deliveries may become too old without another attempt."""
 
 
 def _is_sendable(webhook: Webhook | None) -> TypeGuard[Webhook]:
-    return webhook is not None and webhook.state in SENDABLE_STATES and not webhook.has_unreadable_secrets
+    return webhook is not None and accepts_attempts(webhook) and not webhook.has_unreadable_secrets
 
 
 class DeliveryLeasing:
@@ -91,13 +100,19 @@ class DeliveryLeasing:
         target_cache: TargetCache,
         owner: str,
         lease_seconds: float,
+        clock: Clock,
+        measurements: Measurements,
     ) -> None:
+        self.unused = UnusedLeases(clock)
+        """Leases that may exist in the store although their deliveries were not attempted."""
         self._store = store
+        self._measurements = measurements
         self._ids = ids
         self._limiter = limiter
         self._target_cache = target_cache
         self._owner = owner
         self._lease_seconds = lease_seconds
+        self._attempt_requests = AttemptRequestWatch(store.signals, limiter.clear_waiting)
         self._webhook_cursor = ""
         self._left_until: dict[WebhookId, datetime] = {}
         """Webhooks that this node cannot read and others can, and until when it does not look at them."""
@@ -107,7 +122,13 @@ class DeliveryLeasing:
         """Lease due deliveries that have permits, spread over webhooks; those that have waited longest come first."""
         if self._limiter.free_permits() <= 0:
             return LeasedBatch([], has_more=False)
-        return await self._store.write(self._lease_due)
+        batch = await self._store.write(self._lease_due)
+        for follow_up in batch.follow_ups:
+            try:
+                await self._store.write(follow_up)
+            except StoreUnavailable:
+                log.debug("deliveries.not_given_up")  # the next query finds them again
+        return batch
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
         """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
@@ -120,7 +141,27 @@ class DeliveryLeasing:
             return None
         return self._acquire_permit(tx, webhook, origin)
 
+    def grant_lease(self, tx: Transaction, hand_off: Callable[[Delivery], None]) -> DeliveryLease:
+        """The lease of a delivery that is being inserted."""
+        until = tx.now() + seconds(self._lease_seconds)
+        return DeliveryLease(self._owner, self._new_token(tx), until, hand_off)
+
+    async def release_unused(self) -> None:
+        """Let deliveries be leased again that were leased to this process without its knowledge. Raises `StoreUnavailable`."""
+        if tokens := self.unused.list_tokens():
+            await self._store.write(partial(self._release_unused, tokens=tokens))
+
+    async def _release_unused(self, tx: Transaction, *, tokens: Sequence[str]) -> None:
+        released = await tx.delivery_maintenance.release_unused_leases(owner=self._owner, tokens=tokens)
+        if released:
+            log.warning("deliveries.lease_unused", extra={"deliveries": released})
+            tx.notify(DELIVERY_DUE_TOPIC)
+
+    def _new_token(self, tx: Transaction) -> str:
+        return self.unused.watch(tx, self._ids.new_lease_token())
+
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
+        self._attempt_requests.keep_only(self._limiter.is_waiting)
         excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._left_webhooks(tx.now())
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
@@ -133,31 +174,34 @@ class DeliveryLeasing:
         await self._follow_shared_rates(tx, sendable)
         found = await self._find_due(tx, sendable)
         taken: list[_TakenDeliveries] = []
+        follow_ups: list[Callable[[Transaction], Awaitable[None]]] = []
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
         for remaining, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
                 await self._cancel_deliveries(tx, webhook_id)
-            elif webhook.state is WebhookState.PENDING_VERIFICATION:
+            elif webhook.state is WebhookState.PENDING_VERIFICATION or webhook.paused_at is not None:
                 await tx.webhook_deliveries.hold_pending(
                     webhook_id, limit=RELEASE_BATCH_SIZE
-                )  # it was active until its URL changed
+                )  # it was active until its URL changed or its owner paused it
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
                 self._leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
-                await self._suspend_unsignable(tx, webhook)
+                follow_ups.append(partial(self._suspend_unsignable, webhook=webhook))
             else:
                 permits_max = max(1, self._limiter.free_permits() // remaining)
                 chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
                 taken.append(chosen)
                 has_more = has_more or chosen.has_more
-        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more)
+                if chosen.is_paused:
+                    follow_ups.append(partial(self._give_up_expired, webhook_id=webhook_id))
+        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more, follow_ups=follow_ups)
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""
 
     async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
-        for webhook in filter(self._shares_rate, webhooks):
+        for webhook in sorted(filter(self._shares_rate, webhooks), key=lambda each: each.id):
             self._limiter.set_rate_full_at(webhook, await tx.webhook_rates.lock(webhook.id), now=tx.now())
 
     def _shares_rate(self, webhook: Webhook) -> bool:
@@ -185,12 +229,8 @@ class DeliveryLeasing:
         if found is not None:
             limit = min(limit, found.limit)
         if limit <= 0:
-            self._limiter.mark_waiting(webhook, origin, now=now)
-            if self._limiter.is_paused(webhook, origin, now=now):
-                await record_losses(
-                    tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
-                )
-            return _TakenDeliveries(webhook, {})
+            self._mark_waiting(webhook, origin, now=now)
+            return _TakenDeliveries(webhook, {}, is_paused=self._limiter.is_paused(webhook, origin, now=now))
         if found is None:
             # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
             reserved = self._reserve_permits(tx, webhook, origin, limit)
@@ -204,20 +244,23 @@ class DeliveryLeasing:
         if len(due_ids) < limit and not webhook.ordered:
             self._limiter.clear_waiting(webhook.id)
         else:
-            self._limiter.mark_waiting(
-                webhook, origin, now=now, is_blocked=len(due_ids) < limit and next_position is None
-            )
+            is_blocked = len(due_ids) < limit and next_position is None
+            self._mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
         if permits and self._shares_rate(webhook):
             await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
         has_more = len(due_ids) < limit and next_position is not None
         return _TakenDeliveries(webhook, permits, leased=leased, has_more=has_more)
+
+    def _mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
+        self._limiter.mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
+        self._attempt_requests.watch(webhook.id)
 
     async def _lease_in_order(self, tx: Transaction, webhook: Webhook, *, limit: int) -> Page[Delivery, str]:
         page = await tx.delivery_queue.lease_due(
             webhook.id,
             now=tx.now(),
             owner=self._owner,
-            token=self._ids.new_lease_token(),
+            token=self._new_token(tx),
             until=tx.now() + seconds(self._lease_seconds),
             limit=limit,
             ordered=True,
@@ -232,7 +275,7 @@ class DeliveryLeasing:
         if delivery_ids := [each for chosen in taken if chosen.leased is None for each in chosen.permits]:
             until = tx.now() + seconds(self._lease_seconds)
             found = await tx.delivery_queue.lease(
-                delivery_ids, owner=self._owner, token=self._ids.new_lease_token(), until=until
+                delivery_ids, owner=self._owner, token=self._new_token(tx), until=until
             )
             leased |= {each.id: each for each in found}
         if any(each.is_unreadable for each in leased.values()):
@@ -275,7 +318,7 @@ class DeliveryLeasing:
         await tx.delivery_queue.apply_updates(
             [build_delivery_update(each, dead, category=AttemptCategory.UNREADABLE, now=tx.now()) for each in unsent]
         )
-        await record_losses(tx, unsent)
+        await record_losses(tx, unsent, self._measurements)
         return [each for each in deliveries if not each.is_unreadable]
 
     async def _give_back(self, tx: Transaction, deliveries: Sequence[Delivery]) -> None:
@@ -287,7 +330,12 @@ class DeliveryLeasing:
             self._leave_to_others(tx, webhook_id)
         tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def _suspend_unsignable(self, tx: Transaction, webhook: Webhook) -> None:
+    async def _give_up_expired(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
+        await tx.webhooks.get(webhook_id)  # locked before its deliveries
+        given_up = await tx.delivery_queue.give_up_expired(webhook_id, now=tx.now(), limit=GIVE_UP_BATCH_SIZE)
+        await record_losses(tx, given_up, self._measurements)
+
+    async def _suspend_unsignable(self, tx: Transaction, *, webhook: Webhook) -> None:
         """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""
         breaker = breaker_after_failure(CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, now=tx.now(), random_fraction=0.5)
         latest = await tx.webhooks.get(webhook.id) or webhook  # locked: its owner may be changing it

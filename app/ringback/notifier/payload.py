@@ -59,7 +59,7 @@ def new_delivery(
         lease_token=None if lease is None else lease.token,
         lease_until=None if lease is None else lease.until,
         due_at=due_at or now,
-        give_up_at=now + seconds(give_up_seconds(kind, webhook.retries, ordered=is_ordered)),
+        give_up_at=now + seconds(give_up_seconds(kind, webhook.retry_schedule, ordered=is_ordered)),
         order_key=order_key,
         created_at=now,
     )

@@ -19,6 +19,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
 from ringback.domain.webhook import Webhook, matches_event
 from ringback.domain.webhook_health import build_webhook_event
+from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.fan_out import EventContext, FanOut
 from ringback.notifier.log_positions import read_log_position
@@ -57,7 +58,15 @@ class ChangedCall(NamedTuple):
 class Recorder:
     """Every change of a call that has an event goes through here. Every method runs inside the caller's transaction."""
 
-    def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, result_retention_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        ids: IdGenerator,
+        payloads: PayloadBuilder,
+        result_retention_seconds: float,
+        measurements: Measurements | None = None,
+    ) -> None:
+        self.measurements = measurements or Measurements()
         self.post_commit = DeliveryHandoff()
         """Passes new deliveries to the dispatcher of this process right after the commit."""
         self.attended_calls = AttendedCalls()
@@ -187,6 +196,7 @@ class Recorder:
 
     def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
         for call, result in ended:
+            self.measurements.record_end(call)
             has_earlier_events = call.input_round > 0 or call.progress is not None
             self.attended_calls.publish_end(
                 CallEnd(call=call, result=result, has_deliveries=has_earlier_events or call.id in delivered)

@@ -1,6 +1,8 @@
 """Deliveries that an owner requests: tests and replays. The dispatcher sends them like all others."""
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
 
 from ringback.domain.delivery import Delivery, next_generation
 from ringback.domain.ids import IdGenerator
@@ -10,6 +12,9 @@ from ringback.domain.webhook import Webhook
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_test_body, new_delivery
 
+BEFORE_OTHERS: Final = timedelta(milliseconds=1)
+"""The store's smallest unit of time. Deliveries of one webhook are sent in the order of their due times."""
+
 
 class RequestedDeliveries:
     """Every method runs inside the caller's transaction."""
@@ -18,9 +23,13 @@ class RequestedDeliveries:
         self._ids = ids
 
     async def insert_test(self, tx: Transaction, webhook: Webhook) -> Delivery:
-        """Insert a test for this webhook. It has no event in the log, so no client polls it and no cursor waits for it."""
+        """Insert a test for this webhook. It has no event in the log, so no client polls it and no cursor waits for it.
+
+        It is due before the other deliveries: if the webhook gets one attempt to show whether it works, that is the test.
+        """
         now, event_id = tx.now(), self._ids.new_event_id()
         watermark = await read_log_position(tx, webhook.principal, await _watermark_seq(tx, webhook))
+        counts = await tx.webhook_deliveries.count_open(webhook.id, now=now, limit=1)
         delivery = new_delivery(
             webhook,
             delivery_id=self._ids.new_delivery_id(),
@@ -28,6 +37,7 @@ class RequestedDeliveries:
             seq=None,
             body=build_test_body(webhook, event_id=event_id, watermark=watermark, now=now),
             now=now,
+            due_at=min(now, counts.first_due_at or now) - BEFORE_OTHERS,
         )
         await self._insert(tx, [delivery])
         return delivery
@@ -41,7 +51,7 @@ class RequestedDeliveries:
                 delivery,
                 delivery_id=self._ids.new_delivery_id(),
                 is_held=webhook.holds_deliveries(),
-                profile=webhook.retries,
+                schedule=webhook.retry_schedule,
                 now=tx.now(),
             )
             for delivery in deliveries

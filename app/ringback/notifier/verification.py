@@ -19,8 +19,8 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from ringback.domain import jsontext
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import AttemptCategory
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
@@ -181,8 +181,9 @@ async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhoo
         return webhook
     # Under the lock of the log: a delivery that is born held is released here, or finds the webhook active.
     await tx.event_log.get_head(webhook.principal, lock=True)
-    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, updated_at=tx.now())
+    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, last_error_detail=None, updated_at=tx.now())
     await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
-    await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
-    tx.notify(DELIVERY_DUE_TOPIC)
+    if not active.holds_deliveries():
+        await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
+        tx.notify(DELIVERY_DUE_TOPIC)
     return active

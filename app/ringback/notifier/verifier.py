@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.delivery import AttemptResult
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
@@ -32,6 +33,7 @@ from ringback.domain.verification import (
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.attempts import redact_result
 from ringback.notifier.http.sender import HttpRequester
 from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.notifier.payload import build_callback_headers, build_verification_body
@@ -71,6 +73,8 @@ class _LeasedChallenge:
 @dataclass(frozen=True, slots=True)
 class _DueChallenges:
     leased: Sequence[_LeasedChallenge]
+    proven: Sequence[Challenge]
+    """Challenges whose URL was proven meanwhile."""
     due_count: int
     """Includes challenges that were proven or became obsolete meanwhile, or that wait for a rate limit."""
 
@@ -124,14 +128,29 @@ class Verifier:
     async def _lease_due_or_nothing(self) -> _DueChallenges:
         self._capacity_freed.clear()
         if self._in_flight >= CHALLENGES_IN_FLIGHT_MAX:
-            return _DueChallenges([], due_count=0)
+            return _DueChallenges([], [], due_count=0)
         try:
             due = await self._store.write(self._lease_due)
         except StoreUnavailable:
             log.debug("challenges.take_failed")
-            return _DueChallenges([], due_count=0)
+            return _DueChallenges([], [], due_count=0)
         self._in_flight += len(due.leased)
+        for challenge in due.proven:
+            await self._accept_earlier_proof(challenge)
         return due
+
+    async def _accept_earlier_proof(self, challenge: Challenge) -> None:
+        """In a unit of its own, which locks the webhook before its challenge, as all other units do."""
+
+        async def accept(tx: Transaction) -> None:
+            webhook = await tx.webhooks.get(challenge.webhook_id)
+            if webhook is not None and await is_proven(tx, webhook):
+                await accept_proof(tx, webhook, url=challenge.url)
+
+        try:
+            await self._store.write_for(challenge.principal, accept)
+        except StoreUnavailable:
+            log.debug("challenge.not_settled")  # it is due again soon
 
     async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
         async def next_due(tx: Transaction) -> float:
@@ -148,6 +167,7 @@ class Verifier:
 
     async def _lease_due(self, tx: Transaction) -> _DueChallenges:
         leased: list[_LeasedChallenge] = []
+        proven: list[Challenge] = []
         due = await tx.challenges.list_due(now=tx.now(), limit=CHALLENGES_IN_FLIGHT_MAX - self._in_flight)
         # Not locked: the challenges are, and other units lock a webhook before its challenge.
         found = await tx.webhooks.get_many({challenge.webhook_id for challenge in due})
@@ -161,9 +181,9 @@ class Verifier:
             elif webhook is None or webhook.has_unreadable_secrets or webhook.url != challenge.url:
                 await tx.challenges.remove(challenge.webhook_id)
             elif webhook.state is WebhookState.PENDING_VERIFICATION and await is_proven(tx, webhook):
-                latest = await tx.webhooks.get(webhook.id)
-                if latest is not None:
-                    await accept_proof(tx, latest, url=challenge.url)
+                later = tx.now() + seconds(SAME_URL_DELAY_SECONDS)
+                await tx.challenges.save(replace(challenge, due_at=later, token=None))
+                proven.append(challenge)
             elif delay := await challenge_delay_seconds(tx, challenge):
                 await tx.challenges.save(replace(challenge, due_at=tx.now() + seconds(delay), token=None))
             elif (challenge.principal, challenge.url) in leased_urls:
@@ -172,7 +192,7 @@ class Verifier:
             else:
                 leased_urls.add((challenge.principal, challenge.url))
                 leased.append(_LeasedChallenge(await self._lease_challenge(tx, challenge), webhook))
-        return _DueChallenges(leased, due_count=len(due))
+        return _DueChallenges(leased, proven, due_count=len(due))
 
     async def _lease_challenge(self, tx: Transaction, challenge: Challenge) -> Challenge:
         leased = replace(
@@ -190,7 +210,9 @@ class Verifier:
     async def _run_challenge(self, leased: _LeasedChallenge) -> None:
         try:
             failure = await self._send_challenge(leased)
-            await self._store.write(lambda tx: self._record_challenge(tx, leased.challenge, failure))
+            await self._store.write_for(
+                leased.challenge.principal, lambda tx: self._record_challenge(tx, leased.challenge, failure)
+            )
         except StoreUnavailable:
             log.warning("challenge.not_settled", extra={"webhook_id": leased.webhook.id})
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other challenges
@@ -199,12 +221,12 @@ class Verifier:
             self._in_flight -= 1
             self._capacity_freed.set()
 
-    async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptCategory | None:
+    async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptResult | None:
         """Why the URL is not proven; None if it is proven."""
         try:
             target = parse_target(leased.challenge.url, self._policy)
         except InvalidCallbackUrl:  # the operator's policy has become stricter since the registration
-            return AttemptCategory.CONNECTION_REFUSED
+            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
         nonce = urlsafe_b64encode(self._ids.random_bytes(NONCE_BYTES)).decode()
         body = build_verification_body(nonce)
         headers = build_callback_headers(
@@ -217,22 +239,31 @@ class Verifier:
         )
         principal = leased.challenge.principal
         result, response_body = await self._requester.send_request(
-            "POST", target, headers, body, principal=principal, deadline_seconds=CHALLENGE_TIMEOUT_SECONDS
+            "POST",
+            target,
+            dict(leased.webhook.headers) | headers,
+            body,
+            principal=principal,
+            deadline_seconds=CHALLENGE_TIMEOUT_SECONDS,
         )
         if result.category is AttemptCategory.DELIVERED and echoes_nonce(response_body, nonce):
             return None
         if result.status_code is not None and await self._receiver_lists.lists_target(target, principal):
             return None
-        return _failure_category(result)
+        return redact_result(_challenge_failure(result), leased.webhook.headers)
 
-    async def _record_challenge(self, tx: Transaction, challenge: Challenge, failure: AttemptCategory | None) -> None:
+    async def _record_challenge(self, tx: Transaction, challenge: Challenge, failure: AttemptResult | None) -> None:
         tx.notify(challenge_ended_topic(challenge.webhook_id))
         webhook = await tx.webhooks.get(challenge.webhook_id)
         if webhook is None:
             return
         log.info(
             "webhook.challenged",
-            extra={"webhook_id": webhook.id, "attempt": challenge.attempts, "category": failure or "proven"},
+            extra={
+                "webhook_id": webhook.id,
+                "attempt": challenge.attempts,
+                "category": str(failure.category) if failure else "proven",
+            },
         )
         if failure is None:
             await accept_proof(tx, webhook, url=challenge.url)
@@ -240,7 +271,8 @@ class Verifier:
         latest = await tx.challenges.get(webhook.id)
         if latest is None or latest.token != challenge.token:
             return  # the owner requested a new challenge, or the URL has changed
-        await tx.webhooks.update(replace(webhook, last_error=str(failure)), WebhookPart.HEALTH)
+        failed = replace(webhook, last_error=str(failure.category), last_error_detail=failure.error_detail)
+        await tx.webhooks.update(failed, WebhookPart.HEALTH)
         delay = retry_delay_seconds(
             CHALLENGE_SCHEDULE,
             attempts=challenge.attempts,
@@ -259,8 +291,8 @@ def echoes_nonce(response_body: bytes, nonce: str) -> bool:
     return isinstance(challenge, str) and hmac.compare_digest(challenge.encode(), nonce.encode())
 
 
-def _failure_category(result: AttemptResult) -> AttemptCategory:
-    """The attempt's category, but `challenge_failed` for a 2xx without the nonce and for a redirect, which is not followed."""
-    if result.category in {AttemptCategory.DELIVERED, AttemptCategory.HTTP_3XX}:
-        return AttemptCategory.CHALLENGE_FAILED
-    return result.category
+def _challenge_failure(result: AttemptResult) -> AttemptResult:
+    """The attempt's result, but `challenge_failed` for a 2xx without the nonce."""
+    if result.category is AttemptCategory.DELIVERED:
+        return replace(result, category=AttemptCategory.CHALLENGE_FAILED)
+    return result

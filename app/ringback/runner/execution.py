@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from ringback.domain.call import MRTR_DRIVER, Call, overdue_completion
+from ringback.domain.call import MRTR_DRIVER, UNREADABLE_MEMBER, Call, overdue_completion
 from ringback.domain.call_completion import completion_after_runs
 from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
@@ -56,6 +56,10 @@ REREAD_SECONDS: Final = 300.0
 reads took a tenth of a core (measured). A lost notification of a cancellation is made good by the next heartbeat."""
 CANCEL_RETRY_SECONDS: Final = 2.0
 """The pause between two attempts to deliver a cancel request."""
+_UNREADABLE_COMPLETION: Final = failed_completion(
+    CallOutcome.REJECTED,
+    "The call's arguments were sealed with a key that the service does not have. Nothing was sent to the upstream.",
+)
 RECONNECT_RETRY_SECONDS: Final = 5.0
 """The pause between two attempts to reach the upstream of a call that has a handle."""
 
@@ -227,6 +231,8 @@ class CallExecution:
                 return completion
             if self._is_shutting_down():
                 return None
+            if UNREADABLE_MEMBER in self.call.meta and self.call.dispatched_at is None:
+                return _UNREADABLE_COMPLETION
             await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             async with self._leased_call.write_progress_during():
                 self._outcome = await session.run_call(self._leased_call)

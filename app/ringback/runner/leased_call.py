@@ -25,6 +25,7 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.throttled_writer import ThrottledWriter
+from ringback.telemetry import call_facts
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import LocalWaiter, ObservableFlag, wait_first
 
@@ -171,7 +172,7 @@ class LeasedCall:
         """
         committed, self._committed = self._committed, None
         if committed is None or not trusts_lease or not _is_current_lease(committed, self._clock):
-            self.call = await self._store.write(self._write_dispatched)
+            self.call = await self._store.write_for(self.call.principal, self._write_dispatched)
         elif self.call is self._unsent:
             self.call = committed
         else:
@@ -187,11 +188,13 @@ class LeasedCall:
         await self._write_with_retries(write)
 
     async def park_call(self, parked: ParkedCall) -> None:
-        await self._write_with_retries(lambda: self._store.write(lambda tx: self._write_parked(tx, parked)))
+        await self._write_with_retries(
+            lambda: self._store.write_for(self.call.principal, lambda tx: self._write_parked(tx, parked))
+        )
 
     async def requeue_call(self) -> None:
         """Queue the call for another runner, or finish it if no runner can go on with it (`recover_call`)."""
-        await self._write_with_retries(lambda: self._store.write(self._write_requeued))
+        await self._write_with_retries(lambda: self._store.write_for(self.call.principal, self._write_requeued))
 
     # -- transactions --
 
@@ -267,7 +270,7 @@ class LeasedCall:
         """Write until the store accepts it or the lease is no longer trusted."""
         while not self.lease_lost.is_set():
             try:
-                return await self._store.write(work)
+                return await self._store.write_for(self.call.principal, work)
             except LeaseLost:
                 self.lease_lost.set()
             except StoreUnavailable:
@@ -310,8 +313,9 @@ class LeasedCall:
 
     async def _record_progress(self, progress: Progress) -> None:
         try:
-            leased = await self._store.write(
-                lambda tx: self._recorder.record_progress(tx, self.call, progress, lease_token=self._lease_token)
+            leased = await self._store.write_for(
+                self.call.principal,
+                lambda tx: self._recorder.record_progress(tx, self.call, progress, lease_token=self._lease_token),
             )
         except StoreUnavailable:
             return  # the next progress is another attempt, and the completion carries the last one
@@ -331,7 +335,6 @@ def _is_current_lease(leased: Call, clock: Clock) -> bool:
 
 def _log_written(call: Call) -> None:
     if call.is_final:
-        facts = {"call_id": call.id, "upstream": call.upstream, "tool": call.tool, "outcome": str(call.outcome)}
-        log.info("call.finished", extra=facts)
+        log.info("call.finished", extra={**call_facts(call), "tool": call.tool, "outcome": str(call.outcome)})
     else:
-        log.info("call.parked" if call.phase is CallPhase.PARKED else "call.handed_back", extra={"call_id": call.id})
+        log.info("call.parked" if call.phase is CallPhase.PARKED else "call.handed_back", extra=call_facts(call))

@@ -20,7 +20,7 @@ from ringback.domain.clock import Clock, seconds
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
-from ringback.post_commit import CallLeases
+from ringback.post_commit import CallLeases, UnusedLeases
 from ringback.waits import LocalWaiter
 
 BeginCall = Callable[[Call, float], None]
@@ -68,6 +68,8 @@ class CallLeasing:
         """`is_shared` says that other nodes lease from the same queue."""
         self.waiter: Waiter | None = None
         """Notified when capacity becomes free for which a queued call may be waiting."""
+        self.unused = UnusedLeases(clock)
+        """Leases that may exist in the store although their calls were not begun."""
         self._ids = ids
         self._clock = clock
         self._config = config
@@ -118,7 +120,7 @@ class CallLeasing:
         leased = await tx.call_queue.lease_queued(
             upstream,
             owner=self._config.owner,
-            token=self._ids.new_lease_token(),
+            token=self.unused.watch(tx, self._ids.new_lease_token()),
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
         )
@@ -149,7 +151,7 @@ class CallLeasing:
             call,
             phase=CallPhase.RUNNING,
             lease_owner=self._config.owner,
-            lease_token=self._ids.new_lease_token(),
+            lease_token=self.unused.watch(tx, self._ids.new_lease_token()),
             lease_until=tx.now() + seconds(self._config.lease_seconds),
             dispatched_at=tx.now() if dispatches else None,
             runs=1 if dispatches else 0,

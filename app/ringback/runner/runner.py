@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Final, NamedTuple
@@ -15,11 +16,14 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.log_context import log_facts
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
 from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
 from ringback.runner.leasing import CallLeasing, RunnerConfig
+from ringback.runner.lost_leases import LostLeases
+from ringback.telemetry import call_facts
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import LocalWaiter, wait_first
 
@@ -75,6 +79,7 @@ class Runner:
             begin_call=self._begin_execution,
             is_shared=not store.is_exclusive,
         )
+        self._lost_leases = LostLeases(store=store, recorder=recorder, unused=self._leasing.unused, config=config)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run calls until `stop` is set. Calls in flight then have `drain_seconds` to end; what remains is aborted."""
@@ -161,13 +166,14 @@ class Runner:
             previous.abandon_lease()  # it still waits for a store that was unavailable for longer than its lease
         self._executions[call.id] = execution
         try:
-            if not is_dispatched_by_lease(call):
-                await self._admission.wait_for_background_turn()
-            await execution.run()
+            with log_facts(call_facts(call)):
+                if not is_dispatched_by_lease(call):
+                    await self._admission.wait_for_background_turn()
+                await execution.run()
         except (
             Exception
         ):  # a bug in one execution must not end the others; the lease expires and the janitor recovers the call
-            log.exception("call.abandoned", extra={"call_id": call.id})
+            log.exception("call.abandoned", extra=call_facts(call))
         finally:
             if self._executions.get(call.id) is execution:
                 del self._executions[call.id]
@@ -194,13 +200,15 @@ class Runner:
     async def _run_heartbeats(self) -> None:
         while True:
             await self._clock.sleep(self._config.heartbeat_seconds)
-            if not self._executions:
-                continue
             try:
                 async with asyncio.timeout(EXTEND_SECONDS_MAX):
-                    await self._extend_leases()
+                    if self._executions:
+                        await self._extend_leases()
+                    await self._lost_leases.recover()
             except TimeoutError:
                 log.warning("leases.not_extended")
+            except StoreUnavailable:
+                log.debug("leases.not_recovered")
 
     async def _extend_leases(self) -> None:
         """Extend the leases of all executions. An execution whose lease is gone stops its own work.
@@ -208,24 +216,32 @@ class Runner:
         Only the store says that a lease is gone. While the store is away, or after a freeze of this process, the requests
         upstream go on: to stop them would end the calls as `unknown`, although nobody else may have taken them.
 
+        Calls that another unit has locked come last, and wait for it: only they are late if a row stays locked.
+
         An execution also learns that its cancellation was requested, because a notification from another node can be lost.
         """
-        held_ids, trusted_until = set(self._executions), self._leasing.new_trust_deadline()
+        held_ids = set(self._executions)
+        try:
+            others = held_ids - await self._extend(held_ids, skip_locked=True)
+            if others := others & self._executions.keys():
+                gone = others - await self._extend(others, skip_locked=False)
+                for execution in filter(None, map(self._executions.get, gone)):
+                    execution.abandon_lease()
+        except StoreUnavailable:
+            log.debug("leases.not_extended")
+
+    async def _extend(self, call_ids: Collection[CallId], *, skip_locked: bool) -> AbstractSet[CallId]:
+        """Extend the leases of these calls, and return the extended ones. With `skip_locked`, it waits for no other unit."""
+        trusted_until = self._leasing.new_trust_deadline()
 
         async def extend(tx: Transaction) -> Mapping[CallId, bool]:
             until = tx.now() + seconds(self._config.lease_seconds)
-            return await tx.call_queue.extend_leases(self._config.owner, held_ids, until=until)
+            return await tx.call_queue.extend_leases(self._config.owner, call_ids, until=until, skip_locked=skip_locked)
 
-        try:
-            still_held = await self._store.write(extend)
-        except StoreUnavailable:
-            log.debug("leases.not_extended")
-            return
-        for call_id in held_ids:
+        extended = await (self._store.write_heartbeat(extend) if skip_locked else self._store.write(extend))
+        for call_id, is_cancelled in extended.items():
             if execution := self._executions.get(call_id):
-                if call_id in still_held:
-                    execution.trusted_until = trusted_until
-                    if still_held[call_id]:
-                        execution.notice_cancellation()
-                else:
-                    execution.abandon_lease()
+                execution.trusted_until = trusted_until
+                if is_cancelled:
+                    execution.notice_cancellation()
+        return extended.keys()

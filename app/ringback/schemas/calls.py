@@ -11,7 +11,9 @@ from ringback.domain.call_rows import CallFilter
 from ringback.domain.inputs import InputAnswer
 from ringback.domain.webhook import WebhookState
 from ringback.schemas.fields import (
+    DRY_RUN_DESCRIPTION,
     NEXT_CURSOR_DESCRIPTION,
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
@@ -21,13 +23,14 @@ from ringback.schemas.fields import (
     Label,
     OmittedIfNone,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
     RequestBody,
     ResponseBody,
     StrictBool,
     WaitSeconds,
 )
 from ringback.schemas.webhooks import CallCallbackBody, sorted_or_none
+from ringback.services.bulk_cancellation import BulkCancellation
 from ringback.services.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
 from ringback.services.calls import JoinMode
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
@@ -125,7 +128,7 @@ class StartBatchBody(RequestBody):
     calls: list[BatchedCallBody] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
 
 
-class CallListQuery(QueryParams):
+class CallListQuery(PrincipalQueryParams):
     client_session_id: Label | None = None
     correlation_id: Label | None = None
     status: CallStatus | None = None
@@ -144,7 +147,7 @@ class CallListQuery(QueryParams):
         )
 
 
-class WaitQuery(QueryParams):
+class WaitQuery(PrincipalQueryParams):
     wait_seconds: WaitSeconds = Field(
         default=0.0,
         description="How long the response waits for a change of the status, in seconds; no longer than the service's maximum "
@@ -202,6 +205,7 @@ class CallView(ResponseBody):
     """One durable tool call."""
 
     id: str
+    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
     upstream: str
     tool: str
     client_session_id: str | None
@@ -234,8 +238,9 @@ class CallView(ResponseBody):
     expires_at: Instant | None = Field(description="When the result is deleted and its resume tokens expire.")
 
     @classmethod
-    def from_call(cls, call: Call) -> Self:
-        return cls.model_validate(call)
+    def from_call(cls, call: Call, *, shows_owner: bool = False) -> Self:
+        view = cls.model_validate(call)
+        return view if shows_owner else view.model_copy(update={"principal": None})
 
 
 class ListenerView(ResponseBody):
@@ -310,8 +315,40 @@ class CallPageView(ResponseBody):
     next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
     @classmethod
-    def from_calls(cls, calls: Sequence[Call], next_cursor: str | None) -> Self:
-        return cls(calls=[CallView.from_call(call) for call in calls], next_cursor=next_cursor)
+    def from_calls(cls, calls: Sequence[Call], next_cursor: str | None, *, shows_owner: bool = False) -> Self:
+        return cls(calls=[CallView.from_call(call, shows_owner=shows_owner) for call in calls], next_cursor=next_cursor)
+
+
+class CancelCallsBody(RequestBody):
+    """Which open calls are cancelled: those that match all members."""
+
+    client_session_id: Label | None = None
+    correlation_id: Label | None = None
+    upstream: Label | None = None
+    tool: Label | None = None
+    status: Literal["working", "input_required"] | None = None
+    dry_run: StrictBool = Field(default=False, description=DRY_RUN_DESCRIPTION)
+
+    def to_filter(self) -> CallFilter:
+        return CallFilter(
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            upstream=self.upstream,
+            tool=self.tool,
+            status=CallStatus(self.status) if self.status else None,
+        )
+
+
+class CancelledCallsView(ResponseBody):
+    cancelled: int = Field(description="The number of calls that ended at once.")
+    requested: int = Field(
+        description="The number of calls whose upstream gets a cancellation. Its response decides how they end."
+    )
+    more: bool = Field(description="Whether the request reached its limit. Send it again to continue.")
+
+    @classmethod
+    def from_cancellation(cls, cancellation: BulkCancellation) -> Self:
+        return cls(cancelled=cancellation.cancelled, requested=cancellation.requested, more=cancellation.has_more)
 
 
 class AnswerBody(RequestBody):

@@ -1,26 +1,38 @@
 """Deliveries and their attempts. Responses leave out the bodies, because their resume tokens belong to the receiver."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
-from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.cursor import CursorList, encode_cursor
+from ringback.domain.delivery import Attempt, Delivery, DeliveryKind, DeliveryState
+from ringback.domain.delivery_rows import DeliveryFilter, RedeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.schemas.fields import (
+    DRY_RUN_DESCRIPTION,
     NEXT_CURSOR_DESCRIPTION,
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
     Instant,
+    InstantWithOffset,
+    Label,
+    OmittedIfNone,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
+    RequestBody,
     ResponseBody,
+    StrictBool,
 )
+from ringback.schemas.open_deliveries import OpenDeliveriesView, deliveries_members
+from ringback.services.bulk_redelivery import BulkRedelivery
+from ringback.services.webhooks import RequestedDelivery
 
 
-class DeliveryListQuery(QueryParams):
+class DeliveryListQuery(PrincipalQueryParams):
     state: DeliveryState | None = None
     webhook_id: Id | None = None
     call_id: Id | None = None
@@ -39,6 +51,7 @@ class DeliveryView(ResponseBody):
     """One event for one webhook."""
 
     id: str
+    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
     webhook_id: str
     kind: DeliveryKind
     event_id: str | None = Field(description="Null for a gap envelope, which is not in the event log.")
@@ -56,9 +69,10 @@ class DeliveryView(ResponseBody):
     finished_at: Instant | None
 
     @classmethod
-    def from_delivery(cls, delivery: Delivery, **more: Any) -> Self:
+    def from_delivery(cls, delivery: Delivery, *, shows_owner: bool = False, **more: Any) -> Self:
         return cls(
             id=delivery.id,
+            principal=delivery.principal if shows_owner else None,
             webhook_id=delivery.webhook_id,
             kind=delivery.kind,
             event_id=delivery.event_id,
@@ -86,14 +100,79 @@ class AttemptView(ResponseBody):
     category: AttemptCategory
     status_code: int | None
     excerpt: str | None = Field(description="The first bytes of the receiver's response.")
+    detail: str | None = Field(
+        description="A fact beside the category: where a redirect leads, why a certificate is invalid, the range of a blocked "
+        "address."
+    )
+    advice: str | None = Field(description="What to do next; null for a delivered attempt.")
 
 
 class DeliveryWithAttemptsView(DeliveryView):
     attempts: list[AttemptView]
 
     @classmethod
-    def from_delivery_and_attempts(cls, delivery: Delivery, attempts: Sequence[Attempt]) -> Self:
-        return cls.from_delivery(delivery, attempts=[AttemptView.model_validate(attempt) for attempt in attempts])
+    def from_delivery_and_attempts(
+        cls, delivery: Delivery, attempts: Sequence[Attempt], *, shows_owner: bool = False
+    ) -> Self:
+        views = [AttemptView.model_validate(attempt) for attempt in attempts]
+        return cls.from_delivery(delivery, shows_owner=shows_owner, attempts=views)
+
+
+class RequestedDeliveryView(DeliveryView, OpenDeliveriesView):
+    """A test or a redelivery, and what happens with the open deliveries of its webhook, with which it is sent."""
+
+    @classmethod
+    def from_requested(cls, requested: RequestedDelivery) -> Self:
+        return cls.from_delivery(requested.delivery, **deliveries_members(requested.deliveries))
+
+
+class RedeliverBody(RequestBody):
+    """Which ended deliveries are sent again: those that match all members."""
+
+    state: Literal["dead", "cancelled", "delivered"] = "dead"
+    webhook_id: Id | None = None
+    call_id: Id | None = None
+    category: AttemptCategory | None = Field(default=None, description="How the last attempt ended.")
+    client_session_id: Label | None = None
+    correlation_id: Label | None = Field(default=None, description="The correlation_id of the call.")
+    since: InstantWithOffset | None = Field(
+        default=None, description="Created at this time or later; with a UTC offset."
+    )
+    until: InstantWithOffset | None = Field(default=None, description="Created before this time. Default: now.")
+    cursor: Cursor | None = Field(default=None, description="Continue after the previous response.")
+    dry_run: StrictBool = Field(default=False, description=DRY_RUN_DESCRIPTION)
+
+    def to_filter(self) -> RedeliveryFilter:
+        return RedeliveryFilter(
+            state=DeliveryState(self.state),
+            webhook_id=WebhookId(self.webhook_id) if self.webhook_id else None,
+            call_id=CallId(self.call_id) if self.call_id else None,
+            category=self.category,
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            since=self.since,
+            until=self.until,
+        )
+
+
+class RedeliveredView(OpenDeliveriesView):
+    """What a bulk redelivery did. The numbers of open deliveries are those of all its webhooks together."""
+
+    redelivered: int = Field(description="The number of deliveries that are sent again.")
+    skipped: int = Field(description="The number of matching deliveries whose webhook is disabled or removed.")
+    webhooks: int = Field(description="The number of webhooks that they are sent to.")
+    cursor: str | None = Field(description="Send the request again with it to continue; null at the end.")
+
+    @classmethod
+    def from_redelivery(cls, redelivery: BulkRedelivery) -> Self:
+        position = redelivery.next_position
+        return cls(
+            redelivered=redelivery.redelivered,
+            skipped=redelivery.skipped,
+            webhooks=redelivery.webhooks,
+            cursor=None if position is None else encode_cursor(CursorList.DELIVERIES, position),
+            **deliveries_members(redelivery.deliveries),
+        )
 
 
 class DeliveryPageView(ResponseBody):
@@ -101,7 +180,8 @@ class DeliveryPageView(ResponseBody):
     next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
     @classmethod
-    def from_deliveries(cls, deliveries: Sequence[Delivery], next_cursor: str | None) -> Self:
-        return cls(
-            deliveries=[DeliveryView.from_delivery(delivery) for delivery in deliveries], next_cursor=next_cursor
-        )
+    def from_deliveries(
+        cls, deliveries: Sequence[Delivery], next_cursor: str | None, *, shows_owner: bool = False
+    ) -> Self:
+        views = [DeliveryView.from_delivery(delivery, shows_owner=shows_owner) for delivery in deliveries]
+        return cls(deliveries=views, next_cursor=next_cursor)

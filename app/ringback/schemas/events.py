@@ -18,7 +18,7 @@ from ringback.schemas.fields import (
     Label,
     OmittedIfNone,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
     RequestBody,
     ResponseBody,
     StrictBool,
@@ -29,7 +29,7 @@ from ringback.services.resume import ResumedCall
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
 
-class EventStreamQuery(QueryParams):
+class EventStreamQuery(PrincipalQueryParams):
     cursor: Cursor | None = Field(
         default=None, description="The cursor of the last response. Without it, the oldest event comes first."
     )

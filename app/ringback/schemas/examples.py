@@ -8,6 +8,10 @@ WEBHOOK_ID: Final = "wh_01KAGZ7Z00B8C4D2E6F1G5H3J7"
 OTHER_WEBHOOK_ID: Final = "wh_01KAGZ7Z00C9D5E3F7G2H6J4K8"
 WEBHOOK_NAME: Final = "reports-agent"
 EVENT_ID: Final = "evt_01KAGZ8G00A1B2C3D4E5F6G7H8"
+KEY_ID: Final = "key_01KAGZ7Q00F2G4H6J8K1M3N5P7"
+NEW_KEY_ID: Final = "key_01KAGZ9Q00G3H5J7K9M2N4P6Q8"
+API_KEY: Final = "rbk_EXAMPLEnotarealkey0000000000000000000000"
+ERASURE_ID: Final = "era_01KAGZBX00H4J6K8M1N3P5Q7R9"
 DELIVERY_ID: Final = "dlv_01KAGZ8G00K9M8N7P6Q5R4S3T2"
 CURSOR: Final = "MTpldmVudHM6NDI"
 RESUME_TOKEN: Final = "eyJjYWxsIjoi….bm90IGEgcmVhbCBzaWduYXR1cmU"  # noqa: S105 - an example
@@ -352,6 +356,39 @@ STARTED_CALL: Final[dict[str, Any]] = {
     ],
 }
 
+KEY: Final[dict[str, Any]] = {
+    "id": KEY_ID,
+    "principal": "reports-team",
+    "name": "reports agent",
+    "prefix": API_KEY[:12],
+    "scopes": ["calls", "read", "webhooks"],
+    "upstreams": ["git"],
+    "created_at": "2026-11-20T17:00:00.000Z",
+    "expires_at": "2027-02-18T17:00:00.000Z",
+    "replaced_by": None,
+    "revoked_at": None,
+}
+ROTATED_KEY: Final[dict[str, Any]] = {
+    **KEY,
+    "id": NEW_KEY_ID,
+    "key": API_KEY,
+    "replaces": KEY_ID,
+    "overlap_ends_at": "2026-11-21T17:00:00.000Z",
+}
+
+ERASURE: Final[dict[str, Any]] = {
+    "id": ERASURE_ID,
+    "kind": "session",
+    "target": "session-7",
+    "state": "finished",
+    "requested_at": "2026-11-20T18:00:00.000Z",
+    "finished_at": "2026-11-20T18:00:00.040Z",
+    "calls": 3,
+    "deliveries": 4,
+    "events": 5,
+    "webhooks": 1,
+}
+
 EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "AnswerBody": [ANSWER],
     "AnsweredView": [ANSWERED],
@@ -388,6 +425,14 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "DeliveryPageView": [{"deliveries": [DELIVERY], "next_cursor": None}],
     "DeliveryView": [DELIVERY],
     "DeliveryWithAttemptsView": [{**DELIVERY, "attempts": [ATTEMPT]}],
+    "CreateKeyBody": [{"principal": "reports-team", "upstreams": ["git"], "expires_in_seconds": 7776000}],
+    "CreatedKeyView": [{**KEY, "key": API_KEY}],
+    "KeyView": [KEY],
+    "KeyPageView": [{"keys": [KEY], "next_cursor": None}],
+    "RotateKeyBody": [{"overlap_seconds": 86400}],
+    "RotatedKeyView": [ROTATED_KEY],
+    "ErasureView": [ERASURE],
+    "UsageView": [{"limits": [{"name": "open_calls", "limit": 10000, "used": 12, "scope": "service"}]}],
     "UpstreamsView": [{"upstreams": [UPSTREAM]}],
     "ReloadedView": [{"added": ["search"], "changed": [], "removed": [], "unchanged": ["git"]}],
     "ToolsView": [{"tools": [TOOL]}],

@@ -1,6 +1,7 @@
 """Types of the members of requests and responses, with their limits."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar
 
@@ -21,10 +22,12 @@ from pydantic_core import CoreSchema
 
 from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders, parse_headers
 from ringback.domain.change_subscriptions import RESOURCE_URI_LENGTH_MAX
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.domain.event import EventName
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
 from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
 from ringback.notifier.http.target import URL_LENGTH_MAX
@@ -54,6 +57,7 @@ NEXT_CURSOR_DESCRIPTION: Final = (
     "empty although the list goes on, because one request reads a bounded number of rows."
 )
 
+DRY_RUN_DESCRIPTION: Final = "Answer with the numbers, and change nothing."
 DEFAULT_EVENTS_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
 """For the OpenAPI document: each process would write a set in a different order."""
 OUTCOMES_DESCRIPTION: Final = (
@@ -64,6 +68,13 @@ WHEN_DESCRIPTION: Final = (
     "`detached`: send no callback for an end that the response to the request that started the call already carried. All "
     "other events are sent."
 )
+
+
+PRINCIPAL_DESCRIPTION: Final = (
+    "For an operator, whose key has the scope `admin`: the principal whose objects are meant. `*` means all principals in a "
+    "list, and elsewhere the owner of the object. Each use is written to the audit log."
+)
+OWNER_DESCRIPTION: Final = "The owner. Only responses to an operator show it."
 
 
 _DATE_AND_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:")
@@ -83,6 +94,15 @@ class QueryParams(BaseModel):
     """The query parameters of a request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PrincipalQueryParams(QueryParams):
+    """Query parameters of a request that an operator may send for another principal (`api.operator_access`)."""
+
+    principal: Annotated[
+        str | None,
+        Field(min_length=1, max_length=PRINCIPAL_LENGTH_MAX, description=PRINCIPAL_DESCRIPTION),
+    ] = None
 
 
 class ResponseBody(BaseModel):
@@ -108,6 +128,16 @@ def _require_offset(value: datetime) -> datetime:
     return value
 
 
+def headers_from_body(headers: Mapping[str, SecretStr]) -> CallbackHeaders:
+    """Raises ValueError as `parse_headers`."""
+    return parse_headers({name: value.get_secret_value() for name, value in headers.items()})
+
+
+def _check_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    headers_from_body(headers)
+    return headers
+
+
 class _NeverNull:
     """The schema of a member that is absent instead of null does not allow null."""
 
@@ -126,6 +156,8 @@ Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
 ResourceUri = Annotated[str, Field(min_length=1, max_length=RESOURCE_URI_LENGTH_MAX), AfterValidator(require_printable)]
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
+Headers = Annotated[dict[str, SecretStr], AfterValidator(_check_headers)]
+"""Headers of callbacks, by name. No response shows a value."""
 EventNames = Annotated[frozenset[EventName], Field(min_length=1)]
 Outcomes = Annotated[frozenset[CallOutcome], Field(min_length=1)]
 Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(require_printable)]

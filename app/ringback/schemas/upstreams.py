@@ -5,8 +5,10 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
+from ringback.domain.upstream_rows import UpstreamIntake
+from ringback.domain.upstreams import Reloaded, ToolInfo
 from ringback.schemas.fields import ResponseBody
+from ringback.services.insights import ListedUpstream
 
 
 class UpstreamView(ResponseBody):
@@ -21,6 +23,9 @@ class UpstreamView(ResponseBody):
     )
     last_error: str | None = Field(description="Why the connection fails, as a fixed word")
     advice: str | None = Field(description="How to fix the last error")
+    intake: UpstreamIntake = Field(
+        description="open; paused: new calls are queued and queued ones stay queued; draining: new calls are refused"
+    )
     calls_in_flight: int
     max_concurrent: int
     isolation: str = Field(description="Which calls share a session with it: shared (all calls), principal or call")
@@ -29,13 +34,25 @@ class UpstreamView(ResponseBody):
         "dropped_notifications, list_cut, stalled, replaced. Kinds with a count of 0 are left out."
     )
 
+    @classmethod
+    def from_listed(cls, listed: ListedUpstream) -> Self:
+        names = cls.model_fields.keys() - {"intake"}
+        return cls(intake=listed.intake, **{name: getattr(listed.info, name) for name in names})
+
+
+class UpstreamIntakeView(ResponseBody):
+    """Which calls an upstream takes now."""
+
+    name: str
+    intake: UpstreamIntake
+
 
 class UpstreamsView(ResponseBody):
     upstreams: list[UpstreamView]
 
     @classmethod
-    def from_infos(cls, infos: Sequence[UpstreamInfo]) -> Self:
-        return cls(upstreams=[UpstreamView.model_validate(info) for info in infos])
+    def from_listed(cls, listed: Sequence[ListedUpstream]) -> Self:
+        return cls(upstreams=[UpstreamView.from_listed(each) for each in listed])
 
 
 class ReloadedView(ResponseBody):

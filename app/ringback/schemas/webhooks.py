@@ -1,30 +1,36 @@
 """Requests and responses of webhooks. A response shows a secret once, and only if the service generated it."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import HEADERS_MAX
 from ringback.domain.event import EventName
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import (
     DEFAULT_EVENTS,
     DeliveryCondition,
     Webhook,
+    WebhookHealth,
     WebhookOrigin,
     WebhookState,
     describe_webhook,
 )
 from ringback.schemas.fields import (
     DEFAULT_EVENTS_SCHEMA,
+    DRY_RUN_DESCRIPTION,
     OUTCOMES_DESCRIPTION,
+    OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     WHEN_DESCRIPTION,
     Cursor,
     Description,
     EventNames,
     ExpirySeconds,
+    Headers,
     Id,
     Instant,
     InstantWithOffset,
@@ -32,7 +38,7 @@ from ringback.schemas.fields import (
     OmittedIfNone,
     Outcomes,
     PageSize,
-    QueryParams,
+    PrincipalQueryParams,
     RatePerSecond,
     RequestBody,
     ResourceUri,
@@ -40,12 +46,16 @@ from ringback.schemas.fields import (
     Secret,
     StrictBool,
     Url,
+    headers_from_body,
 )
+from ringback.schemas.open_deliveries import OpenDeliveriesView, deliveries_members
+from ringback.schemas.retries import OwnRetriesView, RetriesMember, retries_from_member
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.replays import ReplayRequest, ReplayResult
 from ringback.services.webhook_checks import SECRET_OVERLAP_SECONDS_DEFAULT
 from ringback.services.webhooks import (
     SECRET_OVERLAP_SECONDS_MAX,
+    ChangedWebhook,
     OutcomeFilterRemoval,
     RateLimitRemoval,
     RotatedSecret,
@@ -63,14 +73,19 @@ class CallCallbackBody(RequestBody):
     correlation_id: Label | None = Field(
         default=None, description="A label of the receiver: callbacks carry it as `webhook_correlation_id`."
     )
-    retries: RetryProfile = RetryProfile.DAYS
+    retries: RetriesMember = RetryProfile.DAYS
     include_result: StrictBool = Field(default=False, description="Put the result into the callback if it fits.")
     when: DeliveryCondition = Field(default=DeliveryCondition.ALWAYS, description=WHEN_DESCRIPTION)
     description: Description | None = None
 
     def to_registration(self) -> WebhookRegistration:
         secret = self.secret.get_secret_value() if self.secret else None
-        return WebhookRegistration(**self.to_arguments(secret=secret, events=self._chosen_events()))
+        retries = retries_from_member(self.retries)
+        return WebhookRegistration(
+            **self.to_arguments(
+                secret=secret, events=self._chosen_events(), retries=retries.profile, retry_steps=retries.steps
+            )
+        )
 
     def _chosen_events(self) -> frozenset[EventName]:
         """The events; only `call.finished` for a body with outcomes and without events."""
@@ -102,11 +117,21 @@ class NamedWebhookBody(CallCallbackBody):
     rate_per_second: RatePerSecond | None = Field(
         default=None, description="The largest number of attempts per second."
     )
+    headers: Headers | None = Field(
+        default=None,
+        max_length=HEADERS_MAX,
+        description="Headers that every callback has, for example of a gateway before the receiver. Stored encrypted, and "
+        "shown by name only. Under the name of an existing webhook, its headers stay without this member, and {} removes them.",
+    )
     cursor: Cursor | None = Field(
         default=None,
         description="Start after this place in the event log, instead of at its end. Ignored for a webhook that exists.",
     )
     expires_in_seconds: ExpirySeconds | None = None
+
+    def to_registration(self) -> WebhookRegistration:
+        headers = None if self.headers is None else headers_from_body(self.headers)
+        return replace(super().to_registration(), headers=headers)
 
 
 class RegisterWebhookBody(NamedWebhookBody):
@@ -128,11 +153,18 @@ class ChangeWebhookBody(RequestBody):
     description: Description | None = None
     include_result: StrictBool | None = None
     when: DeliveryCondition | None = None
-    retries: RetryProfile | None = None
+    retries: RetriesMember | None = None
     rate_per_second: RatePerSecond | None = Field(
         default=None, description="The largest number of attempts per second; null removes the limit."
     )
+    headers: Headers | None = Field(
+        default=None, max_length=HEADERS_MAX, description="All headers of its callbacks; {} removes them."
+    )
     state: Literal["active", "disabled"] | None = None
+    paused: StrictBool | None = Field(
+        default=None,
+        description="true holds deliveries until you send false. Held deliveries are still given up at their `give_up_at`.",
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -150,9 +182,11 @@ class ChangeWebhookBody(RequestBody):
             description=self.description,
             include_result=self.include_result,
             when=self.when,
-            retries=self.retries,
+            retries=None if self.retries is None else retries_from_member(self.retries),
             rate_per_second=self._rate_change(),
+            headers=None if self.headers is None else headers_from_body(self.headers),
             state=WebhookState(self.state) if self.state else None,
+            paused=self.paused,
         )
 
     def _outcomes_change(self) -> frozenset[CallOutcome] | OutcomeFilterRemoval | None:
@@ -179,17 +213,18 @@ class RotateSecretBody(RequestBody):
 
 
 class ReplayBody(RequestBody):
-    """The deliveries to send again: exactly one member is set."""
+    """The deliveries to send again: exactly one of `since`, `cursor` and `dead` is set."""
 
     since: InstantWithOffset | None = Field(default=None, description="Events from this time on; with a UTC offset.")
     cursor: Cursor | None = Field(default=None, description="Events after this place in the event log.")
     dead: Literal[True] | None = Field(default=None, description="All dead deliveries.")
+    dry_run: StrictBool = Field(default=False, description=DRY_RUN_DESCRIPTION)
 
     def to_request(self) -> ReplayRequest:
-        return ReplayRequest(since=self.since, cursor=self.cursor, only_dead=self.dead is True)
+        return ReplayRequest(since=self.since, cursor=self.cursor, only_dead=self.dead is True, dry_run=self.dry_run)
 
 
-class ReplayedView(ResponseBody):
+class ReplayedView(OpenDeliveriesView):
     replayed: int = Field(description="The number of deliveries that are sent again.")
     still_open: int = Field(description="The number of deliveries that were skipped, because they have not ended yet.")
     more: bool = Field(
@@ -204,10 +239,15 @@ class ReplayedView(ResponseBody):
             still_open=replayed.still_open,
             more=replayed.has_more,
             cursor=replayed.cursor,
+            **deliveries_members(replayed.deliveries),
         )
 
 
-class WebhookListQuery(QueryParams):
+class WebhookListQuery(PrincipalQueryParams):
+    health: WebhookHealth | None = Field(
+        default=None,
+        description="`failing`: only webhooks whose last attempt or challenge failed, and that are not disabled.",
+    )
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
@@ -222,6 +262,7 @@ class WebhookView(ResponseBody):
     model_config = ConfigDict(populate_by_name=True)
 
     id: str
+    principal: OmittedIfNone[str] = Field(default=None, description=OWNER_DESCRIPTION)
     name: str | None = Field(description="Your name for it: PUT /v1/webhooks/by-name/{name}")
     url: str
     events: Annotated[list[EventName], BeforeValidator(sorted)]
@@ -235,19 +276,29 @@ class WebhookView(ResponseBody):
     client_session_id: str | None
     correlation_id: str | None
     match_correlation: bool
-    retries: RetryProfile
+    retries: RetryProfile | OwnRetriesView
     include_result: bool
     when: DeliveryCondition
     ordered: bool
     rate_per_second: float | None
     description: str | None
+    header_names: list[str] = Field(description="The names of the headers that its callbacks have.")
     state: WebhookState
+    paused_at: Instant | None = Field(
+        description="When you paused the webhook: its deliveries are held until you resume it. Null if it is not paused."
+    )
     origin: WebhookOrigin
     created_at: Instant
     updated_at: Instant
     expires_at: Instant | None
     last_delivery_at: Instant | None
-    last_error: str | None = Field(description="How the last attempt or challenge failed; null after a success.")
+    last_error: str | None = Field(
+        description="The category in which the last attempt or challenge failed; null after a success."
+    )
+    last_error_detail: str | None = Field(
+        description="The status code and the fact beside the category: where a redirect leads, why a certificate is invalid."
+    )
+    last_error_advice: str | None = Field(description="What to do next about the last error.")
     failing_since: Instant | None
     paused_until: Instant | None = Field(
         validation_alias=AliasPath("breaker", "paused_until"),
@@ -255,8 +306,20 @@ class WebhookView(ResponseBody):
     )
 
     @classmethod
-    def from_webhook(cls, webhook: Webhook) -> Self:
-        return cls.model_validate(webhook)
+    def from_webhook(cls, webhook: Webhook, *, shows_owner: bool = False) -> Self:
+        changes: dict[str, object] = {} if shows_owner else {"principal": None}
+        if webhook.retry_steps is not None:
+            changes["retries"] = OwnRetriesView(schedule=list(webhook.retry_steps))
+        return cls.model_validate(webhook).model_copy(update=changes)
+
+
+class ChangedWebhookView(WebhookView, OpenDeliveriesView):
+    """A webhook, and what happens with its open deliveries now."""
+
+    @classmethod
+    def from_changed(cls, changed: ChangedWebhook, *, shows_owner: bool = False) -> Self:
+        view = WebhookView.from_webhook(changed.webhook, shows_owner=shows_owner)
+        return cls(**dict(view), **deliveries_members(changed.deliveries))
 
 
 class RegisteredWebhookView(WebhookView):
@@ -275,7 +338,7 @@ class RegisteredWebhookView(WebhookView):
         return cls(**dict(WebhookView.from_webhook(webhook)), hears=describe_webhook(webhook), secret=registered.secret)
 
 
-class RotatedWebhookView(WebhookView):
+class RotatedWebhookView(ChangedWebhookView):
     """A webhook with a new secret. Only this response shows a generated one."""
 
     overlap_ends_at: Instant = Field(description="Until then, callbacks also carry signatures of previous secrets.")
@@ -286,7 +349,7 @@ class RotatedWebhookView(WebhookView):
     @classmethod
     def from_rotated(cls, rotated: RotatedSecret) -> Self:
         return cls(
-            **dict(WebhookView.from_webhook(rotated.webhook)),
+            **dict(ChangedWebhookView.from_changed(rotated)),
             overlap_ends_at=rotated.overlap_ends_at,
             secret=rotated.secret,
         )
@@ -297,5 +360,6 @@ class WebhookPageView(ResponseBody):
     next_cursor: str | None
 
     @classmethod
-    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None) -> Self:
-        return cls(webhooks=[WebhookView.from_webhook(webhook) for webhook in webhooks], next_cursor=next_cursor)
+    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None, *, shows_owner: bool = False) -> Self:
+        views = [WebhookView.from_webhook(webhook, shows_owner=shows_owner) for webhook in webhooks]
+        return cls(webhooks=views, next_cursor=next_cursor)

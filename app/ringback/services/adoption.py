@@ -17,7 +17,7 @@ from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
+from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
 
@@ -75,13 +75,16 @@ class TaskAdoption:
         request.require_allowed(caller, Scope.ADOPT)
         request.require_valid_timeout()
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         # Always query the upstream, so that the response time does not show whether a foreign task exists.
         handle = await self._tasks.find_task(request.upstream, request.task_id, visible_upstreams=caller.upstreams)
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
-        return await self._store.write(
-            lambda tx: self._insert_call(tx, caller.principal, request, handle, callback=callback, secret=secret)
+        started = await self._store.write_for(
+            caller.principal,
+            lambda tx: self._insert_call(tx, caller.principal, request, handle, callback=callback, secret=secret),
         )
+        log_started_calls([started])
+        return started
 
     async def _insert_call(
         self,

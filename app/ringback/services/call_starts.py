@@ -24,6 +24,7 @@ from ringback.domain.errors import (
     InvalidRequest,
     NotFound,
     QuotaExceeded,
+    UpstreamDraining,
 )
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
@@ -37,6 +38,7 @@ from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
+from ringback.services.upstream_controls import UpstreamControls
 
 START_DELAY_MAX: Final = timedelta(days=30)
 """How far ahead a call may start: as long as the longest time-out, and as an idempotency key is remembered."""
@@ -97,6 +99,7 @@ class CallStarter:
         registrations: WebhookRegistrations,
         quotas: QuotaEnforcer,
         attended_calls: AttendedCalls,
+        upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         self._catalog = catalog
@@ -104,6 +107,7 @@ class CallStarter:
         self._registrations = registrations
         self._quotas = quotas
         self._attended_calls = attended_calls
+        self._upstream_controls = upstream_controls
         self._wait_seconds_max = wait_seconds_max
 
     def require_allowed(self, caller: Caller, request: StartCallRequest) -> None:
@@ -123,6 +127,7 @@ class CallStarter:
             visible_upstreams=caller.upstreams,
             accepts_input=request.accepts_input,
         )
+        await self._upstream_controls.require_not_draining(request.upstream)
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         return PreparedCall(request=request, callback=callback, callback_secret=secret)
 
@@ -139,9 +144,12 @@ class CallStarter:
         if key is None:
             return None
         call = await tx.calls.find_by_idempotency_key(principal, key)
-        existing = call or await tx.tombstones.get(principal, call_id=None, key=key)
+        tombstone = None if call else await tx.tombstones.get(principal, call_id=None, key=key)
+        existing = call or tombstone
         if existing is None:
             return None
+        if tombstone is not None and tombstone.erased:
+            raise CallExpired("The call of this Idempotency-Key was erased. Nothing was started; use a new key.")
         if existing.request_hash != request.compute_hash():
             raise IdempotencyConflict(
                 "This Idempotency-Key was used for another request. Send the same request, or a new key."
@@ -234,7 +242,7 @@ def naming_call(index: int) -> Generator[None]:
     """An error of one call of a batch names this call, and says that the whole batch was refused."""
     try:
         yield
-    except (Conflict, Gone, InvalidRequest, NotFound, QuotaExceeded) as error:
+    except (Conflict, Gone, InvalidRequest, NotFound, QuotaExceeded, UpstreamDraining) as error:
         error.detail = f"calls[{index}]: {error.detail} No call of the batch was started."
         error.extra["index"] = index
         raise

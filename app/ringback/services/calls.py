@@ -22,9 +22,10 @@ from ringback.post_commit import CallHandoff
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
-from ringback.services.new_calls import StartedCall
+from ringback.services.new_calls import StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
+from ringback.services.upstream_controls import UpstreamControls
 
 
 class JoinMode(StrEnum):
@@ -47,6 +48,7 @@ class Calls:
         lifecycle: Lifecycle,
         post_commit: CallHandoff,
         admission: AdmissionGate,
+        upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
@@ -61,6 +63,7 @@ class Calls:
             registrations=registrations,
             quotas=quotas,
             attended_calls=recorder.attended_calls,
+            upstream_controls=upstream_controls,
             wait_seconds_max=wait_seconds_max,
         )
         self._quotas = quotas
@@ -80,14 +83,16 @@ class Calls:
             if existing is not None:
                 return existing
         self._lifecycle.require_running()  # not before: a client that repeats a start would read that nothing was started
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         prepare_leases = self._post_commit.consumer
         leases = prepare_leases() if prepare_leases is not None else None
         with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
-            return await self._store.write(
-                lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
+            started = await self._store.write_for(
+                caller.principal, lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
             )
+        log_started_calls([started])
+        return started
 
     async def start_batch(self, caller: Caller, requests: Sequence[StartCallRequest]) -> Sequence[StartedCall]:
         """Store all of these calls in one transaction, or none of them. At most `BATCH_SIZE_MAX`.
@@ -100,7 +105,7 @@ class Calls:
         new_count = is_known.count(False)
         if new_count:
             self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal, count=new_count)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id, count=new_count)
         batch: list[PreparedCall] = []
         for index, request in enumerate(requests):
             with naming_call(index):
@@ -110,9 +115,12 @@ class Calls:
                     else await self._starter.prepare_call(caller, request, now=self._clock.now())
                 )
         with self._admission.admit_call():
-            return await self._store.write(
-                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count)
+            started = await self._store.write_for(
+                caller.principal,
+                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count),
             )
+        log_started_calls(started)
+        return started
 
     async def _find_known_calls(
         self, tx: Transaction, principal: Principal, requests: Sequence[StartCallRequest]
@@ -156,7 +164,7 @@ class Calls:
                 unattended = replace(call, attended_until=None)
                 await tx.calls.update(unattended, CallChange.UNATTENDED, expected=call.status, lease_token=None)
 
-        await self._store.write(mark)
+        await self._store.write_for(caller.principal, mark)
 
     def needs_acknowledgement(self, call: Call) -> bool:
         """Whether `acknowledge_inline` may have anything to do for this call, which has just ended."""
@@ -166,7 +174,7 @@ class Calls:
     async def acknowledge_inline(self, call: Call) -> None:
         """Record that the open response carried the end of the call: cancel its deliveries to `detached` webhooks."""
         if call.answered_inline and await self._store.read(lambda tx: tx.call_deliveries.has_unsent(call.id)):
-            await self._store.write(lambda tx: tx.call_deliveries.cancel_detached(call.id))
+            await self._store.write_for(call.principal, lambda tx: tx.call_deliveries.cancel_detached(call.id))
 
     async def wait_for_call(
         self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True
@@ -215,7 +223,7 @@ class Calls:
         caller.require_scope(Scope.READ)
         return await self._store.scan(
             caller.principal,
-            lambda tx: tx.calls.list_page(caller.principal, call_filter, position=position, limit=limit),
+            lambda tx: tx.calls.list_page(caller.listed_principal, call_filter, position=position, limit=limit),
         )
 
     async def get_result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:
@@ -241,15 +249,9 @@ class Calls:
 
         async def cancel(tx: Transaction) -> Call:
             call = await get_own_call(tx, caller.principal, call_id)
-            if call.is_final:
-                return call
-            tx.notify(call_cancel_topic(call.id))
-            if has_no_upstream_state(call):
-                cancelled = replace(call, cancel_requested=True)
-                return await self._recorder.finish_call(tx, cancelled, CANCELLED_COMPLETION, lease_token=None) or call
-            return await _request_cancellation(tx, call)
+            return call if call.is_final else await cancel_open_call(tx, self._recorder, call)
 
-        return await self._store.write(cancel)
+        return await self._store.write_for(caller.principal, cancel)
 
     async def cancel_immediately(self, caller: Caller, call_id: str) -> Call:
         """End the call as cancelled now. The upstream gets a cancellation too, but its response is not awaited.
@@ -270,7 +272,7 @@ class Calls:
                 or call
             )
 
-        return await self._store.write(cancel)
+        return await self._store.write_for(caller.principal, cancel)
 
     # -- waiting --
 
@@ -302,13 +304,24 @@ async def get_own_call(tx: Transaction, principal: Principal, call_id: str) -> C
         if call is not None and call.principal == principal:
             return call
         if call is None:
-            _raise_if_expired(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
+            _raise_if_gone(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
     raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
 
 
-def _raise_if_expired(tombstone: Tombstone | None) -> None:
-    if tombstone is not None:
-        raise CallExpired("The call has ended and its result has expired.", call_id=tombstone.call_id)
+def _raise_if_gone(tombstone: Tombstone | None) -> None:
+    if tombstone is None:
+        return
+    detail = "The call was erased on request." if tombstone.erased else "The call has ended and its result has expired."
+    raise CallExpired(detail, call_id=tombstone.call_id)
+
+
+async def cancel_open_call(tx: Transaction, recorder: Recorder, call: Call) -> Call:
+    """End the call now if its upstream holds no state for it; else request its cancellation."""
+    tx.notify(call_cancel_topic(call.id))
+    if has_no_upstream_state(call):
+        cancelled = replace(call, cancel_requested=True)
+        return await recorder.finish_call(tx, cancelled, CANCELLED_COMPLETION, lease_token=None) or call
+    return await _request_cancellation(tx, call)
 
 
 async def _request_cancellation(tx: Transaction, call: Call) -> Call:

@@ -21,7 +21,9 @@ class Deliveries:
         caller.require_scope(Scope.READ)
         return await self._store.scan(
             caller.principal,
-            lambda tx: tx.deliveries.list_page(caller.principal, delivery_filter, position=position, limit=limit),
+            lambda tx: tx.deliveries.list_page(
+                caller.listed_principal, delivery_filter, position=position, limit=limit
+            ),
         )
 
     async def get_delivery(self, caller: Caller, delivery_id: str) -> tuple[Delivery, Sequence[Attempt]]:

@@ -86,7 +86,7 @@ class Events:
         Ends when the service shuts down, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.
         """
         ends_at = self._clock.monotonic() + FOLLOW_SECONDS_MAX
-        with self._quotas.open_stream(caller.principal):
+        with self._quotas.open_stream(caller.principal, key_id=caller.key_id):
             page = await self.poll_events(caller, event_filter, cursor=cursor, limit=FOLLOW_PAGE_SIZE)
             yield page
             while not self._lifecycle.shutdown_event.is_set() and self._clock.monotonic() < ends_at:

@@ -45,7 +45,7 @@ class InputAnswers:
                     tx.notify(CALL_QUEUED_TOPIC)
             return answer
 
-        return await self.store.write(apply_answer)
+        return await self.store.write_for(caller.principal, apply_answer)
 
 
 def _check_responses(responses: Mapping[str, Any]) -> None:

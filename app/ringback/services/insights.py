@@ -3,16 +3,21 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Scope
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
-from ringback.domain.usage import StoreTotals
+from ringback.domain.usage import StoreTotals, Usage
+from ringback.measurements import Measurements
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.upstream_controls import UpstreamControls
 
 WRITE_CHECK_TTL_SECONDS: Final = 1.0
 """How long a result stays valid: any number of probes causes at most one write per second."""
@@ -49,49 +54,129 @@ class WriteHealthCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedUpstream:
+    """An upstream as the answering node sees it, and what an operator decided for all nodes."""
+
+    info: UpstreamInfo
+    intake: UpstreamIntake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
     totals: StoreTotals
     oldest_due_age_seconds: float
     """How long the oldest due delivery is overdue; 0 without one."""
+    oldest_queued_age_seconds: float
+    """How long the call that waits longest for a runner is queued; 0 without one."""
+    measurements: Measurements
+    """Of this process."""
     upstreams: Sequence[UpstreamInfo]
     open_streams: int
 
 
+class LimitScope(StrEnum):
+    """Where a quota is counted."""
+
+    SERVICE = "service"
+    NODE = "node"
+
+
+class UsedLimit(NamedTuple):
+    """One quota, and how much of it is used."""
+
+    name: str
+    limit: int
+    used: int
+    scope: LimitScope
+
+
 class Insights:
     def __init__(
-        self, *, store: Store, clock: Clock, catalog: ToolCatalog, quotas: QuotaEnforcer, lifecycle: Lifecycle
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        catalog: ToolCatalog,
+        upstream_controls: UpstreamControls,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+        measurements: Measurements,
     ) -> None:
         self._store = store
+        self._measurements = measurements
         self._catalog = catalog
+        self._upstream_controls = upstream_controls
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._write_check = WriteHealthCheck(store=store, clock=clock)
 
-    def list_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
+    async def list_upstreams(self, caller: Caller) -> Sequence[ListedUpstream]:
         caller.require_scope(Scope.READ)
-        return [info for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+        intakes = await self._upstream_controls.read_intakes()
+        return [
+            ListedUpstream(info=info, intake=intakes.get(info.name, UpstreamIntake.OPEN))
+            for info in self._visible_upstreams(caller)
+        ]
 
     async def list_tools(self, caller: Caller, upstream: str) -> Sequence[ToolInfo]:
-        if upstream not in {info.name for info in self.list_upstreams(caller)}:
+        caller.require_scope(Scope.READ)
+        if upstream not in {info.name for info in self._visible_upstreams(caller)}:
             raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
         return await self._catalog.list_tools(upstream)
 
+    def _visible_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
+        return [info for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+
     async def get_status(self, caller: Caller) -> ServiceStatus:
-        """Return the status of the service. It covers all principals, so the caller needs the scope `admin`."""
-        caller.require_scope(Scope.ADMIN)
+        """Return the status of the service. It covers all principals, so the caller needs the scope `metrics`."""
+        caller.require_scope(Scope.METRICS)
 
-        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float]:
-            due = await tx.delivery_queue.next_due_at()
-            age = 0.0 if due is None else max(0.0, (tx.now() - due).total_seconds())
-            return await tx.usage.count_totals(), age
+        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float, float]:
+            due, queued_since = await tx.delivery_queue.next_due_at(), await tx.usage.oldest_queued_since()
+            return await tx.usage.count_totals(), _age(due, tx.now()), _age(queued_since, tx.now())
 
-        totals, age = await self._store.scan(caller.principal, read_totals)
+        totals, oldest_due, oldest_queued = await self._store.scan(caller.principal, read_totals)
         return ServiceStatus(
             totals=totals,
-            oldest_due_age_seconds=age,
+            oldest_due_age_seconds=oldest_due,
+            oldest_queued_age_seconds=oldest_queued,
+            measurements=self._measurements,
             upstreams=self._catalog.list_upstreams(),
             open_streams=self._quotas.open_stream_count,
         )
+
+    async def list_limits(self, caller: Caller, principal: str | None = None) -> Sequence[UsedLimit]:
+        """The quotas of the caller and of its key, with what is used. For another principal the scope `admin` is needed."""
+        caller.require_scope(Scope.READ)
+        if principal is not None and principal != caller.principal:
+            caller.require_scope(Scope.ADMIN)
+        owner = caller.principal if principal is None else Principal(principal)
+        quotas = self._quotas.get_quotas(owner)
+
+        async def count(tx: Transaction) -> tuple[Usage, int]:
+            return await tx.usage.get_usage(owner), await tx.usage.count_webhooks(owner, limit=quotas.webhooks)
+
+        usage, webhooks = await self._store.scan(caller.principal, count)
+        starts = quotas.starts_per_minute
+        limits = [
+            UsedLimit("open_calls", quotas.open_calls, usage.open_calls, LimitScope.SERVICE),
+            UsedLimit("result_bytes", quotas.result_bytes, usage.result_bytes, LimitScope.SERVICE),
+            UsedLimit("webhooks", quotas.webhooks, webhooks, LimitScope.SERVICE),
+            UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),
+            UsedLimit("starts_per_minute", starts, starts - self._quotas.count_free_starts(owner), LimitScope.NODE),
+        ]
+        return [*limits, *self._list_key_limits(caller)] if owner == caller.principal else limits
+
+    def _list_key_limits(self, caller: Caller) -> Sequence[UsedLimit]:
+        key_id, limits = caller.key_id, self._quotas.get_key_limits(caller.key_id)
+        used: list[UsedLimit] = []
+        if key_id is not None and limits.streams is not None:
+            streams = self._quotas.count_key_streams(key_id)
+            used.append(UsedLimit("key_streams", limits.streams, streams, LimitScope.NODE))
+        if key_id is not None and (most := limits.starts_per_minute) is not None:
+            started = most - self._quotas.count_free_key_starts(key_id, most)
+            used.append(UsedLimit("key_starts_per_minute", most, started, LimitScope.NODE))
+        return used
 
     async def require_ready(self) -> None:
         """Raise if the service cannot accept work: it is shutting down, or the store cannot store a call."""
@@ -101,3 +186,8 @@ class Insights:
     async def lacks_keys(self) -> bool:
         """Whether other nodes seal with a key that this node does not have."""
         return await self._store.read(lambda tx: tx.sealing_keys.lacks_any())
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    """Seconds since then; 0 for None, and for a time that is still to come."""
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())

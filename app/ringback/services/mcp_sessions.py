@@ -98,7 +98,7 @@ class McpSessions:
             )
             return ended
 
-        return await self._store.write(insert)
+        return await self._store.write_for(caller.principal, insert)
 
     async def find_session(self, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
         """The session; None if it is unknown, has ended, or belongs to another caller or endpoint."""
@@ -110,7 +110,7 @@ class McpSessions:
         """End the session for good; False if it is none of the caller's."""
         if await self.find_session(caller, session_id, endpoint) is None:
             return False
-        return await self._store.write(lambda tx: _delete_session(tx, McpSessionId(session_id)))
+        return await self._store.write_for(caller.principal, lambda tx: _delete_session(tx, McpSessionId(session_id)))
 
     async def change_state(
         self, caller: Caller, session_id: str, endpoint: str, change: Callable[[SessionState], SessionState]
@@ -125,7 +125,7 @@ class McpSessions:
             await tx.mcp_sessions.save_state(replace(session, state=state))
             tx.notify(mcp_session_topic(session_id))
 
-        await self._store.write(update)
+        await self._store.write_for(caller.principal, update)
 
     async def extend_sessions(self, session_ids: Collection[str]) -> Collection[str]:
         """Record that these sessions are in use. Return those that have ended elsewhere, or were never stored."""

@@ -1,5 +1,6 @@
 """New calls: the request, the checks and the response that starting, adopting and reporting a call share."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,9 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
 from ringback.services.shared_webhooks import get_named_webhook
+from ringback.telemetry import call_facts
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
@@ -152,3 +156,11 @@ class NewCallWriter:
             is_new=created,
             callback_secret=secret,
         )
+
+
+def log_started_calls(started: Sequence[StartedCall]) -> None:
+    """One line for each new call. It is the line that has both the ids of the request and the ids of the call."""
+    for each in started:
+        if each.is_new:
+            facts = {**call_facts(each.call), "tool": each.call.tool, "principal": each.call.principal}
+            log.info("call.started", extra=facts)

@@ -7,16 +7,19 @@ the rate of starts are counted in this process; each node counts for itself.
 
 import math
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
+from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.rate_limiter import RateLimit, RateLimiter
+from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
+
+K = TypeVar("K")
 
 OPEN_CALLS_UNLOCKED: Final = 1_000
 """The last open calls of a quota are counted one unit after the other. Before them units count at the same time: so many calls
@@ -42,60 +45,104 @@ class Quotas:
     """Requests that start work: calls, tests, replays. Only a runaway loop sends a thousand per second."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimits:
+    """The limits of one API key, within the quotas of its principal. None: no limit of its own."""
+
+    streams: int | None = None
+    starts_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaOverrides:
+    """The quotas of single principals and keys, in the place of the service's defaults."""
+
+    principals: Mapping[Principal, Quotas] = field(default_factory=dict[Principal, Quotas])
+    keys: Mapping[KeyId, KeyLimits] = field(default_factory=dict[KeyId, KeyLimits])
+
+
+_NO_LIMITS: Final = KeyLimits()
+
+
 class QuotaEnforcer:
-    def __init__(self, quotas: Quotas, *, clock: Clock) -> None:
+    def __init__(self, quotas: Quotas, *, clock: Clock, overrides: QuotaOverrides | None = None) -> None:
+        """`quotas` are those of every principal without an override."""
         self._quotas = quotas
+        self._overrides = overrides or QuotaOverrides()
         self._clock = clock
-        self._start_limit = RateLimit(per_second=quotas.starts_per_minute / 60, burst=quotas.starts_per_minute)
         self._starts: RateLimiter[Principal] = RateLimiter()
+        self._key_starts: RateLimiter[KeyId] = RateLimiter()
         self._streams: Counter[Principal] = Counter()
+        self._key_streams: Counter[KeyId] = Counter()
+
+    def replace_overrides(self, overrides: QuotaOverrides) -> None:
+        """They apply from now on, to what is used already as well."""
+        self._overrides = overrides
+
+    def get_quotas(self, principal: Principal) -> Quotas:
+        return self._overrides.principals.get(principal, self._quotas)
+
+    def get_key_limits(self, key_id: KeyId | None) -> KeyLimits:
+        return _NO_LIMITS if key_id is None else self._overrides.keys.get(key_id, _NO_LIMITS)
 
     async def require_call_quota(self, tx: Transaction, principal: Principal, *, count: int = 1) -> None:
         """Raise `QuotaExceeded` unless `count` more calls and their results fit into the quotas."""
+        quotas = self.get_quotas(principal)
         used = await tx.usage.get_usage(principal)
-        if used.open_calls + count > self._quotas.open_calls - OPEN_CALLS_UNLOCKED:
+        if used.open_calls + count > quotas.open_calls - OPEN_CALLS_UNLOCKED:
             used = await tx.usage.get_usage(principal, lock=True)
-        if used.open_calls + count > self._quotas.open_calls:
-            raise _quota_exceeded("open_calls", self._quotas.open_calls, "Wait until calls end, or cancel calls.")
-        if count and used.result_bytes >= self._quotas.result_bytes:
-            raise _quota_exceeded(
-                "result_bytes", self._quotas.result_bytes, "Stored results are deleted when they expire."
-            )
+        if used.open_calls + count > quotas.open_calls:
+            raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
+        if count and used.result_bytes >= quotas.result_bytes:
+            raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
 
     async def require_webhook_quota(self, tx: Transaction, principal: Principal) -> None:
-        registered = await tx.usage.count_webhooks(principal, limit=self._quotas.webhooks)
-        if registered >= self._quotas.webhooks:
-            raise _quota_exceeded("webhooks", self._quotas.webhooks, "Remove webhooks: DELETE /v1/webhooks/{id}")
+        limit = self.get_quotas(principal).webhooks
+        if await tx.usage.count_webhooks(principal, limit=limit) >= limit:
+            raise _quota_exceeded("webhooks", limit, "Remove webhooks: DELETE /v1/webhooks/{id}")
 
-    def acquire_start(self, principal: Principal, *, count: int = 1) -> None:
+    def acquire_start(self, principal: Principal, *, key_id: KeyId | None = None, count: int = 1) -> None:
         """Use `count` starts, or raise `QuotaExceeded` with the seconds until as many are free."""
-        limit = self._quotas.starts_per_minute
-        if count > limit:
-            raise _quota_exceeded("starts_per_minute", limit, f"Start fewer than {count} calls in one request.")
         now = self._clock.monotonic()
-        bucket = self._starts.get_bucket(principal, self._start_limit, now=now)
-        if not bucket.try_acquire(now, count):
-            raise _quota_exceeded(
-                "starts_per_minute",
-                limit,
-                "Send fewer starts per minute.",
-                retry_after_seconds=math.ceil(bucket.wait_seconds(now, count)),
-            )
+        limit, key_limit = self.get_quotas(principal).starts_per_minute, self.get_key_limits(key_id).starts_per_minute
+        buckets = [(_get_start_bucket(self._starts, principal, limit, now), limit, "starts_per_minute")]
+        if key_id is not None and key_limit is not None:
+            key_bucket = _get_start_bucket(self._key_starts, key_id, key_limit, now)
+            buckets.append((key_bucket, key_limit, "key_starts_per_minute"))
+        for bucket, most, quota in buckets:
+            _require_starts(bucket, most, quota, now=now, count=count)
+        for bucket, _, _ in buckets:
+            bucket.consume_permit(now, count)
+
+    def count_free_starts(self, principal: Principal) -> int:
+        """The starts that the principal may use at once."""
+        now = self._clock.monotonic()
+        limit = self.get_quotas(principal).starts_per_minute
+        return _get_start_bucket(self._starts, principal, limit, now).available_permits(now)
+
+    def count_free_key_starts(self, key_id: KeyId, limit: int) -> int:
+        now = self._clock.monotonic()
+        return _get_start_bucket(self._key_starts, key_id, limit, now).available_permits(now)
 
     @contextmanager
-    def open_stream(self, principal: Principal) -> Generator[None]:
-        """Count one stream of the principal until the context ends."""
-        if self._streams[principal] >= self._quotas.streams:
-            raise _quota_exceeded(
-                "streams", self._quotas.streams, "Close a stream first.", retry_after_seconds=STREAM_RETRY_AFTER_SECONDS
-            )
-        self._streams[principal] += 1
-        try:
-            yield
-        finally:
-            self._streams[principal] -= 1
-            if not self._streams[principal]:
-                del self._streams[principal]
+    def open_stream(self, principal: Principal, *, key_id: KeyId | None = None) -> Generator[None]:
+        """Count one stream of the principal, and of its key, until the context ends."""
+        _require_stream("streams", self._streams[principal], self.get_quotas(principal).streams)
+        key_limit = self.get_key_limits(key_id).streams
+        if key_id is not None and key_limit is not None:
+            _require_stream("key_streams", self._key_streams[key_id], key_limit)
+        with _counting(self._streams, principal):
+            if key_id is None:
+                yield
+                return
+            with _counting(self._key_streams, key_id):
+                yield
+
+    def count_streams(self, principal: Principal) -> int:
+        return self._streams[principal]
+
+    def count_key_streams(self, key_id: KeyId) -> int:
+        return self._key_streams[key_id]
 
     @property
     def rate_limiter_count(self) -> int:
@@ -104,6 +151,34 @@ class QuotaEnforcer:
     @property
     def open_stream_count(self) -> int:
         return self._streams.total()
+
+
+def _get_start_bucket(limiter: RateLimiter[K], owner: K, limit: int, now: float) -> TokenBucket:
+    return limiter.get_bucket(owner, RateLimit(per_second=limit / 60, burst=limit), now=now)
+
+
+def _require_starts(bucket: TokenBucket, limit: int, quota: str, *, now: float, count: int) -> None:
+    """Raise `QuotaExceeded` unless `count` starts are free. Uses none."""
+    if count > limit:
+        raise _quota_exceeded(quota, limit, f"Start fewer than {count} calls in one request.")
+    if (wait := bucket.wait_seconds(now, count)) > 0:
+        raise _quota_exceeded(quota, limit, "Send fewer starts per minute.", retry_after_seconds=math.ceil(wait))
+
+
+def _require_stream(quota: str, used: int, limit: int) -> None:
+    if used >= limit:
+        raise _quota_exceeded(quota, limit, "Close a stream first.", retry_after_seconds=STREAM_RETRY_AFTER_SECONDS)
+
+
+@contextmanager
+def _counting(counts: Counter[K], owner: K) -> Generator[None]:
+    counts[owner] += 1
+    try:
+        yield
+    finally:
+        counts[owner] -= 1
+        if not counts[owner]:
+            del counts[owner]
 
 
 def _quota_exceeded(

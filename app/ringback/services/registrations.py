@@ -6,6 +6,7 @@ from typing import Final
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
@@ -25,6 +26,7 @@ from ringback.domain.webhook import (
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
+from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.shared_webhooks import EXPIRY_STEP, callback_needed_until, extend_expiry, find_same_webhook
@@ -34,6 +36,7 @@ from ringback.services.webhook_checks import (
     check_subscribed_upstream,
     choose_secret,
     require_effective_outcomes,
+    require_headers_for_origin,
     require_secret_quota,
     require_subscription_quota,
     subscribes_to_changes,
@@ -52,6 +55,8 @@ class WebhookRegistration(WebhookSpec):
 
     secret: str | None = field(default=None, repr=False)
     """The signing secret; without one, the service generates it."""
+    headers: CallbackHeaders | None = field(default=None, repr=False)
+    """Added to every callback. A registration under the name of an existing webhook keeps its headers without them."""
     cursor: str | None = None
     """Start after this place in the event log, instead of at its end."""
     expires_in_seconds: float | None = None
@@ -60,6 +65,8 @@ class WebhookRegistration(WebhookSpec):
         """The hash that decides whether two registrations are the same request."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         sets = {"events": sorted(self.events), "outcomes": self.outcomes and sorted(self.outcomes)}
+        if self.retry_steps is None:
+            del values["retry_steps"]  # hashes of earlier versions did not have it
         return jsontext.sha256(jsontext.dumps_canonical(values | sets))
 
 
@@ -84,6 +91,7 @@ class WebhookRegistrations:
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         verification: WebhookVerification,
+        attempts: AttemptScheduler,
         catalog: ToolCatalog,
     ) -> None:
         self._store = store
@@ -94,6 +102,7 @@ class WebhookRegistrations:
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._verification = verification
+        self._attempts = attempts
         self._catalog = catalog
 
     async def register_webhook(
@@ -108,7 +117,9 @@ class WebhookRegistrations:
         self._lifecycle.require_running()
         if idempotency_key is None:
             generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
-            webhook = await self._store.write(lambda tx: self._insert_webhook(tx, webhook, registration.cursor))
+            webhook = await self._store.write_for(
+                caller.principal, lambda tx: self._insert_webhook(tx, webhook, registration.cursor)
+            )
             return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=generated))
         existing = await self._store.read(
             lambda tx: _find_registered(tx, caller.principal, idempotency_key, registration)
@@ -133,12 +144,15 @@ class WebhookRegistrations:
             if existing is None:
                 inserted = await self._insert_webhook(tx, wanted, registration.cursor)
                 return RegisteredWebhook(webhook=inserted, secret=generated)
-            changed = _with_settings_of(existing, wanted, now=tx.now(), secret=registration.secret)
+            headers = existing.headers if registration.headers is None else registration.headers
+            require_headers_for_origin(existing, wanted.url, are_given=registration.headers is not None)
+            wanted_with_headers = replace(wanted, headers=headers)
+            changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)
             if changed != existing:
-                changed = await update_webhook(tx, self._verification, existing, changed)
+                changed = await update_webhook(tx, self._verification, self._attempts, existing, changed)
             return RegisteredWebhook(webhook=changed, is_new=False)
 
-        return await self._wait_until_challenged(await self._store.write(insert_or_change))
+        return await self._wait_until_challenged(await self._store.write_for(caller.principal, insert_or_change))
 
     async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
         """Register a callback URL for a model. The same registration again is the same webhook, with a later expiry.
@@ -149,14 +163,24 @@ class WebhookRegistrations:
         self._lifecycle.require_running()
         generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.MCP)
 
-        async def insert_or_extend(tx: Transaction) -> Webhook:
-            await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
+        async def find_and_extend(tx: Transaction) -> Webhook | None:
             same = await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None)
-            if same is not None and webhook.expires_at is not None:
-                same = await extend_expiry(tx, same, webhook.expires_at)
-            return same or await self._insert_webhook(tx, webhook, registration.cursor)
+            if same is None or webhook.expires_at is None:
+                return same
+            return await extend_expiry(tx, same, webhook.expires_at)
 
-        return await self._store.write(insert_or_extend)
+        async def extend_or_insert(tx: Transaction) -> Webhook | None:
+            """None if another unit has inserted the webhook since: a webhook is locked before the log."""
+            if (same := await find_and_extend(tx)) is not None:
+                return same
+            await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
+            if await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None) is not None:
+                return None
+            return await self._insert_webhook(tx, webhook, registration.cursor)
+
+        while (registered := await self._store.write_for(caller.principal, extend_or_insert)) is None:
+            pass
+        return registered
 
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None
@@ -206,7 +230,7 @@ class WebhookRegistrations:
             inserted = await self._insert_webhook(tx, webhook, registration.cursor)
             return RegisteredWebhook(webhook=inserted, secret=generated)
 
-        return await self._store.write(insert_once)
+        return await self._store.write_for(caller.principal, insert_once)
 
     async def _wait_until_challenged(self, registered: RegisteredWebhook) -> RegisteredWebhook:
         return replace(registered, webhook=await self._verification.wait_until_challenged(registered.webhook))
@@ -223,6 +247,7 @@ class WebhookRegistrations:
             id=self._ids.new_webhook_id(),
             principal=caller.principal,
             secrets=(WebhookSecret(value=secret),),
+            headers=registration.headers or (),
             origin=origin,
             created_at=now,
             updated_at=now,
@@ -285,9 +310,9 @@ async def _find_registered(
 
 
 def _with_settings_of(webhook: Webhook, wanted: Webhook, *, now: datetime, secret: str | None) -> Webhook:
-    """The webhook with the settings, the expiry and, if one is given, the secret of `wanted`."""
+    """The webhook with the settings, the headers, the expiry and, if one is given, the secret of `wanted`."""
     settings = {name: getattr(wanted, name) for name in _SPEC_FIELDS if name != "url"}
-    changed = replace(with_url(webhook, wanted.url), **settings, expires_at=wanted.expires_at)
+    changed = replace(with_url(webhook, wanted.url), **settings, headers=wanted.headers, expires_at=wanted.expires_at)
     if secret is not None and (webhook.has_unreadable_secrets or webhook.secrets[0].value != secret):
         changed = with_rotated_secret(changed, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
         require_secret_quota(changed, now)

@@ -1,5 +1,7 @@
 """Replays: send deliveries again, with the stored bodies and the same webhook-ids.
 
+A replay also makes the webhook's other pending deliveries due now (`attempt_scheduling`).
+
 Open deliveries are skipped, so that a repeated request sends nothing twice:
 
     log      delivered     dead     pending      the latest generation of each event for this webhook
@@ -21,10 +23,12 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook, WebhookOrigin
 from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from ringback.services.deliveries import get_own_delivery
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.webhook_checks import get_own_webhook, require_enabled
+from ringback.services.webhooks import RequestedDelivery
 
 REPLAY_DELIVERIES_MAX: Final = 10_000
 """Deliveries of one request: as many as one webhook can hold."""
@@ -34,7 +38,7 @@ REPLAY_BATCH_SIZE: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """Selects the deliveries to send again; exactly one member is set."""
+    """Selects the deliveries to send again; exactly one of `since`, `cursor` and `only_dead` is set."""
 
     since: datetime | None = None
     """Events from this time on."""
@@ -42,6 +46,8 @@ class ReplayRequest:
     """Events after this place in the event log."""
     only_dead: bool = False
     """Dead deliveries that have no newer generation."""
+    dry_run: bool = False
+    """Count the deliveries and change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,7 @@ class ReplayResult:
     """Whether the request reached its limit before the end."""
     cursor: str | None
     """Where the next request continues. None for dead deliveries: a repeated request continues by itself."""
+    deliveries: OpenDeliveries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +128,16 @@ class _DeadDeliverySource:
 
 class DeliveryReplays:
     def __init__(
-        self, *, store: Store, requested_deliveries: RequestedDeliveries, quotas: QuotaEnforcer, lifecycle: Lifecycle
+        self,
+        *,
+        store: Store,
+        requested_deliveries: RequestedDeliveries,
+        attempts: AttemptScheduler,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
     ) -> None:
         self._store = store
+        self._attempts = attempts
         self._requested_deliveries = requested_deliveries
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -134,11 +148,13 @@ class DeliveryReplays:
         Each batch is a transaction. After a lost connection, the client repeats the request and the rest is sent.
         """
         self._check_request(caller)
-        source = await self._store.read(lambda tx: _select_source(tx, caller.principal, webhook_id, request))
+        webhook, source = await self._store.read(lambda tx: _select_source(tx, caller.principal, webhook_id, request))
+        replay_batch = self._count_batch if request.dry_run else self._replay_batch
+        run = self._store.read if request.dry_run else partial(self._store.write_for, caller.principal)
         replayed = still_open = 0
         while source is not None and replayed < REPLAY_DELIVERIES_MAX:
             limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
-            batch = await self._store.write(partial(self._replay_batch, caller.principal, webhook_id, source, limit))
+            batch = await run(partial(replay_batch, caller.principal, webhook_id, source, limit))
             replayed += len(batch.finished)
             still_open += batch.still_open
             source = batch.next_source
@@ -147,13 +163,18 @@ class DeliveryReplays:
             still_open=still_open,
             has_more=source is not None,
             cursor=None if source is None else source.cursor,
+            deliveries=(
+                await self._store.read(lambda tx: self._attempts.preview(tx, webhook, added=replayed))
+                if request.dry_run
+                else await self._attempts.schedule_all(webhook)
+            ),
         )
 
-    async def redeliver_delivery(self, caller: Caller, delivery_id: str) -> Delivery:
-        """Send one delivery again. If its latest generation is open, return that one."""
+    async def redeliver_delivery(self, caller: Caller, delivery_id: str) -> RequestedDelivery:
+        """Send one delivery again. If its latest generation is open, it is due now."""
         self._check_request(caller)
 
-        async def redeliver(tx: Transaction) -> Delivery:
+        async def redeliver(tx: Transaction) -> RequestedDelivery:
             delivery = await get_own_delivery(tx, caller.principal, delivery_id)
             webhook = await tx.webhooks.get(delivery.webhook_id)
             if webhook is None:
@@ -162,17 +183,19 @@ class DeliveryReplays:
             if delivery.event_id is None:
                 raise InvalidRequest("This delivery is a gap envelope. Poll the missed events: GET /v1/events")
             (latest,) = await tx.webhook_deliveries.latest_by_event(webhook.id, [delivery.event_id])
-            if latest.state in OPEN_STATES:
-                return latest
-            (replayed,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
-            return replayed
+            if latest.state not in OPEN_STATES:
+                (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
+            scheduled = await self._attempts.schedule_now(tx, webhook)
+            return RequestedDelivery(delivery=await tx.deliveries.get(latest.id) or latest, deliveries=scheduled)
 
-        return await self._store.write(redeliver)
+        requested = await self._store.write_for(caller.principal, redeliver)
+        await self._attempts.schedule_rest(requested.delivery.webhook_id)
+        return requested
 
     def _check_request(self, caller: Caller) -> None:
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
     async def _replay_batch(
         self, principal: Principal, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction
@@ -182,6 +205,11 @@ class DeliveryReplays:
         batch = await source.read_batch(tx, webhook, limit=limit)
         await self._requested_deliveries.insert_replays(tx, webhook, batch.finished)
         return batch
+
+    async def _count_batch(
+        self, principal: Principal, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction
+    ) -> _ReplayBatch:
+        return await source.read_batch(tx, await get_own_webhook(tx, principal, webhook_id), limit=limit)
 
 
 async def _require_known_position(tx: Transaction, principal: Principal, cursor: str) -> LogPosition:
@@ -195,14 +223,14 @@ async def _require_known_position(tx: Transaction, principal: Principal, cursor:
 
 async def _select_source(
     tx: Transaction, principal: Principal, webhook_id: str, request: ReplayRequest
-) -> _ReplaySource:
+) -> tuple[Webhook, _ReplaySource]:
     webhook = await get_own_webhook(tx, principal, webhook_id)
     match request:
         case ReplayRequest(since=datetime() as since, cursor=None, only_dead=False):
-            return _EventLogSource(LogPosition(await tx.event_log.last_seq_before(webhook.principal, since)))
+            return webhook, _EventLogSource(LogPosition(await tx.event_log.last_seq_before(webhook.principal, since)))
         case ReplayRequest(since=None, cursor=str() as cursor, only_dead=False):
-            return _EventLogSource(await _require_known_position(tx, webhook.principal, cursor))
+            return webhook, _EventLogSource(await _require_known_position(tx, webhook.principal, cursor))
         case ReplayRequest(since=None, cursor=None, only_dead=True):
-            return _DeadDeliverySource()
+            return webhook, _DeadDeliverySource()
         case _:
             raise InvalidRequest("Send exactly one of these: since, cursor, or dead: true.")

@@ -91,7 +91,9 @@ class CallReports:
         _check_report(report)
         known = await self._store.read(lambda tx: self._find_reported_call(tx, caller.principal, report))
         secret, callback = (None, None) if known else await self._prepare_new_call(caller, report)
-        return await self._store.write(lambda tx: self._record_report(tx, caller.principal, report, callback, secret))
+        return await self._store.write_for(
+            caller.principal, lambda tx: self._record_report(tx, caller.principal, report, callback, secret)
+        )
 
     async def give_up_calls(self, caller: Caller, *, key_prefix: str) -> int:
         """End as `unknown` all working calls of a dead reporter, found by the prefix of their keys. Return their number."""
@@ -102,7 +104,7 @@ class CallReports:
             lost = [
                 call.id for call in page if (call.idempotency_key or "").startswith(_REPORT_KEY_PREFIX + key_prefix)
             ]
-            given_up += await self._store.write(partial(self._finish_lost_calls, call_ids=lost))
+            given_up += await self._store.write_for(caller.principal, partial(self._finish_lost_calls, call_ids=lost))
             if len(page) < GIVE_UP_BATCH_SIZE:
                 return given_up
             position = page[-1].id
@@ -110,7 +112,7 @@ class CallReports:
     async def _prepare_new_call(self, caller: Caller, report: CallReport) -> tuple[str | None, Webhook | None]:
         """Check what a new call needs before its transaction: a running service, the rate of starts, and a valid callback."""
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         return await self._registrations.prepare_callback(caller, report.callback)
 
     async def _record_report(

@@ -87,7 +87,7 @@ class CallResumption:
             head = await tx.event_log.get_head(caller.principal)
             return self._tokens.issue_token(call, position=await read_log_position(tx, caller.principal, head))
 
-        return await (self._store.write(issue) if revoke_previous else self._store.read(issue))
+        return await (self._store.write_for(caller.principal, issue) if revoke_previous else self._store.read(issue))
 
     def _read_claims(self, caller: Caller, token: str) -> ResumeClaims:
         try:

@@ -59,9 +59,9 @@ async def accept_lost_keys(tx: Transaction, key_ids: Collection[str]) -> Sequenc
 def missing_keys_detail(missing: Sequence[str], source: str) -> str:
     names = ", ".join(f"'{key_id}'" for key_id in missing)
     return (
-        f"Secrets of webhooks or stored callbacks were sealed with {names}, which {source} does not have. Restore it from a "
-        "backup. If it is lost, run `ringback doctor --accept-lost-keys` once and start again: webhooks then need new "
-        "secrets, unsent callbacks are lost, and resume tokens of that key are refused."
+        f"Secrets of webhooks, callbacks, arguments or results were sealed with {names}, which {source} does not have. Restore "
+        "it from a backup. If it is lost, run `ringback doctor --accept-lost-keys` once and start again: webhooks then need "
+        "new secrets, unsent callbacks and sealed arguments and results are lost, and resume tokens of that key are refused."
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlsplit
 
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
@@ -70,6 +71,23 @@ def require_effective_outcomes(webhook: Webhook) -> None:
     """Raise `InvalidRequest` if the webhook names outcomes and receives no event that has one."""
     if webhook.outcomes is not None and EventName.CALL_FINISHED not in webhook.events:
         raise InvalidRequest("outcomes: only call.finished has an outcome. Add it to events, or leave outcomes out.")
+
+
+def require_headers_for_origin(webhook: Webhook, url: str, *, are_given: bool) -> None:
+    """Raise `InvalidRequest` if stored headers would be sent to another origin.
+
+    Responses show names only, so a stolen API key must not get the values by changing the URL.
+    """
+    if webhook.headers and not are_given and _origin(url) != _origin(webhook.url):
+        raise InvalidRequest(
+            "headers: the webhook has headers, and its new URL has another origin. Send the headers again with the URL, "
+            "or {} to remove them."
+        )
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme.lower(), parts.netloc.lower()
 
 
 def subscribes_to_changes(webhook: Webhook) -> bool:

@@ -5,6 +5,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
+from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
     require_effective_outcomes,
@@ -14,9 +15,15 @@ from ringback.services.webhook_checks import (
 
 
 async def update_webhook(
-    tx: Transaction, verification: WebhookVerification, previous: Webhook, updated: Webhook
+    tx: Transaction,
+    verification: WebhookVerification,
+    attempts: AttemptScheduler,
+    previous: Webhook,
+    updated: Webhook,
 ) -> Webhook:
-    """Store the change. Held deliveries are sent as soon as the webhook becomes active.
+    """Store the change. Held deliveries are sent as soon as the webhook becomes active or is resumed.
+
+    With a new URL or secret, deliveries that wait for a later attempt are due at once.
 
     The caller holds the lock of the webhook's row. Under the lock of its log, a call that ends meanwhile has inserted its
     deliveries before, so that they are released, or finds the changed webhook.
@@ -28,7 +35,17 @@ async def update_webhook(
     if subscribes_to_changes(previous) or subscribes_to_changes(updated):
         tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
     updated = await verification.update_webhook(tx, previous, updated)
-    if previous.state is not updated.state is WebhookState.ACTIVE:
+    is_released = previous.state is not updated.state or previous.paused_at is not None
+    if is_released and updated.state is WebhookState.ACTIVE and not updated.holds_deliveries():
         await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
         tx.notify(DELIVERY_DUE_TOPIC)
+    if updated.paused_at is not None and previous.paused_at is None:
+        await tx.webhook_deliveries.hold_pending(updated.id, limit=RELEASE_BATCH_SIZE)  # the dispatcher holds the rest
+    if is_released or _reach(updated) != _reach(previous):
+        await attempts.schedule_now(tx, updated)
     return updated
+
+
+def _reach(webhook: Webhook) -> tuple[object, ...]:
+    """What may decide whether the receiver accepts a delivery."""
+    return webhook.url, webhook.secrets, webhook.headers

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
@@ -21,7 +22,9 @@ from ringback.domain.webhook import (
     OWNER_STATE_TRANSITIONS,
     DeliveryCondition,
     Webhook,
+    WebhookHealth,
     WebhookState,
+    with_pause,
     with_rotated_secret,
     with_state,
     with_url,
@@ -29,6 +32,7 @@ from ringback.domain.webhook import (
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.verification import WebhookVerification
@@ -38,6 +42,7 @@ from ringback.services.webhook_checks import (
     get_own_named_webhook,
     get_own_webhook,
     require_enabled,
+    require_headers_for_origin,
     require_secret_quota,
     subscribes_to_changes,
 )
@@ -46,6 +51,14 @@ from ringback.services.webhook_updates import update_webhook
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
 CANCEL_BATCH_SIZE: Final = 200
 """Deliveries that one transaction cancels when a webhook is removed: about 10 ms on a slow core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """A retry schedule: a named one, or the owner's own steps in seconds."""
+
+    profile: RetryProfile = RetryProfile.DAYS
+    steps: tuple[int, ...] | None = None
 
 
 class RateLimitRemoval(Enum):
@@ -70,14 +83,29 @@ class WebhookChange:
     description: str | None = None
     include_result: bool | None = None
     when: DeliveryCondition | None = None
-    retries: RetryProfile | None = None
+    retries: Retries | None = None
     rate_per_second: float | RateLimitRemoval | None = None
+    headers: CallbackHeaders | None = field(default=None, repr=False)
     state: WebhookState | None = None
+    paused: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RotatedSecret:
+class ChangedWebhook:
     webhook: Webhook
+    deliveries: OpenDeliveries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedDelivery:
+    """A test or a redelivery, and the open deliveries of its webhook, with which it is sent."""
+
+    delivery: Delivery
+    deliveries: OpenDeliveries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotatedSecret(ChangedWebhook):
     secret: str | None = field(default=None, repr=False)
     """The new signing secret if the service has just generated it. It is shown only in this response."""
     overlap_ends_at: datetime
@@ -91,6 +119,7 @@ class Webhooks:
         store: Store,
         ids: IdGenerator,
         requested_deliveries: RequestedDeliveries,
+        attempts: AttemptScheduler,
         guard: TargetGuard,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
@@ -100,6 +129,7 @@ class Webhooks:
         self._store = store
         self._ids = ids
         self._requested_deliveries = requested_deliveries
+        self._attempts = attempts
         self._guard = guard
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -114,31 +144,50 @@ class Webhooks:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_named_webhook(tx, caller.principal, name))
 
-    async def list_webhooks(self, caller: Caller, *, position: str | None, limit: int) -> Page[Webhook, str]:
+    async def list_webhooks(
+        self, caller: Caller, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Page[Webhook, str]:
         caller.require_scope(Scope.READ)
         found = await self._store.scan(
-            caller.principal, lambda tx: tx.webhooks.list_page(caller.principal, position=position, limit=limit + 1)
+            caller.principal,
+            lambda tx: tx.webhooks.list_page(caller.listed_principal, health, position=position, limit=limit + 1),
         )
         return Page(found[:limit], next_position=found[limit - 1].id if len(found) > limit else None)
 
-    async def change_webhook(self, caller: Caller, webhook_id: str, change: WebhookChange) -> Webhook:
-        """Apply the change. Held deliveries are sent as soon as the webhook becomes active."""
+    async def change_webhook(self, caller: Caller, webhook_id: str, change: WebhookChange) -> ChangedWebhook:
+        """Apply the change. Held deliveries are sent as soon as the webhook becomes active or is resumed.
+
+        A new URL, and each request to activate or resume the webhook, make its pending deliveries due now.
+        """
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
 
         async def apply(tx: Transaction) -> Webhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
-            updated = replace(_apply_change(previous, change), updated_at=tx.now())
+            require_headers_for_origin(previous, change.url or previous.url, are_given=change.headers is not None)
+            updated = replace(_apply_change(previous, change, now=tx.now()), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
-            return await update_webhook(tx, self._verification, previous, updated)
+            return await update_webhook(tx, self._verification, self._attempts, previous, updated)
 
-        changed = await self._store.write(apply)
-        return changed if change.url is None else await self._verification.wait_until_challenged(changed)
+        changed = await self._store.write_for(caller.principal, apply)
+        if change.url is not None:
+            changed = await self._verification.wait_until_challenged(changed)
+        return await self._with_deliveries(changed, acts_at_once=_acts_at_once(change))
 
-    async def verify_webhook(self, caller: Caller, webhook_id: str) -> Webhook:
-        """Challenge the URL now. Return the webhook after the challenge, or after the longest wait."""
+    async def _with_deliveries(self, webhook: Webhook, *, acts_at_once: bool) -> ChangedWebhook:
+        if acts_at_once:
+            return ChangedWebhook(webhook=webhook, deliveries=await self._attempts.schedule_all(webhook))
+        return ChangedWebhook(
+            webhook=webhook, deliveries=await self._store.read(lambda tx: self._attempts.describe(tx, webhook))
+        )
+
+    async def verify_webhook(self, caller: Caller, webhook_id: str) -> ChangedWebhook:
+        """Challenge the URL now, and then make the webhook's pending deliveries due.
+
+        Return the webhook after the challenge, or after the longest wait.
+        """
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
 
@@ -148,22 +197,26 @@ class Webhooks:
             await self._verification.restart_challenge(tx, webhook)
             return webhook
 
-        webhook = await self._store.write(restart_challenge)
+        webhook = await self._store.write_for(caller.principal, restart_challenge)
         await self._verification.wait_for_challenge(webhook.id)
-        return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
+        challenged = await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
+        return await self._with_deliveries(challenged, acts_at_once=True)
 
-    async def send_test(self, caller: Caller, webhook_id: str) -> Delivery:
-        """Send a test to this webhook only. It takes the same path as every delivery."""
+    async def send_test(self, caller: Caller, webhook_id: str) -> RequestedDelivery:
+        """Send a test to this webhook only, before its other deliveries. It takes the same path as every delivery."""
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
-        async def test(tx: Transaction) -> Delivery:
+        async def test(tx: Transaction) -> RequestedDelivery:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             require_enabled(webhook)
-            return await self._requested_deliveries.insert_test(tx, webhook)
+            test = await self._requested_deliveries.insert_test(tx, webhook)
+            return RequestedDelivery(delivery=test, deliveries=await self._attempts.schedule_now(tx, webhook))
 
-        return await self._store.write(test)
+        sent = await self._store.write_for(caller.principal, test)
+        await self._attempts.schedule_rest(sent.delivery.webhook_id)
+        return sent
 
     async def rotate_secret(
         self, caller: Caller, webhook_id: str, *, secret: str | None, overlap_seconds: float
@@ -178,9 +231,16 @@ class Webhooks:
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
-            return RotatedSecret(webhook=webhook, secret=generated, overlap_ends_at=now + seconds(overlap_seconds))
+            return RotatedSecret(
+                webhook=webhook,
+                deliveries=await self._attempts.schedule_now(tx, webhook),
+                secret=generated,
+                overlap_ends_at=now + seconds(overlap_seconds),
+            )
 
-        return await self._store.write(rotate)
+        rotated = await self._store.write_for(caller.principal, rotate)
+        await self._attempts.schedule_rest(rotated.webhook.id)
+        return rotated
 
     async def remove_named_webhook(self, caller: Caller, name: str) -> None:
         """As `remove_webhook`. The name is free once this returns."""
@@ -215,18 +275,31 @@ class Webhooks:
                 await tx.webhooks.update(disabled, WebhookPart.STATE)
             return False
 
-        removed = await self._store.write(remove_batch)
+        removed = await self._store.write_for(caller.principal, remove_batch)
         while not removed:
             try:
-                removed = await self._store.write(remove_batch)
+                removed = await self._store.write_for(caller.principal, remove_batch)
             except NotFound:  # another request has removed it in the meantime
                 removed = True
 
 
-def _apply_change(webhook: Webhook, change: WebhookChange) -> Webhook:
+def _acts_at_once(change: WebhookChange) -> bool:
+    return (
+        change.url is not None
+        or change.headers is not None
+        or change.state is WebhookState.ACTIVE
+        or change.paused is False
+    )
+
+
+def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> Webhook:
     state = change.state or webhook.state
     if state is not webhook.state:
         _require_switchable(webhook, state)
+    if change.paused is not None:
+        webhook = with_pause(webhook, paused=change.paused, now=now)
+    if change.retries is not None:
+        webhook = replace(webhook, retries=change.retries.profile, retry_steps=change.retries.steps)
     return replace(
         with_url(with_state(webhook, state), change.url or webhook.url),
         events=webhook.events if change.events is None else change.events,
@@ -234,8 +307,8 @@ def _apply_change(webhook: Webhook, change: WebhookChange) -> Webhook:
         description=webhook.description if change.description is None else change.description,
         include_result=webhook.include_result if change.include_result is None else change.include_result,
         when=change.when or webhook.when,
-        retries=change.retries or webhook.retries,
         rate_per_second=_changed_rate(webhook, change),
+        headers=webhook.headers if change.headers is None else change.headers,
     )
 
 

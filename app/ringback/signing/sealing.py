@@ -61,7 +61,15 @@ class KeyRing:
 class AesGcmSealer:
     """Seals with one key of the ring and unseals with any; `random(n)` gives n fresh random bytes."""
 
-    def __init__(self, keys: Mapping[str, bytes], *, current: str, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        keys: Mapping[str, bytes],
+        *,
+        current: str,
+        random_bytes: Callable[[int], bytes],
+        seals_content: bool = False,
+    ) -> None:
+        """`seals_content`: the store seals the arguments and results of calls too."""
         for key_id, key in keys.items():
             _check_key(key_id, key)
         if current not in keys:
@@ -70,6 +78,8 @@ class AesGcmSealer:
         self._current = sealed_value_header(current)
         self._check_values = compute_check_values(keys)
         self._random_bytes = random_bytes
+        self.seals_content: Final = seals_content
+        self.current_key_id: Final = current
 
     def seal(self, plaintext: bytes, *, associated_data: str) -> bytes:
         nonce = self._random_bytes(NONCE_BYTES)

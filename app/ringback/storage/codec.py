@@ -93,6 +93,7 @@ class _Column:
 class RowCodec(Generic[T]):
     """The columns of one record.
 
+    Fields that are `stored_within` another column have none of their own, and a decoded record has their defaults.
     `columns` are the types of fields that `ColumnTypes` does not know. The columns of an `embedded` record stand among those of
     the record that has it. Columns `stored_apart` belong to another table and are no part of the insert. Values of `sealed`
     columns are keyword arguments of `decode`, because only the caller can unseal them.
@@ -110,6 +111,7 @@ class RowCodec(Generic[T]):
         embedded: Mapping[str, "RowCodec[Any]"] = _NOTHING_EMBEDDED,
         stored_apart: Collection[str] = (),
         sealed: Collection[str] = (),
+        stored_within: Collection[str] = (),
     ) -> None:
         self.record = record
         self._embedded = embedded
@@ -117,6 +119,8 @@ class RowCodec(Generic[T]):
         self._sealed = frozenset(sealed)
         self.columns: dict[str, _Column] = {}
         for field in fields(record):  # pyright: ignore[reportArgumentType] - every record is a dataclass
+            if field.name in stored_within:
+                continue
             if (inner := embedded.get(field.name)) is not None:
                 self.columns |= {
                     column.name: replace(column, path=f"{field.name}.{column.path}")

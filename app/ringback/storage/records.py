@@ -6,22 +6,28 @@ from typing import Any
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Handle, InputRequest, Progress
 from ringback.domain.call_rows import Tombstone
+from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.catch_up import CatchUp
 from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event, progress_data
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
-from ringback.domain.upstream_rows import CatalogPart, ToolAlias
+from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookSecret
 from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
 
 
 class Records:
-    """Codecs by record. Bodies, secrets and states are sealed: their columns hold what a `Sealer` makes of the value."""
+    """Codecs by record.
+
+    Bodies, secrets and states are sealed: their columns hold what a `Sealer` makes of the value. Arguments and `_meta` of calls
+    may be.
+    """
 
     def __init__(self, types: ColumnTypes) -> None:
         json = types.json
@@ -37,6 +43,7 @@ class Records:
                 "input_responses": json.storing(dict, dict, empty_is_null=True),
             },
             stored_apart=("arguments", "meta"),
+            sealed=("arguments", "meta"),
         )
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types)
@@ -46,9 +53,13 @@ class Records:
         self.webhook = RowCodec(
             Webhook,
             types,
-            columns={"secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets)},
+            columns={
+                "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
+                "retry_steps": json.storing(list, tuple),
+            },
             embedded={"breaker": self.circuit_breaker},
             sealed=("secrets",),
+            stored_within=("headers",),
         )
         self.catch_up = RowCodec(CatchUp, types)
         self.change_subscription = RowCodec(ChangeSubscription, types)
@@ -56,6 +67,8 @@ class Records:
         self.api_key = RowCodec(ApiKey, types)
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
+        self.upstream_control = RowCodec(UpstreamControl, types)
+        self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,
             types,
@@ -88,8 +101,22 @@ def _encode_secrets(secrets: tuple[WebhookSecret, ...]) -> bytes:
 def _decode_secrets(text: bytes) -> tuple[WebhookSecret, ...]:
     return tuple(
         WebhookSecret(value=value, ends_at=None if ends_at is None else from_epoch_milliseconds(ends_at))
-        for value, ends_at in jsontext.loads(text)
+        for value, ends_at in _parse_sealed_parts(text)["secrets"]
     )
+
+
+def encode_headers(secrets: bytes, headers: CallbackHeaders) -> bytes:
+    """The text that is sealed for a webhook: its encoded secrets, or `{"secrets": …, "headers": [[name, value], …]}`."""
+    return jsontext.dumps({"secrets": jsontext.loads(secrets), "headers": headers}) if headers else secrets
+
+
+def decode_headers(text: bytes) -> CallbackHeaders:
+    return tuple((name, value) for name, value in _parse_sealed_parts(text)["headers"])
+
+
+def _parse_sealed_parts(text: bytes) -> dict[str, Any]:
+    parsed: Any = jsontext.loads(text)
+    return {"secrets": parsed, "headers": []} if isinstance(parsed, list) else parsed
 
 
 def _encode_session_state(state: SessionState) -> bytes:

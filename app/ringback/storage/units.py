@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ class EndedTransaction(Protocol):
 class UnitOfWork:
     work: Callable[[Transaction], Awaitable[Any]]
     done: asyncio.Future[Any]
+    principal: Principal | None = None
+    """Whose rows it locks; None for a unit of the service itself."""
     value: Any = None
     error: Exception | None = None
     topics: list[str] = field(default_factory=list[str])

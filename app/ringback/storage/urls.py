@@ -113,3 +113,8 @@ def describe_database(url: str) -> str:
     return (
         f"{scheme}://{_ACCOUNT_NAME_END.split(account)[0]}{at}{place}{question_mark if shown else ''}{urlencode(shown)}"
     )
+
+
+def locate_database(url: str) -> str:
+    """The same with the whole path: a relative one depends on the folder, which differs between a service and a shell."""
+    return describe_database(url) if is_postgres_url(url) else str(Path(describe_database(url)).absolute())

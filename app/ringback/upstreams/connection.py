@@ -26,7 +26,9 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
 from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
+from ringback.log_context import leave_log_context
 from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCache
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
@@ -84,6 +86,7 @@ class UpstreamConnection:
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
         look_up: LookUp,
+        authorities: TrustedAuthorities = USUAL_AUTHORITIES,
         child_records: ChildRecords | None = None,
     ) -> None:
         self.config = config
@@ -97,6 +100,7 @@ class UpstreamConnection:
         self.faults = FaultCounter(config.name, clock=clock)
         self._child_records = child_records or ChildRecords(None)
         self._look_up = look_up
+        self._authorities = authorities
         self._session_tasks: anyio.abc.TaskGroup | None = None
         self._state = ConnectionState.IDLE
         self._problem: ConnectionProblem | None = None
@@ -118,7 +122,9 @@ class UpstreamConnection:
             replaced=self.replaced,
         )
         self._token_source = (
-            None if config.oauth is None else ClientCredentialsTokens(config.oauth, clock=clock, look_up=self._look_up)
+            None
+            if config.oauth is None
+            else ClientCredentialsTokens(config.oauth, clock=clock, look_up=look_up, authorities=authorities)
         )
         self._session_selection = SessionSelection(
             self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
@@ -217,6 +223,7 @@ class UpstreamConnection:
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
         leave_call_context()
+        leave_log_context()
         started = False
         sessions: list[UpstreamSession] = []
 
@@ -242,6 +249,7 @@ class UpstreamConnection:
             request_id_prefix=request_id_prefix,
             token_source=self._token_source,
             look_up=self._look_up,
+            authorities=self._authorities,
             faults=self.faults,
             child_records=self._child_records,
             **options,
@@ -299,6 +307,7 @@ class UpstreamConnection:
 
     async def run(self) -> None:
         """Keep the connection open until cancelled."""
+        leave_log_context()
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as tasks:
             self._session_tasks = tasks

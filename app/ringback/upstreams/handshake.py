@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
 from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.protocol.errors import RequestNotSent
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.sessions import SESSION_HEADER, LegacySessionId
@@ -60,6 +61,7 @@ class SessionOptions:
     request_id_prefix: str
     """Unique for each session."""
     look_up: LookUp
+    authorities: TrustedAuthorities = USUAL_AUTHORITIES
     faults: FaultCounter
     child_records: ChildRecords
 
@@ -119,7 +121,12 @@ async def _enter_transport(
         return streams, None, child, None
     session_id = None if options.rejoined_session is None else options.rejoined_session.session_id
     inner = make_guarded_transport(
-        config, options.token_source, look_up=options.look_up, faults=options.faults, large_results=large_results
+        config,
+        options.token_source,
+        look_up=options.look_up,
+        authorities=options.authorities,
+        faults=options.faults,
+        large_results=large_results,
     )
     transport = LegacySessionTransport(inner, rejoined=session_id)
     direct = DirectPosts(transport, config.url)

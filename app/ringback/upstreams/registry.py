@@ -14,6 +14,7 @@ from ringback.domain.errors import InvalidConfiguration
 from ringback.domain.ports import Store
 from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamProxyPort
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.upstreams.call_session import CallLogMessages, CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCaches
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
@@ -53,14 +54,17 @@ class UpstreamRegistry:
         store: Store | None = None,
         children_folder: Path | None = None,
         hosts: ConfiguredHosts | None = None,
+        authorities: TrustedAuthorities = USUAL_AUTHORITIES,
     ) -> None:
         """`random_fraction` is uniform in [0, 1). Raises `ConfigError` if two upstreams have the same name.
 
         The store keeps the lists of upstreams for times when they are away; without it they are lost with the process.
         `children_folder` records the child processes, so that the next start can kill processes that are left over.
-        `hosts` resolves the host names of upstreams; the registry closes it.
+        `hosts` resolves the host names of upstreams; the registry closes it. `authorities` sign their certificates, besides
+        the usual ones.
         """
         self._hosts = hosts or ConfiguredHosts()
+        self._authorities = authorities
         self._child_records = ChildRecords(children_folder)
         self.change_notifications = ChangeNotifications()
         self.notification_hub = NotificationHub()
@@ -168,6 +172,7 @@ class UpstreamRegistry:
             connect_timeout_seconds=self._connect_timeout_seconds,
             child_records=self._child_records,
             look_up=self._hosts.look_up_for(config.name),
+            authorities=self._authorities,
         )
 
     def _start_connection(self, connection: UpstreamConnection) -> None:

@@ -19,7 +19,8 @@ from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import STDIO_SERVER, free_port, wait_until_true
+from tests.support.ports import free_port
+from tests.support.upstreams import STDIO_SERVER, wait_until_true
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -19,7 +19,8 @@ from tests.support.application import SECRET, running_application, serving_callb
 from tests.support.forked_commands import running_forked_command
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import ControlledUpstream, free_port, make_http_config, serving
+from tests.support.ports import free_port
+from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from tests.support.calls import answer_call, make_call_to, request_cancel, wait_
 from tests.support.engine import Engine
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import free_port, make_http_config, open_upstreams
+from tests.support.ports import free_port
+from tests.support.upstreams import make_http_config, open_upstreams
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
 

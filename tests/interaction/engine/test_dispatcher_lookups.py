@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain import webhook_health as health
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER
-from ringback.domain.delivery import AttemptCategory, DeliveryState
+from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig

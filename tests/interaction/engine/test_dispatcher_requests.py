@@ -62,6 +62,34 @@ async def test_while_a_secret_is_being_replaced_both_sign(still: Engine) -> None
         verify(post.headers, post.content, [secret], now=START)
 
 
+async def test_every_attempt_has_the_webhooks_own_headers_and_its_excerpt_does_not_repeat_them(still: Engine) -> None:
+    delivery = await make_due_delivery(still, headers=(("authorization", "Bearer gateway-key"),))
+
+    async def echo(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(500, text=f"refused: {request.headers['authorization']}")
+
+    await still.make_dispatcher(echo).run_once()
+
+    (attempt,) = await still.read_attempts(delivery)
+    assert attempt.excerpt == "refused: [authorization]"
+
+
+async def test_a_webhook_and_its_attempt_tell_the_status_and_where_a_redirect_leads(still: Engine) -> None:
+    delivery = await make_due_delivery(still)
+
+    async def redirect(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(308, headers={"location": "https://moved.example/hook?token=1"})
+
+    await still.make_dispatcher(redirect).run_once()
+
+    (attempt,) = await still.read_attempts(delivery)
+    webhook = await still.read_webhook(delivery.webhook_id)
+    assert (attempt.status_code, attempt.detail) == (308, "Location: https://moved.example/hook")
+    assert webhook.last_error == "http_3xx"
+    assert webhook.last_error_detail == "status 308, Location: https://moved.example/hook"
+    assert webhook.last_error_advice == attempt.advice
+
+
 # -- webhooks that change meanwhile -----------------------------------------------------------------------------------------
 
 

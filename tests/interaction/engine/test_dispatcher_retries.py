@@ -5,8 +5,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import AttemptCategory, DeliveryState
+from ringback.domain.delivery import DeliveryState
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
@@ -141,5 +142,5 @@ async def test_a_target_that_is_not_allowed_any_more_is_not_connected_to(still: 
     await still.make_dispatcher(mailman).run_once()
 
     refused = await still.read_delivery(delivery)
-    assert (refused.state, refused.last_category) == (DeliveryState.PENDING, AttemptCategory.CONNECTION_REFUSED)
+    assert (refused.state, refused.last_category) == (DeliveryState.PENDING, AttemptCategory.URL_NOT_ALLOWED)
     assert mailman.posts == []

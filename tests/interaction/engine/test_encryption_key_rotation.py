@@ -12,8 +12,9 @@ import orjson
 import pytest
 from standardwebhooks import Webhook as StandardWebhook
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock
-from ringback.domain.delivery import AttemptCategory, DeliveryState
+from ringback.domain.delivery import DeliveryState
 from ringback.domain.encryption import SealedColumn
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, with_rotated_secret

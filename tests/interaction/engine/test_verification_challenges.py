@@ -35,11 +35,11 @@ REFUSALS: Final = {
     "no JSON": (respond_with(200, text="not JSON"), "challenge_failed"),
     "too much": (respond_with(200, json={"challenge": "a" * 20_000}), "challenge_failed"),
     "nothing": (respond_with(204), "challenge_failed"),
-    "redirect": (respond_with(302, headers={"location": "https://elsewhere.example/"}), "challenge_failed"),
+    "redirect": (respond_with(302, headers={"location": "https://elsewhere.example/"}), "http_3xx"),
     "not found": (respond_with(404), "http_4xx"),
     "broken": (respond_with(500), "http_5xx"),
     "nobody": (raise_error(httpx.ConnectError), "connection_refused"),
-    "silence": (raise_error(httpx.ReadTimeout), "timeout"),
+    "silence": (raise_error(httpx.ReadTimeout), "response_timeout"),
 }
 
 

@@ -55,7 +55,7 @@ async def test_registrations_whose_challenges_are_not_sent_yet_are_limited_too(s
     assert refused.value.extra["quota"] == "challenges_of_origin"
     assert refused.value.retry_after_seconds == 60
     assert (
-        len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=100)))
+        len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=None, limit=100)))
         == CHALLENGES_PER_ORIGIN_MAX
     )
 

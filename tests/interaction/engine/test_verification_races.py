@@ -205,4 +205,4 @@ async def test_a_url_that_the_operator_blocks_during_verification_is_not_challen
     await stage.send_due_challenges()
 
     assert stage.requests == []
-    assert (await still.read_webhook(webhook.id)).last_error == "connection_refused"
+    assert (await still.read_webhook(webhook.id)).last_error == "url_not_allowed"

@@ -69,6 +69,13 @@ class PausingStore:
             self.marked_unattended.set()
         return value
 
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        del principal
+        return await self.write(work)
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self.write(work)
+
 
 @dataclass(frozen=True, slots=True)
 class DetachedHarness:

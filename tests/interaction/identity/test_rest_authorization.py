@@ -12,7 +12,7 @@ from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX
 from ringback.settings import load_settings
 from tests.support.application import PUBLIC_URL, running_application
 from tests.support.oauth_service import ALL_SCOPES, OAuthService
-from tests.support.upstreams import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.requirement("R25")
 

@@ -14,7 +14,8 @@ from tests.support.application import (
     wait_until_ended,
 )
 from tests.support.engine import wait_until
-from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, free_port, make_http_config
+from tests.support.ports import free_port
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config
 
 
 async def test_cancelling_a_running_call_cancels_upstream_and_sends_one_callback(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from tests.support.application import (
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
+from tests.support.ports import free_port
 from tests.support.receivers import NO_CONTENT, respond_with, response, serving_receiver
 from tests.support.stores import FOREVER, FailingStore, StoreWrapper
-from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, free_port, make_http_config, serving
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
 

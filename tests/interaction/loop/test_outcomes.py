@@ -14,7 +14,8 @@ from tests.support.application import (
     wait_until_ended,
 )
 from tests.support.clock import OffsetClock
-from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, free_port, make_http_config, serving
+from tests.support.ports import free_port
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
 
 @pytest.mark.requirement("R33")

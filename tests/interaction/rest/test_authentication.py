@@ -44,6 +44,16 @@ OPERATIONS = [
     ("GET", "/v1/deliveries", Scope.READ),
     ("GET", "/v1/deliveries/dlv_1", Scope.READ),
     ("POST", "/v1/deliveries/dlv_1/redeliver", Scope.WEBHOOKS),
+    ("DELETE", "/v1/calls/call_1", Scope.CALLS),
+    ("DELETE", "/v1/sessions/git", Scope.CALLS),
+    ("DELETE", "/v1/principals/git", Scope.ADMIN),
+    ("GET", "/v1/erasures/era_1", Scope.READ),
+    ("GET", "/v1/keys", Scope.ADMIN),
+    ("POST", "/v1/keys", Scope.ADMIN),
+    ("GET", "/v1/keys/key_1", Scope.ADMIN),
+    ("POST", "/v1/keys/key_1/rotate", Scope.ADMIN),
+    ("DELETE", "/v1/keys/key_1", Scope.ADMIN),
+    ("GET", "/v1/usage", Scope.READ),
     ("GET", "/v1/upstreams", Scope.READ),
     ("GET", "/v1/upstreams/git/tools", Scope.READ),
     ("POST", "/v1/upstreams/reload", Scope.ADMIN),
@@ -60,6 +70,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls/adopt"): {"upstream": "git", "task_id": "task-1"},
     ("POST", "/v1/calls/report"): {"key": "build-1", "upstream": "farm", "tool": "build_report"},
     ("POST", "/v1/webhooks/wh_1/replay"): {"dead": True},
+    ("POST", "/v1/keys"): {"principal": "carol"},
 }
 
 
@@ -74,7 +85,7 @@ def test_every_authenticated_operation_is_covered_here() -> None:
 
 
 def _shape(path: str) -> str:
-    return re.sub(r"\{\w+\}|(call|wh|dlv)_1|git", "*", path)
+    return re.sub(r"\{\w+\}|(call|wh|dlv|key|era)_1|git", "*", path)
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)

@@ -2,7 +2,8 @@
 
 import httpx
 
-from ringback.domain.delivery import Attempt, AttemptCategory
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import Attempt
 from ringback.domain.ids import DeliveryId
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 

@@ -1,12 +1,17 @@
 """Metrics in Prometheus' text format."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Scope
+from ringback.domain.webhook import WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
 Samples = dict[tuple[str, ...], float]
@@ -65,12 +70,56 @@ async def test_an_idle_service_has_nothing_overdue(admin: httpx.AsyncClient) -> 
 
 
 @pytest.mark.requirement("R25")
-async def test_metrics_need_the_scope_admin(service: ServiceUnderTest) -> None:
+async def test_metrics_need_the_scope_metrics_and_it_allows_nothing_else(service: ServiceUnderTest) -> None:
     anonymous = await service.create_anonymous_client()
-    others = await service.create_client("alice", scopes=frozenset(Scope) - {Scope.ADMIN})
+    others = await service.create_client("alice", scopes=frozenset(Scope) - {Scope.ADMIN, Scope.METRICS})
+    scraper = await service.create_client("prometheus", scopes=frozenset({Scope.METRICS}))
 
     assert (await anonymous.get("/metrics")).status_code == 401
     assert (await others.get("/metrics")).status_code == 403
+    assert (await scraper.get("/metrics")).status_code == 200
+    for path in ("/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events", "/v1/upstreams"):
+        assert (await scraper.get(path)).status_code == 403
+
+
+async def test_metrics_count_the_ends_of_calls_by_upstream_and_outcome(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, admin: httpx.AsyncClient
+) -> None:
+    for _ in range(2):
+        await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+
+    found = await samples(admin)
+
+    assert sum(value for name, value in found.items() if name[0] == "ringback_ended_calls_total") == 2
+    assert (found["ringback_call_seconds_count",], found["ringback_call_seconds_bucket", "+Inf"]) == (2, 2)
+
+
+async def test_metrics_show_failing_webhooks_by_state_and_how_long_calls_are_queued(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, admin: httpx.AsyncClient
+) -> None:
+    for client in (alice, bob, alice):
+        await client.post("/v1/webhooks", json={"url": CALLBACK_URL})
+    first, second, _ = (await admin.get("/v1/webhooks", params={"principal": "*"})).json()["webhooks"]
+    await set_failing(service, first["id"], WebhookState.ACTIVE)
+    await set_failing(service, second["id"], WebhookState.SUSPENDED)
+    await alice.post("/v1/calls", json=CALL_BODY)
+    service.clock.advance(60)
+
+    found = await samples(admin)
+
+    states = ("active", "suspended", "pending_verification")
+    assert [found["ringback_failing_webhooks", state] for state in states] == [1, 1, 0]
+    assert 60 <= found["ringback_oldest_queued_call_age_seconds",] < 70
+
+
+async def set_failing(service: ServiceUnderTest, webhook_id: str, state: WebhookState) -> None:
+    async def update(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(WebhookId(webhook_id))
+        assert webhook is not None
+        failing = replace(webhook, state=state, last_error="timeout")
+        await tx.webhooks.update(failing, WebhookPart.HEALTH, WebhookPart.STATE)
+
+    await service.store.write(update)
 
 
 async def test_metrics_need_no_key_with_authentication_off(tmp_path: Path) -> None:

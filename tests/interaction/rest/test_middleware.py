@@ -45,7 +45,7 @@ async def test_on_loopback_every_name_of_loopback_is_answered_and_a_rebound_one_
 
 
 async def test_without_allowed_origins_no_page_may_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
-    for origin in (PAGE, "null", PUBLIC_URL):
+    for origin in (PAGE, "null", PUBLIC_URL.replace("https", "http")):
         answer = await alice.get("/v1/calls", headers={"Origin": origin})
 
         assert (answer.status_code, answer.json()["type"]) == (403, "/problems/foreign-origin")

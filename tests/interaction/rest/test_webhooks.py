@@ -96,7 +96,8 @@ async def test_a_change_keeps_omitted_members(alice: httpx.AsyncClient) -> None:
 
     assert {name: changed[name] for name in change} == change
     assert (changed["description"], changed["retries"]) == ("before", "minutes")
-    assert (await alice.get(f"/v1/webhooks/{registered['id']}")).json() == changed
+    shown = (await alice.get(f"/v1/webhooks/{registered['id']}")).json()
+    assert shown == {name: changed[name] for name in shown}
 
 
 async def test_a_disabled_webhook_gets_nothing_until_it_is_active_again(

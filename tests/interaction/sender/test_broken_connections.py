@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from tests.support.clock import FakeClock
@@ -30,7 +31,7 @@ anyio_backend = both_event_loops
 
 MORE_THAN_BUFFERED = b"x" * 16_000_000
 """Than the two kernels' buffers hold: while nobody reads it, it is not written to its end."""
-REFUSED = AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+NO_STATUS = {AttemptCategory.CONNECTION_BROKEN, AttemptCategory.INVALID_RESPONSE, AttemptCategory.BODY_NOT_READ}
 
 
 @pytest.mark.parametrize("beginning", [b"H", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 200 OK\r\n"])
@@ -72,7 +73,7 @@ async def test_a_kept_connection_that_says_nothing_is_not_tried_again(http1_send
         await send_posts(http1_sender, receiver, 1)
         answer = await http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=0.1)
 
-        assert (answer, receiver.connections) == (AttemptResult(category=AttemptCategory.TIMEOUT), 1)
+        assert (answer.category, receiver.connections) == (AttemptCategory.RESPONSE_TIMEOUT, 1)
 
 
 @pytest.mark.parametrize("garbage", [b"garbage\r\n", b"\r\n" + NO_CONTENT, b"{}", b"h"])
@@ -130,7 +131,7 @@ async def test_a_cancelled_post_closes_its_connection(http1_sender: Http1Sender)
 async def test_the_deadline_closes_the_connection(http1_sender: Http1Sender) -> None:
     async def expire(receiver: Receiver) -> None:
         answer = await http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=0.05)
-        assert answer.category is AttemptCategory.TIMEOUT
+        assert answer.category is AttemptCategory.RESPONSE_TIMEOUT
 
     await observing_close(request_only, expire)
 
@@ -155,8 +156,8 @@ async def test_closing_the_sender_closes_idle_and_busy_connections(http1_sender:
         assert sweep.cancelled()
         assert await desk.wait_until_closed() == [0]
         answers: Sequence[AttemptResult] = await asyncio.gather(*busy)
-        assert answers[0] == REFUSED
-        assert answers[1] == REFUSED
+        assert answers[0].category in NO_STATUS
+        assert answers[1].category in NO_STATUS
 
 
 async def test_a_closed_sender_repeats_nothing(http1_sender: Http1Sender) -> None:
@@ -195,4 +196,4 @@ async def test_any_bytes_of_a_receiver_are_at_most_one_response(
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS)
         await sender.aclose()
 
-    assert answer == REFUSED or answer.status_code is not None
+    assert answer.category in NO_STATUS or answer.status_code is not None

@@ -5,7 +5,8 @@ from typing import cast
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult
 from ringback.notifier.http import connection as http1_connection
 from ringback.notifier.http.client import Http1Sender
 from tests.support.event_loops import both_event_loops

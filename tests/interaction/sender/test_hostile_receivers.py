@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.sender import Sender
 from tests.support import receivers
@@ -19,7 +20,10 @@ DRIP_SECONDS = 5.0
 """Of an attempt that ends with its deadline, but whose status is to come before it."""
 LARGE_BODY = b"x" * 262_144
 
-REFUSED, TIMEOUT = AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TIMEOUT
+TIMEOUTS = {AttemptCategory.RESPONSE_TIMEOUT, AttemptCategory.TIMEOUT, AttemptCategory.BODY_NOT_READ}
+"""The custom transport does not tell the stage of the attempt's own deadline."""
+BROKEN = {AttemptCategory.CONNECTION_BROKEN, AttemptCategory.INVALID_RESPONSE, AttemptCategory.BODY_NOT_READ}
+"""Which of them depends on the packets, and on the sender."""
 
 
 async def attempt(
@@ -30,29 +34,29 @@ async def attempt(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "category"),
+    ("behaviour", "categories"),
     [
-        (receivers.never_respond, TIMEOUT),
-        (receivers.never_read, TIMEOUT),
-        (receivers.send_headers_slowly, TIMEOUT),
-        (receivers.send_informational_endlessly, TIMEOUT),
-        (receivers.close_after_request, REFUSED),
-        (receivers.close_at_once, REFUSED),
-        (receivers.half_close, REFUSED),
-        (receivers.reset_connection, REFUSED),
-        (receivers.send_headers_endlessly, REFUSED),
-        (receivers.send_status_line_endlessly, REFUSED),
+        (receivers.never_respond, TIMEOUTS),
+        (receivers.never_read, TIMEOUTS),
+        (receivers.send_headers_slowly, TIMEOUTS),
+        (receivers.send_informational_endlessly, TIMEOUTS),
+        (receivers.close_after_request, BROKEN),
+        (receivers.close_at_once, BROKEN),
+        (receivers.half_close, BROKEN),
+        (receivers.reset_connection, BROKEN),
+        (receivers.send_headers_endlessly, BROKEN),
+        (receivers.send_status_line_endlessly, BROKEN),
     ],
 )
 @pytest.mark.requirement("R27")
 async def test_a_receiver_that_gives_no_status_is_a_failure_in_time(
-    sender: Sender, behaviour: Behaviour, category: AttemptCategory
+    sender: Sender, behaviour: Behaviour, categories: set[AttemptCategory]
 ) -> None:
-    deadline_seconds = DEADLINE_SECONDS if category is TIMEOUT else WAIT_SECONDS
+    deadline_seconds = DEADLINE_SECONDS if categories is TIMEOUTS else WAIT_SECONDS
 
-    assert await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds) == AttemptResult(
-        category=category
-    )
+    answer = await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds)
+
+    assert (answer.category in categories, answer.status_code) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ async def test_a_receiver_that_gives_no_status_is_a_failure_in_time(
     ids=lambda garbage: repr(garbage[:40]),
 )
 async def test_garbage_is_no_status_of_the_receivers(sender: Sender, garbage: bytes) -> None:
-    assert await attempt(sender, send_bytes(garbage)) == AttemptResult(category=REFUSED)
+    assert (await attempt(sender, send_bytes(garbage))).category in BROKEN
 
 
 @pytest.mark.parametrize(
@@ -108,10 +112,7 @@ async def test_a_body_that_breaks_its_own_framing_is_one_answer_or_one_failure(s
     broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nthis is no chunk\r\n"
     answer = await attempt(sender, send_bytes(broken))
 
-    assert answer in (
-        AttemptResult(category=REFUSED),
-        AttemptResult(category=AttemptCategory.DELIVERED, status_code=200),
-    )
+    assert answer.category in BROKEN | {AttemptCategory.DELIVERED}
 
 
 async def test_switching_protocols_is_no_delivery(sender: Sender) -> None:
@@ -148,7 +149,9 @@ async def test_a_port_that_accepts_nothing_times_out(sender: Sender) -> None:
             target = loopback_target(f"http://127.0.0.1:{port}/")
             answer = await sender.post(target, {}, b"{}", deadline_seconds=DEADLINE_SECONDS)
 
-    assert answer == AttemptResult(category=TIMEOUT)
+    assert answer.category is (
+        AttemptCategory.CONNECT_TIMEOUT if isinstance(sender, Http1Sender) else AttemptCategory.TIMEOUT
+    )
 
 
 async def test_a_hung_receiver_does_not_hold_the_others(sender: Sender) -> None:

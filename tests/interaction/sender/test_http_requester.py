@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.httpx_sender import HttpxSender
@@ -59,7 +59,8 @@ async def test_a_request_never_takes_longer_than_its_deadline(asker: RequestFunc
     async with serving_receiver(never_respond) as receiver:
         answer, body = await asker.send_request("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=0.05)
 
-        assert (answer.category, body) == (AttemptCategory.TIMEOUT, b"")
+        assert answer.category in {AttemptCategory.RESPONSE_TIMEOUT, AttemptCategory.TIMEOUT}
+        assert body == b""
 
 
 @pytest.mark.requirement("R26")
@@ -74,7 +75,7 @@ async def test_a_question_to_a_blocked_address_opens_no_socket() -> None:
         for host in ("inside.example", "169.254.169.254"):
             target = parse_target(f"https://{host}/.well-known/mcp-webhook-receiver.json", PUBLIC_POLICY)
             answer, _ = await sender.send_request("GET", target, {}, b"", deadline_seconds=WAIT_SECONDS)
-            assert answer.category is AttemptCategory.CONNECTION_REFUSED
+            assert answer.category is AttemptCategory.BLOCKED_ADDRESS
     finally:
         await sender.aclose()
 

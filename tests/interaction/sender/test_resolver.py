@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.principal import Principal
 from ringback.notifier.http import caching_resolver as look_ups
 from ringback.notifier.http import resolver as resolving
@@ -242,5 +242,5 @@ async def test_an_answer_that_changes_to_a_blocked_address_is_judged_and_not_con
         ):  # after the seconds that the first answer was good for
             answer = await later.post(target, {}, b"{}", principal=ALICE)
 
-    assert answer == AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+    assert answer.category is AttemptCategory.BLOCKED_ADDRESS
     assert receiver.connections == 0

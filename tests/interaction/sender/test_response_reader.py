@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringback.notifier.http.failures import InvalidResponse
 from ringback.notifier.http.response_reader import (
     INFORMATIONAL_RESPONSES_MAX,
     RESPONSE_HEADER_BYTES_MAX,
-    InvalidResponse,
     ResponseReader,
     TooManyInformationalResponses,
 )

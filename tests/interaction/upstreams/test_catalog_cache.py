@@ -15,9 +15,10 @@ from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.databases import count_rows, query_rows
 from tests.support.engine import wait_until
 from tests.support.library_upstream import ERAS, INSTRUCTIONS, UPSTREAM_NAME, LibraryUpstream
+from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change
 from tests.support.stores import open_test_store
-from tests.support.upstreams import free_port, make_http_config, serving
+from tests.support.upstreams import make_http_config, serving
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 

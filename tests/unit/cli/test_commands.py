@@ -1,6 +1,7 @@
 """The commands and options, which scripts depend on."""
 
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 from typer.testing import Result
@@ -10,6 +11,8 @@ from ringback import __version__
 Run = Callable[..., Result]
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OPERATOR_OPTIONS: Final = ("--principal", "--all-principals")
+
 COMMANDS: dict[tuple[str, ...], set[str]] = {
     (): {
         *("--version", "--install-completion", "--show-completion"),
@@ -29,8 +32,9 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
             "--log-format",
         ),
     },
-    ("keys",): {"create", "list", "revoke", "ring"},
-    ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
+    ("keys",): {"create", "list", "revoke", "rotate-api-key", "ring"},
+    ("keys", "create"): {"--name", "--scope", "--upstream", "--expires", "--create", "--json", "--database"},
+    ("keys", "rotate-api-key"): {"--overlap", "--expires", "--json", "--database"},
     ("keys", "list"): {"--json", "--database"},
     ("keys", "revoke"): {"--json", "--database"},
     ("keys", "ring"): {"--json"},
@@ -56,12 +60,21 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("calls",): {
         *("--session", "--correlation", "--status", "--outcome", "--upstream", "--tool", "--limit"),
         *("--json", "--url", "--api-key", "show", "cancel", "answer"),
+        *OPERATOR_OPTIONS,
     },
-    ("calls", "show"): {"--url", "--api-key"},
-    ("calls", "cancel"): {"--json", "--url", "--api-key"},
+    ("calls", "show"): {"--url", "--api-key", *OPERATOR_OPTIONS},
+    ("calls", "cancel"): {"--json", "--url", "--api-key", *OPERATOR_OPTIONS},
+    ("calls", "erase"): {"--cancel", "--json", "--url", "--api-key"},
+    ("usage",): {"--principal", "--json", "--url", "--api-key"},
+    ("sessions",): {"erase"},
+    ("sessions", "erase"): {"--cancel", "--json", "--url", "--api-key"},
+    ("principals",): {"erase"},
+    ("principals", "erase"): {"--yes", "--cancel", "--json", "--url", "--api-key"},
+    ("erasure",): {"--json", "--url", "--api-key"},
     ("calls", "answer"): {"--accept", "--decline", "--key", "--json", "--url", "--api-key"},
     ("events",): {
         *("--follow", "--cursor", "--name", "--call", "--session", "--correlation", "--json", "--url", "--api-key"),
+        "--principal",
     },
     ("trigger",): {"--wait-seconds", "--json", "--url", "--api-key"},
     ("verify",): {"--secret", "--jwks", "--body", "--header", "--max-age", "--json"},
@@ -96,9 +109,13 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         ),
     },
     ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--json", "--url", "--api-key"},
-    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--json", "--url", "--api-key"},
+    ("webhooks", "list"): {"--failing", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
+    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("deliveries",): {"list", "show", "redeliver"},
-    ("deliveries", "list"): {"--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"},
+    ("deliveries", "list"): {
+        *("--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"),
+        *OPERATOR_OPTIONS,
+    },
     ("migrate",): {"--check", "--database", "--json"},
     ("copy",): {"--from", "--to", "--json"},
     ("doctor",): {

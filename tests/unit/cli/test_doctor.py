@@ -25,6 +25,7 @@ from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
 from ringback.storage.sqlite import write_probe
 from ringback.storage.sqlite.file_lock import FileLock
+from tests.support.builders import make_call
 from tests.support.examples import WEBHOOK
 from tests.support.upstreams import STDIO_SERVER
 
@@ -68,7 +69,7 @@ def list_checks(run: Run, *more: str) -> Result:
 @pytest.fixture
 def key(run: Run) -> str:
     """An API key; creates the database and its key file."""
-    return run("keys", "create", "alice").stdout.strip()
+    return run("keys", "create", "alice", "--create").stdout.strip()
 
 
 def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRouter, key: str) -> None:
@@ -76,7 +77,17 @@ def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRout
 
     assert ran.exit_code == 0, ran.stdout
     assert {line.split()[0] for line in ran.stdout.splitlines()} == {"ok"}
-    for about in ("settings", "database", "key ring", "sealed data", "API keys", "upstream odd", "service", "clock"):
+    for about in (
+        "settings",
+        "database",
+        "key ring",
+        "sealed data",
+        "queue",
+        "API keys",
+        "upstream odd",
+        "service",
+        "clock",
+    ):
         assert f" {about} " in ran.stdout
 
 
@@ -241,8 +252,9 @@ def test_a_public_url_has_to_lead_here(
     words: str,
 ) -> None:
     monkeypatch.setenv("RINGBACK_PUBLIC_URL", "https://ringback.example")
-    with respx.mock(base_url="https://ringback.example") as public:
+    with respx.mock(base_url="https://ringback.example", assert_all_called=False) as public:
         public.get("/healthz").mock(side_effect=[answer])
+        public.route().mock(side_effect=httpx.ConnectError("refused"))
         ok, detail = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))["public URL"]
 
     assert ok is (answer is OWN_KEY)
@@ -257,6 +269,16 @@ def test_callbacks_cannot_be_checked_without_a_key(run: Run, service: respx.Mock
 
 
 # -- faults of the database ------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_waits_long_for_a_runner_is_reported(run: Run, key: str) -> None:
+    async def queue_old_call() -> None:
+        async with open_shared_store(load_settings()) as store:
+            await store.write(lambda tx: tx.calls.insert(make_call(created_at=tx.now() - timedelta(minutes=20))))
+
+    asyncio.run(queue_old_call())
+
+    assert "has waited for 20 minutes" in list_failed_checks(list_checks(run))["queue"][1]
 
 
 def register() -> None:

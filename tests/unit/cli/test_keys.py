@@ -19,13 +19,46 @@ from tests.support.examples import WEBHOOK
 Run = Callable[..., Result]
 
 
-def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run) -> None:
+@pytest.fixture(autouse=True)
+def database(run: Run) -> None:
+    """The database of a service in this folder."""
+    run("migrate")
+
+
+def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run, tmp_path: Path) -> None:
     created = run("keys", "create", "alice")
 
     assert created.exit_code == 0
     assert is_well_formed_api_key(created.stdout.removesuffix("\n"))
     assert "key_" in created.stderr
+    assert f"in the database {tmp_path / 'ringback.db'}" in created.stderr
     assert "not shown again" in created.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("create", "alice"), ("list",), ("revoke", "key_01JD2VX0000000000000000000"), ("rotate",), ("sealed",)]
+)
+def test_a_command_in_the_wrong_folder_names_the_database_that_is_missing_and_makes_none(
+    run: Run, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    refused = run("keys", *command)
+
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert str(tmp_path / "elsewhere" / "ringback.db") in refused.stderr
+    assert "RINGBACK_DATABASE_URL" in refused.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_database_is_made_with_the_first_key_if_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    elsewhere = f"sqlite:///{tmp_path / 'new.db'}"
+
+    created = run("keys", "create", "alice", "--create", "--database", elsewhere)
+
+    assert is_well_formed_api_key(created.stdout.removesuffix("\n"))
+    assert len(json.loads(run("keys", "list", "--json", "--database", elsewhere).stdout)) == 1
 
 
 def test_a_key_has_the_scopes_and_upstreams_it_was_given(run: Run) -> None:
@@ -121,7 +154,7 @@ def test_an_invalid_argument_prints_one_message_with_the_next_step(
 def test_keys_are_kept_in_the_database_that_is_named(run: Run, tmp_path: Path) -> None:
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
 
-    run("keys", "create", "alice", "--database", elsewhere)
+    run("keys", "create", "alice", "--create", "--database", elsewhere)
 
     assert len(json.loads(run("keys", "list", "--json", "--database", elsewhere).stdout)) == 1
     assert json.loads(run("keys", "list", "--json").stdout) == []
@@ -173,3 +206,31 @@ def test_keys_of_the_environment_are_rotated_by_hand(run: Run, monkeypatch: pyte
 
     assert refused.exit_code == 2
     assert "ringback keys ring" in refused.stderr
+
+
+def test_a_key_with_an_expiry_says_until_when(run: Run) -> None:
+    created = run("keys", "create", "alice", "--expires", "90d")
+
+    (key,) = json.loads(run("keys", "list", "--json").stdout)
+    assert key["expires_at"] > key["created_at"]
+    assert f"until {key['expires_at']}" in created.stderr
+
+
+def test_a_rotated_api_key_is_printed_alone_and_the_old_one_ends_after_the_overlap(run: Run) -> None:
+    old = json.loads(run("keys", "create", "alice", "--name", "ci", "--json").stdout)
+
+    rotated = run("keys", "rotate-api-key", old["id"], "--overlap", "12h")
+
+    ended, new = json.loads(run("keys", "list", "--json").stdout)
+    assert is_well_formed_api_key(rotated.stdout.removesuffix("\n"))
+    assert rotated.stdout.strip() != old["key"]
+    assert f"{old['id']} is accepted until {ended['expires_at']}" in rotated.stderr
+    assert (ended["replaced_by"], new["name"], new["expires_at"]) == (new["id"], "ci", None)
+
+
+def test_a_duration_without_a_unit_is_refused(run: Run) -> None:
+    refused = run("keys", "create", "alice", "--expires", "90")
+
+    assert refused.exit_code == 2
+    assert "12h or 30d" in refused.stderr
+    assert json.loads(run("keys", "list", "--json").stdout) == []

@@ -254,3 +254,49 @@ def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.Moc
     ran = run("webhooks", "test", "wh_1")
 
     assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"Error: {detail}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "path", "answer"),
+    [
+        (("webhooks", "show", "wh_1"), "GET", HOOK, examples.WEBHOOK),
+        (("webhooks", "enable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
+        (("webhooks", "disable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
+        (("webhooks", "list", "--json"), "GET", "/v1/webhooks", {"webhooks": [], "next_cursor": None}),
+        (("deliveries", "list", "--json"), "GET", "/v1/deliveries", {"deliveries": [], "next_cursor": None}),
+        (("calls", "--json"), "GET", "/v1/calls", {"calls": [], "next_cursor": None}),
+        (("calls", "show", "call_1"), "GET", "/v1/calls/call_1", examples.WORKING_CALL),
+        (("calls", "cancel", "call_1", "--json"), "POST", "/v1/calls/call_1/cancel", examples.FINISHED_CALL),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+@pytest.mark.parametrize(("options", "principal"), [(["--principal", "bob"], "bob"), (["--all-principals"], "*")])
+def test_an_operator_names_a_principal_or_all(
+    run: Run,
+    service: respx.MockRouter,
+    command: tuple[str, ...],
+    method: str,
+    path: str,
+    answer: Any,
+    options: list[str],
+    principal: str,
+) -> None:
+    route = service.route(method=method, path=path).respond(json=answer)
+
+    ran = run(*command, *options)
+
+    assert ran.exit_code == 0, ran.stderr
+    assert parse_query(get_last_request(route))["principal"] == principal
+
+
+def test_an_operator_names_one_principal_or_all_and_not_both(run: Run) -> None:
+    refused = run("webhooks", "list", "--principal", "bob", "--all-principals")
+
+    assert (refused.exit_code, "not both" in refused.stderr or "either" in refused.stderr) == (2, True)
+
+
+def test_a_list_of_an_operator_shows_the_owners(run: Run, service: respx.MockRouter) -> None:
+    owned = {**examples.WEBHOOK, "principal": "team-7"}
+    service.get("/v1/webhooks").respond(json={"webhooks": [owned], "next_cursor": None})
+
+    assert "team-7" in run("webhooks", "list", "--all-principals", "--failing").stdout

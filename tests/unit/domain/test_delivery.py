@@ -3,10 +3,10 @@ from datetime import timedelta
 
 import pytest
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import (
     DELIVERY_TRANSITIONS,
     OPEN_STATES,
-    AttemptCategory,
     AttemptResult,
     DeliveryState,
     RetryDecision,
@@ -15,7 +15,7 @@ from ringback.domain.delivery import (
     next_generation,
 )
 from ringback.domain.ids import DeliveryId
-from ringback.domain.retry import RetryProfile
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from tests.support.clock import START
 from tests.support.examples import DELIVERY, EVENT
 
@@ -26,7 +26,11 @@ MIDDLE = 0.5
 
 def decide(answer: AttemptResult, *, attempts: int = 1) -> RetryDecision:
     return decide_retry(
-        replace(FIRST, attempts=attempts), answer, profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE
+        replace(FIRST, attempts=attempts),
+        answer,
+        schedule=RETRY_SCHEDULES[RetryProfile.DAYS],
+        now=START,
+        random_fraction=MIDDLE,
     )
 
 
@@ -94,10 +98,12 @@ def test_nothing_is_tried_after_the_day_it_is_given_up() -> None:
     too_late = replace(FIRST, give_up_at=START + timedelta(seconds=4.999))
 
     assert decide_retry(
-        at_the_last_moment, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE
+        at_the_last_moment, http(500), schedule=RETRY_SCHEDULES[RetryProfile.DAYS], now=START, random_fraction=MIDDLE
     ) == retry_after(5)
     assert (
-        decide_retry(too_late, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE)
+        decide_retry(
+            too_late, http(500), schedule=RETRY_SCHEDULES[RetryProfile.DAYS], now=START, random_fraction=MIDDLE
+        )
         == DEAD_WEBHOOK_RESPONSES
     )
 
@@ -135,7 +141,7 @@ def test_a_replayed_delivery_has_the_same_body_and_continues_the_attempts(*, hol
     )
 
     renewed = next_generation(
-        dead, delivery_id=DeliveryId("dlv_2"), is_held=holds, profile=RetryProfile.DAYS, now=later
+        dead, delivery_id=DeliveryId("dlv_2"), is_held=holds, schedule=RETRY_SCHEDULES[RetryProfile.DAYS], now=later
     )
 
     assert (renewed.id, renewed.generation, renewed.state, renewed.attempts) == ("dlv_2", 2, state, 0)

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain import webhook_health as health
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.delivery import (
-    AttemptCategory,
     AttemptResult,
     Delivery,
     DeliveryKind,
@@ -29,7 +29,9 @@ LONG_AGO = START - timedelta(seconds=health.SUSPEND_AFTER_SECONDS)
 
 
 def fail(webhook: Webhook) -> Webhook:
-    return health.webhook_after_failure(webhook, AttemptCategory.TIMEOUT, now=START, random_fraction=0.5)
+    return health.webhook_after_failure(
+        webhook, AttemptResult(category=AttemptCategory.TIMEOUT), now=START, random_fraction=0.5
+    )
 
 
 def test_a_success_ends_every_failure() -> None:
@@ -101,13 +103,14 @@ def test_another_url_has_another_receiver() -> None:
 
 @pytest.mark.parametrize("profile", RetryProfile)
 def test_each_delivery_kind_has_its_schedule_and_ordering_does_not_extend_it(profile: RetryProfile) -> None:
-    assert retry_schedule_for(DeliveryKind.EVENT, profile) == RETRY_SCHEDULES[profile]
-    assert retry_schedule_for(DeliveryKind.PROGRESS, profile) == PROGRESS_SCHEDULE
-    assert retry_schedule_for(DeliveryKind.GAP, profile) == RETRY_SCHEDULES[RetryProfile.MINUTES]
+    schedule = RETRY_SCHEDULES[profile]
+    assert retry_schedule_for(DeliveryKind.EVENT, schedule) == schedule
+    assert retry_schedule_for(DeliveryKind.PROGRESS, schedule) == PROGRESS_SCHEDULE
+    assert retry_schedule_for(DeliveryKind.GAP, schedule) == RETRY_SCHEDULES[RetryProfile.MINUTES]
     for kind in DeliveryKind:
-        plain = give_up_seconds(kind, profile, ordered=False)
-        assert plain == retry_schedule_for(kind, profile).give_up_seconds
-        assert give_up_seconds(kind, profile, ordered=True) == min(plain, 3600)
+        plain = give_up_seconds(kind, schedule, ordered=False)
+        assert plain == retry_schedule_for(kind, schedule).give_up_seconds
+        assert give_up_seconds(kind, schedule, ordered=True) == min(plain, 3600)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """The dispatcher and a unit of work that inserts a delivery never use the same permit."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from ringback.domain.ids import IdGenerator
+from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
+from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.leasing import DeliveryLeasing
+from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
 
@@ -29,6 +32,7 @@ class OneWebhookStore:
 
     def __init__(self, limits: ConcurrencyLimits) -> None:
         self.limiter = ConcurrencyLimiter(limits)
+        self.signals = LocalSignals()
         self.leasing = DeliveryLeasing(
             store=cast("Store", self),
             ids=IdGenerator(FakeClock()),
@@ -36,6 +40,8 @@ class OneWebhookStore:
             target_cache=cast("TargetCache", self),
             owner="node",
             lease_seconds=30.0,
+            clock=FakeClock(),
+            measurements=Measurements(),
         )
         self.webhooks = self.origin_breakers = self.delivery_queue = self
         self.asked: list[Any] = []
@@ -76,6 +82,37 @@ async def test_one_permit_goes_to_the_query_or_to_a_delivery_that_is_inserted_me
     leased = await store.leasing.lease_due()
 
     assert len(leased.deliveries) + sum(permit is not None for permit in store.asked) == store.limiter.in_flight == 1
+
+
+class RatedWebhooksStore(OneWebhookStore):
+    """Two webhooks with shared rates are due. Their ids are not in the order in which they are due."""
+
+    def __init__(self) -> None:
+        super().__init__(ConcurrencyLimits(in_flight_max=3))
+        self.webhook_rates = self
+        self.locked: list[Any] = []
+        self._rated = [replace(WEBHOOK, id=WebhookId(each), rate_per_second=1.0) for each in ("wh_b", "wh_a")]
+
+    async def list_due_webhooks(self, **_: Any) -> Page:
+        return Page([webhook.id for webhook in self._rated])
+
+    async def get_many(self, _ids: Any) -> Any:
+        return self._rated
+
+    async def find_due(self, _limits: Any, **_: Any) -> Any:
+        return {}
+
+    async def lock(self, webhook_id: Any) -> float:
+        self.locked.append(webhook_id)
+        return 0.0
+
+
+async def test_shared_rates_are_locked_in_the_order_of_their_webhooks_ids() -> None:
+    store = RatedWebhooksStore()
+
+    await store.leasing.lease_due()
+
+    assert store.locked == ["wh_a", "wh_b"]
 
 
 async def test_permits_that_the_query_does_not_use_are_free_afterwards() -> None:

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult
+from ringback.notifier.http.failures import result_from_error
 from ringback.notifier.http.sender import (
     EXCERPT_BYTES_MAX,
     RESPONSE_BODY_BYTES_MAX,
     outgoing_headers,
     read_body_prefix,
-    result_from_error,
     result_from_response,
 )
 from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
@@ -113,10 +114,10 @@ def test_an_answer_is_what_its_status_says() -> None:
 @pytest.mark.parametrize(
     ("error", "category"),
     [
-        (OSError("no route"), AttemptCategory.CONNECTION_REFUSED),
-        (ConnectionResetError(), AttemptCategory.CONNECTION_REFUSED),
+        (OSError("no route"), AttemptCategory.CONNECTION_BROKEN),
+        (ConnectionResetError(), AttemptCategory.CONNECTION_BROKEN),
         (TimeoutError(), AttemptCategory.TIMEOUT),
-        (ssl.SSLCertVerificationError("expired"), AttemptCategory.TLS_ERROR),
+        (ssl.SSLCertVerificationError("expired"), AttemptCategory.CERTIFICATE_UNTRUSTED),
     ],
 )
 def test_a_failure_is_found_below_what_clients_wrap_around_it(error: Exception, category: AttemptCategory) -> None:
@@ -124,7 +125,7 @@ def test_a_failure_is_found_below_what_clients_wrap_around_it(error: Exception, 
     wrapped.__cause__ = BrokenStream()
     wrapped.__cause__.__context__ = error
 
-    assert result_from_error(error) == result_from_error(wrapped) == AttemptResult(category=category)
+    assert result_from_error(error).category is result_from_error(wrapped).category is category
 
 
 def test_the_nearest_cause_decides_the_category() -> None:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from ringback.domain import rate_limiter
 from ringback.domain.errors import QuotaExceeded
+from ringback.domain.ids import KeyId
 from ringback.domain.principal import Principal
-from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE, BOB
 
@@ -77,3 +78,61 @@ def test_a_stream_counts_until_it_is_closed_however_it_ends() -> None:
         assert kept.open_stream_count == 1
 
     assert kept.open_stream_count == 0
+
+
+KEY, OTHER_KEY = KeyId("key_01KAGZ7Q00F2G4H6J8K1M3N5P7"), KeyId("key_01KAGZ9Q00G3H5J7K9M2N4P6Q8")
+
+
+def test_a_principal_with_quotas_of_its_own_leaves_the_others_the_defaults() -> None:
+    overrides = QuotaOverrides(principals={BOB: Quotas(starts_per_minute=1)})
+    kept = QuotaEnforcer(Quotas(starts_per_minute=2), clock=FakeClock(), overrides=overrides)
+    for principal, starts in ((ALICE, 2), (BOB, 1)):
+        for _ in range(starts):
+            kept.acquire_start(principal)
+
+        with pytest.raises(QuotaExceeded) as caught:
+            kept.acquire_start(principal)
+
+        assert (caught.value.extra["quota"], caught.value.extra["limit"]) == ("starts_per_minute", starts)
+
+
+def test_a_start_that_the_key_may_not_make_uses_none_of_its_principal() -> None:
+    overrides = QuotaOverrides(keys={KEY: KeyLimits(starts_per_minute=1)})
+    kept = QuotaEnforcer(Quotas(starts_per_minute=2), clock=FakeClock(), overrides=overrides)
+    kept.acquire_start(ALICE, key_id=KEY)
+
+    with pytest.raises(QuotaExceeded) as caught:
+        kept.acquire_start(ALICE, key_id=KEY)
+
+    assert caught.value.extra["quota"] == "key_starts_per_minute"
+    kept.acquire_start(ALICE, key_id=OTHER_KEY)
+    with pytest.raises(QuotaExceeded):
+        kept.acquire_start(ALICE, key_id=OTHER_KEY)
+
+
+def test_the_streams_of_a_key_are_counted_within_those_of_its_principal() -> None:
+    overrides = QuotaOverrides(keys={KEY: KeyLimits(streams=1)})
+    kept = QuotaEnforcer(Quotas(streams=2), clock=FakeClock(), overrides=overrides)
+
+    with kept.open_stream(ALICE, key_id=KEY):
+        with pytest.raises(QuotaExceeded), kept.open_stream(ALICE, key_id=KEY):
+            pass
+        with kept.open_stream(ALICE), pytest.raises(QuotaExceeded), kept.open_stream(ALICE, key_id=OTHER_KEY):
+            pass
+
+    assert (kept.open_stream_count, kept.count_streams(ALICE), kept.count_key_streams(KEY)) == (0, 0, 0)
+    with kept.open_stream(ALICE, key_id=KEY):
+        pass
+
+
+def test_replaced_quotas_apply_to_what_is_used_already() -> None:
+    kept = QuotaEnforcer(Quotas(starts_per_minute=6), clock=FakeClock())
+    for _ in range(3):
+        kept.acquire_start(ALICE)
+
+    kept.replace_overrides(QuotaOverrides(principals={ALICE: Quotas(starts_per_minute=1)}))
+    with pytest.raises(QuotaExceeded):
+        kept.acquire_start(ALICE)
+
+    kept.replace_overrides(QuotaOverrides())
+    kept.acquire_start(ALICE)

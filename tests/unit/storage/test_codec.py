@@ -136,6 +136,6 @@ def test_columns_that_are_stored_apart_are_no_part_of_the_insert() -> None:
 )
 def test_records_of_the_store_keep_their_values(codec: RowCodec[Any], record: Any) -> None:
     row = codec.encode(record)
-    sealed = {name: row[name] for name in ("body", "secrets") if name in row}
+    sealed = {name: row[name] for name in ("body", "secrets", "arguments", "meta") if name in row}
 
     assert codec.decode(tuple(row.values()), **sealed) == record

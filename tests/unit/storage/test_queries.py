@@ -33,11 +33,11 @@ def test_a_repeated_name_is_refused() -> None:
 
 
 def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None:
-    statements = load_statements("ringback.storage.sqlite", "sql/api_keys.sql", RECORDS.by_name())
+    statements = load_statements("ringback.storage.sqlite", "sql/call_webhooks.sql", RECORDS.by_name())
 
-    assert set(statements) == {"insert", "by_hash", "all", "revoke"}
+    assert set(statements) == {"add", "any_call", "naming_calls", "same_target"}
     with pytest.raises(TypeError):
-        statements["all"] = "DROP TABLE api_keys"  # pyright: ignore[reportIndexIssue] - that is what is tested
+        statements["add"] = "DROP TABLE call_webhooks"  # pyright: ignore[reportIndexIssue] - that is what is tested
 
 
 def test_the_parameters_of_a_statement_are_found_by_their_names() -> None:

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.urls import describe_database, find_sqlite_path, is_postgres_url, require_sqlite_path
+from ringback.storage.urls import (
+    describe_database,
+    find_sqlite_path,
+    is_postgres_url,
+    locate_database,
+    require_sqlite_path,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +27,7 @@ def test_a_url_or_a_path_names_the_file(url: str, path: str) -> None:
     assert find_sqlite_path(url) == Path(path)
     assert require_sqlite_path(url) == Path(path)
     assert describe_database(url) == path
+    assert locate_database(url) == str(Path(path).absolute())
     assert not is_postgres_url(url)
 
 

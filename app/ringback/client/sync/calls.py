@@ -4,7 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from ringback.client.models import Answered, BatchedCall, Call, Reloaded, Resumed, Started, Tool, Upstream
+from ringback.client.models import (
+    Answered,
+    BatchedCall,
+    Call,
+    Cancellation,
+    Reloaded,
+    Resumed,
+    Started,
+    Tool,
+    Upstream,
+    UpstreamIntake,
+)
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.sync.methods import SyncMethods
 
@@ -104,6 +115,31 @@ class SyncCallMethods(SyncMethods):
         """Request the call's cancellation. Cooperative, idempotent, and without effect on a call that has ended."""
         return self._loop_thread.run(self._client.cancel(call_id))
 
+    def cancel_calls(
+        self,
+        *,
+        client_session_id: str | None = None,
+        correlation_id: str | None = None,
+        upstream: str | None = None,
+        tool: str | None = None,
+        status: str | None = None,
+        dry_run: bool = False,
+    ) -> Cancellation:
+        """Request the cancellation of your open calls that match, at most 1,000 at once. At least one filter is needed.
+
+        With `dry_run` nothing changes.
+        """
+        return self._loop_thread.run(
+            self._client.cancel_calls(
+                client_session_id=client_session_id,
+                correlation_id=correlation_id,
+                upstream=upstream,
+                tool=tool,
+                status=status,
+                dry_run=dry_run,
+            )
+        )
+
     def answer(self, call_id: str, responses: Mapping[str, Mapping[str, Any]]) -> Answered:
         """Answer some or all of the call's `input_requests`, with ElicitResults by their keys.
 
@@ -137,6 +173,18 @@ class SyncCallMethods(SyncMethods):
 
     def upstreams(self) -> Sequence[Upstream]:
         return self._loop_thread.run(self._client.upstreams())
+
+    def pause_upstream(self, upstream: str) -> UpstreamIntake:
+        """Keep the upstream's calls queued, new ones too, until it is resumed. Needs the scope `admin`."""
+        return self._loop_thread.run(self._client.pause_upstream(upstream))
+
+    def drain_upstream(self, upstream: str) -> UpstreamIntake:
+        """Refuse new calls of the upstream until it is resumed. Needs the scope `admin`."""
+        return self._loop_thread.run(self._client.drain_upstream(upstream))
+
+    def resume_upstream(self, upstream: str) -> UpstreamIntake:
+        """Accept and run calls of the upstream again. Needs the scope `admin`."""
+        return self._loop_thread.run(self._client.resume_upstream(upstream))
 
     def reload_upstreams(self) -> Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.

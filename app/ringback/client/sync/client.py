@@ -8,7 +8,9 @@ import httpx
 from ringback.client.client import REQUEST_TIMEOUT_SECONDS, RingbackClient
 from ringback.client.http_transport import ClientClock
 from ringback.client.sync.calls import SyncCallMethods
+from ringback.client.sync.erasures import SyncErasureMethods
 from ringback.client.sync.events import SyncEventMethods
+from ringback.client.sync.keys import SyncKeyMethods
 from ringback.client.sync.loop_thread import LoopThread
 from ringback.client.sync.operations import SyncOperationMethods
 from ringback.client.sync.results import SyncResultMethods
@@ -16,7 +18,13 @@ from ringback.client.sync.webhooks import SyncWebhookMethods
 
 
 class SyncRingbackClient(
-    SyncCallMethods, SyncWebhookMethods, SyncEventMethods, SyncResultMethods, SyncOperationMethods
+    SyncCallMethods,
+    SyncWebhookMethods,
+    SyncEventMethods,
+    SyncResultMethods,
+    SyncErasureMethods,
+    SyncKeyMethods,
+    SyncOperationMethods,
 ):
     """A typed client of one Ringback for scripts and notebooks: every method of `RingbackClient`, without `await`.
 
@@ -37,9 +45,15 @@ class SyncRingbackClient(
         transport: httpx.AsyncBaseTransport | None = None,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         clock: ClientClock | None = None,
+        principal: str | None = None,
     ) -> None:
         client = RingbackClient(
-            base_url, api_key=api_key, transport=transport, timeout_seconds=timeout_seconds, clock=clock
+            base_url,
+            api_key=api_key,
+            transport=transport,
+            timeout_seconds=timeout_seconds,
+            clock=clock,
+            principal=principal,
         )
         super().__init__(client, LoopThread())
 

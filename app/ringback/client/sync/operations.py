@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ringback.client.models import UsedLimit
 from ringback.client.service_models import ProblemType, PublicKey, Readiness
 from ringback.client.sync.methods import SyncMethods
 
@@ -16,8 +17,12 @@ class SyncOperationMethods(SyncMethods):
         return self._loop_thread.run(self._client.readiness())
 
     def metrics(self) -> str:
-        """The service's metrics, in the text format of Prometheus. Needs the scope `admin`."""
+        """The service's metrics, in the text format of Prometheus. Needs the scope `metrics`."""
         return self._loop_thread.run(self._client.metrics())
+
+    def usage(self, *, principal: str | None = None) -> Sequence[UsedLimit]:
+        """Your quotas and how much of each is used; with the scope `admin`, those of another principal."""
+        return self._loop_thread.run(self._client.usage(principal=principal))
 
     def public_keys(self) -> Sequence[PublicKey]:
         """The keys that verify the `v1a` signatures of callbacks, newest first. Empty if callbacks carry none.

@@ -4,8 +4,18 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Unpack
 
-from ringback.client.models import Delivery, DeliveryDetail, RegisteredWebhook, Replay, RotatedWebhook, Webhook
-from ringback.client.options import NamedWebhookOptions, WebhookChange, WebhookOptions
+from ringback.client.models import (
+    ChangedWebhook,
+    Delivery,
+    DeliveryDetail,
+    Redelivery,
+    RegisteredWebhook,
+    Replay,
+    RequestedDelivery,
+    RotatedWebhook,
+    Webhook,
+)
+from ringback.client.options import NamedWebhookOptions, RedeliveryOptions, WebhookChange, WebhookOptions
 from ringback.client.sync.methods import SyncMethods
 
 
@@ -34,27 +44,36 @@ class SyncWebhookMethods(SyncMethods):
         """Remove the webhook of this name and cancel its undelivered callbacks."""
         self._loop_thread.run(self._client.delete_named_webhook(name))
 
-    def webhooks(self) -> Iterator[Webhook]:
-        """Your webhooks, newest first."""
-        return self._loop_thread.iterate(self._client.webhooks())
+    def webhooks(self, *, health: str | None = None) -> Iterator[Webhook]:
+        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed."""
+        return self._loop_thread.iterate(self._client.webhooks(health=health))
 
     def webhook(self, webhook_id: str) -> Webhook:
         return self._loop_thread.run(self._client.webhook(webhook_id))
 
-    def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> Webhook:
-        """Change the given members of a webhook."""
+    def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> ChangedWebhook:
+        """Change the given members of a webhook.
+
+        A new URL, `state="active"` and `paused=False` make its pending deliveries due now.
+        """
         return self._loop_thread.run(self._client.change_webhook(webhook_id, **change))
 
     def delete_webhook(self, webhook_id: str) -> None:
         """Remove a webhook and cancel its undelivered callbacks."""
         self._loop_thread.run(self._client.delete_webhook(webhook_id))
 
-    def verify_webhook(self, webhook_id: str) -> Webhook:
-        """Send a challenge to the webhook's URL now. `state` says whether it was answered, `last_error` why not."""
+    def verify_webhook(self, webhook_id: str) -> ChangedWebhook:
+        """Send a challenge to the webhook's URL now, and make its pending deliveries due.
+
+        `state` says whether the challenge was answered, `last_error` why not.
+        """
         return self._loop_thread.run(self._client.verify_webhook(webhook_id))
 
-    def test_webhook(self, webhook_id: str) -> Delivery:
-        """Send a signed `webhook.test` to the webhook. `delivery(test.id)` shows the outcome."""
+    def test_webhook(self, webhook_id: str) -> RequestedDelivery:
+        """Send a signed `webhook.test` to the webhook now, before its other deliveries.
+
+        `delivery(test.id)` shows the outcome.
+        """
         return self._loop_thread.run(self._client.test_webhook(webhook_id))
 
     def rotate_secret(
@@ -66,13 +85,22 @@ class SyncWebhookMethods(SyncMethods):
         )
 
     def replay_webhook(
-        self, webhook_id: str, *, since: datetime | None = None, cursor: str | None = None, dead: bool = False
+        self,
+        webhook_id: str,
+        *,
+        since: datetime | None = None,
+        cursor: str | None = None,
+        dead: bool = False,
+        dry_run: bool = False,
     ) -> Replay:
         """Send the webhook's callbacks again: since a time, after a cursor, or (`dead`) all that were given up.
 
-        Bodies and webhook-ids are unchanged. At most 10,000 at once; `more` says whether there are others.
+        Bodies and webhook-ids are unchanged. At most 10,000 at once; `more` says whether there are others. The webhook's other
+        pending deliveries are due now. With `dry_run` nothing changes.
         """
-        return self._loop_thread.run(self._client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead))
+        return self._loop_thread.run(
+            self._client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead, dry_run=dry_run)
+        )
 
     def deliveries(
         self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
@@ -84,6 +112,13 @@ class SyncWebhookMethods(SyncMethods):
         """A delivery with its attempts."""
         return self._loop_thread.run(self._client.delivery(delivery_id))
 
-    def redeliver(self, delivery_id: str) -> Delivery:
-        """Send a delivery again. Returns the open delivery if there is one already."""
+    def redeliver(self, delivery_id: str) -> RequestedDelivery:
+        """Send a delivery again now. If it is still open, its next attempt is made now."""
         return self._loop_thread.run(self._client.redeliver(delivery_id))
+
+    def redeliver_many(self, **options: Unpack[RedeliveryOptions]) -> Redelivery:
+        """Send the deliveries again that match all options, at most 2,000 at once: by default, the dead ones.
+
+        The other pending deliveries of their webhooks are due now.
+        """
+        return self._loop_thread.run(self._client.redeliver_many(**options))

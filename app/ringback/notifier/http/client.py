@@ -12,22 +12,24 @@ Reasons against an existing client library:
                 ──▶ Dialer               guard ──▶ socket ──▶ TLS ──▶ a new connection
                     ReceiverConnection   sends the request; ResponseReader (llhttp) reads the response, until the deadline
 
-The sender never reads the environment: no proxy variables, no netrc.
+The sender never reads the environment: no proxy variables, no netrc. The operator names an egress proxy in the settings.
 """
 
 import asyncio
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import AttemptResult
 from ringback.domain.principal import Principal
 from ringback.notifier.http.connection import ReceiverConnection, ReceiverResponse, StaleConnection
 from ringback.notifier.http.connection_pool import ConnectionPool
-from ringback.notifier.http.dialer import Dialer, OpenSocket, make_tls_context, open_socket
+from ringback.notifier.http.dialer import DIRECT_EGRESS, Dialer, Egress, OpenSocket, make_tls_context, open_socket
+from ringback.notifier.http.failures import result_from_error
 from ringback.notifier.http.guard import TargetGuard
-from ringback.notifier.http.sender import BaseSender, RequestMethod, result_from_error, result_from_response
+from ringback.notifier.http.sender import BaseSender, RequestMethod, result_from_response
 from ringback.notifier.http.target import Target
 
 
@@ -44,13 +46,16 @@ class Http1Sender(BaseSender):
         clock: Clock,
         ssl_context: ssl.SSLContext | None = None,
         open_socket: OpenSocket = open_socket,
+        egress: Egress = DIRECT_EGRESS,
     ) -> None:
         self._clock = clock
-        self._dialer = Dialer(guard, ssl_context=ssl_context or make_tls_context(), open_socket=open_socket)
+        self._dialer = Dialer(
+            guard, ssl_context=ssl_context or make_tls_context(), open_socket=open_socket, egress=egress
+        )
         self._pool = ConnectionPool()
 
     async def aclose(self) -> None:
-        """Close every connection; running and later attempts end as `connection_refused`."""
+        """Close every connection; running and later attempts end as `connection_broken`."""
         await self._pool.aclose()
 
     async def exchange_request(
@@ -69,9 +74,16 @@ class Http1Sender(BaseSender):
         except OSError as error:
             return result_from_error(error), b""
         now = self._clock.wall_time()  # a receiver's Retry-After may be a date
-        return result_from_response(
-            response.status_code, retry_after=response.retry_after, body_prefix=response.body_prefix, now=now
-        ), response.body_prefix
+        result = result_from_response(
+            response.status_code,
+            retry_after=response.retry_after,
+            location=response.location,
+            body_prefix=response.body_prefix,
+            now=now,
+        )
+        if response.is_body_late and result.detail is None:
+            result = replace(result, detail="the response's body did not end in time")
+        return result, response.body_prefix
 
     async def _send(self, target: Target, request: bytes, principal: Principal, until: float) -> ReceiverResponse:
         """Send the request; if the receiver closes a reused connection at that moment, repeat it on one new connection.

@@ -21,7 +21,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
-from ringback.notifier.http.response_reader import InvalidResponse, ResponseReader, TooManyInformationalResponses
+from ringback.notifier.http.failures import BodyNotRead, InvalidResponse, ResponseTimeout
+from ringback.notifier.http.response_reader import ResponseReader, TooManyInformationalResponses
 
 _SUCCESS_STATUS_CODES: Final = range(200, 300)
 
@@ -33,8 +34,12 @@ class StaleConnection(ConnectionError):
 class ReceiverResponse(NamedTuple):
     status_code: int
     retry_after: str | None
+    location: str | None
+    """Of a redirect."""
     body_prefix: bytes
     """The first `BODY_PREFIX_BYTES_MAX` of the body, or the part that arrived in time."""
+    is_body_late: bool
+    """Whether the body did not end in time."""
 
 
 class ReceiverConnection(asyncio.Protocol):
@@ -54,6 +59,8 @@ class ReceiverConnection(asyncio.Protocol):
         self._exchange_done = self._new_exchange_future()
         self._is_reused = False
         self._is_idle = False
+        self._is_late = False
+        """Whether the current exchange has reached its deadline."""
         self._raw_transport: asyncio.Transport
         self._transport: asyncio.Transport
 
@@ -85,7 +92,10 @@ class ReceiverConnection(asyncio.Protocol):
             self.abort()
             raise error
         self._is_idle = self._reader.is_cleanly_framed and not has_early_bytes and not self._has_unsent_bytes()
-        return ReceiverResponse(self._reader.status_code, self._reader.retry_after, bytes(self._reader.body_prefix))
+        reader = self._reader
+        return ReceiverResponse(
+            reader.status_code, reader.retry_after, reader.location, bytes(reader.body_prefix), self._is_late
+        )
 
     @property
     def is_reusable(self) -> bool:
@@ -126,6 +136,8 @@ class ReceiverConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """A receiver that has closed its half cannot respond any more, even if it still reads."""
+        if self._unwritten_bytes():
+            self._end_exchange(BodyNotRead("the receiver closed the connection before the end of the request"))
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,21 +152,28 @@ class ReceiverConnection(asyncio.Protocol):
         return asyncio.get_running_loop().create_future()
 
     def _time_out(self) -> None:
-        self._end_exchange(TimeoutError())
+        self._is_late = True
+        if self._unwritten_bytes():
+            error = BodyNotRead("the receiver did not read the request to its end in time")
+        else:
+            error = ResponseTimeout("no status arrived in time")
+        self._end_exchange(error)
 
     def _end_exchange(self, error: Exception | None) -> None:
         if self._exchange_done.done():
             return
         if self._reader.status_code:
             error = None
-        elif self._is_reused and not self._reader.received_bytes and not isinstance(error, TimeoutError):
+        elif self._is_reused and not self._reader.received_bytes and not self._is_late:
             error = StaleConnection(str(error))
         self._exchange_done.set_result(error)
 
     def _has_unsent_bytes(self) -> bool:
         """Whether the response came before the request was written, or the connection is closing."""
-        unwritten = self._transport.get_write_buffer_size() + self._raw_transport.get_write_buffer_size()
-        return self._raw_transport.is_closing() or unwritten > 0
+        return self._raw_transport.is_closing() or self._unwritten_bytes() > 0
+
+    def _unwritten_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() + self._raw_transport.get_write_buffer_size()
 
     async def _finish_writing(self, until: float) -> None:
         """Close the raw transport once it has written everything: a TLS close would wait for the receiver's close_notify."""

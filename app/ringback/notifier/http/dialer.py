@@ -9,13 +9,16 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from ringback.domain.principal import Principal
 from ringback.notifier.http.addresses import Address
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.notifier.http.connection import ReceiverConnection
+from ringback.notifier.http.failures import ConnectTimeout, TlsTimeout
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import CONNECT_SECONDS
 from ringback.notifier.http.target import Target
@@ -34,18 +37,50 @@ def open_socket(address: Address) -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
 
-def make_tls_context() -> ssl.SSLContext:
-    """Verifies names against the machine's trust store. The process shares one: creating it costs milliseconds."""
-    context = ssl.create_default_context()
+def make_tls_context(authorities: TrustedAuthorities = USUAL_AUTHORITIES) -> ssl.SSLContext:
+    """Verifies names against the machine's trust store and `authorities`.
+
+    The process shares one context, because creating it costs milliseconds.
+    """
+    context = authorities.add_to(ssl.create_default_context())
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
+class Connector(Protocol):
+    """Another way to a receiver than a socket of its own: the egress proxy."""
+
+    async def connect(self, address: Address, port: int) -> socket.socket:
+        """A socket that is connected to this address; raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Egress:
+    """What the operator configures for all connections to receivers."""
+
+    find_connector: Callable[[Address], Connector | None] = lambda _: None
+    """The connector for a receiver's address; None for a direct connection."""
+    client_contexts: Mapping[str, ssl.SSLContext] = field(default_factory=dict[str, ssl.SSLContext])
+    """TLS contexts with a client certificate, by the receiver's origin."""
+
+
+DIRECT_EGRESS: Final = Egress()
+
+
 class Dialer:
-    def __init__(self, guard: TargetGuard, *, ssl_context: ssl.SSLContext, open_socket: OpenSocket) -> None:
+    def __init__(
+        self,
+        guard: TargetGuard,
+        *,
+        ssl_context: ssl.SSLContext,
+        open_socket: OpenSocket,
+        egress: Egress = DIRECT_EGRESS,
+    ) -> None:
         self._guard = guard
         self._ssl_context = ssl_context
         self._open_socket = open_socket
+        self._egress = egress
 
     async def connect(
         self,
@@ -61,10 +96,11 @@ class Dialer:
         lookup, not a timeout of the receiver.
         """
         addresses = await self._guard.resolve_host(target.host, principal, until=until)
-        async with asyncio.timeout_at(until):
-            async with asyncio.timeout(CONNECT_SECONDS):
-                connected = await self._connect_any_address(addresses[:ADDRESSES_TRIED_MAX], target.port)
-                return await self._attach_protocol(target, connected, create_connection)
+        until = min(until, asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        async with _limit_stage(until, ConnectTimeout("no address of the host accepted a connection in time")):
+            connected = await self._connect_any_address(addresses[:ADDRESSES_TRIED_MAX], target.port)
+        async with _limit_stage(until, TlsTimeout("the TLS handshake did not end in time")):
+            return await self._attach_protocol(target, connected, create_connection)
 
     async def _connect_any_address(self, addresses: Sequence[Address], port: int) -> socket.socket:
         """Try the addresses in turn; each but the last gets only a fraction of the remaining time."""
@@ -78,14 +114,10 @@ class Dialer:
 
     async def _connect_address(self, address: Address, port: int) -> socket.socket:
         self._guard.require_allowed_address(address)
-        opened = self._open_socket(address)
-        try:
-            opened.setblocking(False)  # noqa: FBT003 - its only argument
-            await _connect_socket(opened, address, port)
-        except BaseException:
-            opened.close()
-            raise
-        return opened
+        connector = self._egress.find_connector(address)
+        if connector is not None:
+            return await connector.connect(address, port)
+        return await connect_socket(self._open_socket, address, port)
 
     async def _attach_protocol(
         self,
@@ -105,6 +137,9 @@ class Dialer:
             )
         return connection
 
+    def _tls_context(self, target: Target) -> ssl.SSLContext:
+        return self._egress.client_contexts.get(target.origin, self._ssl_context)
+
     async def _start_tls(
         self, target: Target, raw: asyncio.Transport, pre_tls: "_PreTlsProtocol", connection: ReceiverConnection
     ) -> None:
@@ -112,7 +147,7 @@ class Dialer:
         try:
             pre_tls.raise_error()
             encrypted = await asyncio.get_running_loop().start_tls(
-                raw, connection, self._ssl_context, server_hostname=target.host
+                raw, connection, self._tls_context(target), server_hostname=target.host
             )
         except BaseException:
             connection.abort()
@@ -121,6 +156,30 @@ class Dialer:
             connection.abort()
             raise ConnectionResetError("the receiver closed the connection after the handshake")
         connection.switch_to_tls(encrypted)
+
+
+async def connect_socket(open_socket: OpenSocket, address: Address, port: int) -> socket.socket:
+    """A new non-blocking socket that is connected to this address."""
+    opened = open_socket(address)
+    try:
+        opened.setblocking(False)  # noqa: FBT003 - its only argument
+        await _connect_socket(opened, address, port)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+@asynccontextmanager
+async def _limit_stage(until: float, expired: TimeoutError) -> AsyncGenerator[None]:
+    """Raise `expired` at the loop time `until`, and in place of a timeout that the kernel reports."""
+    try:
+        async with asyncio.timeout_at(until):
+            yield
+    except TimeoutError as error:
+        if isinstance(error, type(expired)):
+            raise
+        raise expired from None
 
 
 class _PreTlsProtocol(asyncio.Protocol):

@@ -6,20 +6,22 @@ and categories equal those of the production sender.
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import httpx
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock
-from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.delivery import AttemptResult
 from ringback.domain.principal import Principal
+from ringback.notifier.http.failures import result_from_error
 from ringback.notifier.http.sender import (
     BODY_PREFIX_BYTES_MAX,
     CONNECT_SECONDS,
     BaseSender,
     RequestMethod,
     read_body_prefix,
-    result_from_error,
     result_from_response,
 )
 from ringback.notifier.http.target import Target
@@ -50,10 +52,10 @@ class HttpxSender(BaseSender):
         try:
             async with asyncio.timeout_at(until):
                 response = await self._transport.handle_async_request(request)
-        except httpx.TimeoutException:
-            return AttemptResult(category=AttemptCategory.TIMEOUT), b""
+        except httpx.TimeoutException as error:
+            return AttemptResult(category=_timeout_category(error)), b""
         except _BROKEN_BODY_ERRORS as error:
-            return result_from_error(error), b""
+            return _result_from_transport_error(error), b""
         return await self._read_response(response, until)
 
     async def _read_response(self, response: httpx.Response, until: float) -> tuple[AttemptResult, bytes]:
@@ -64,10 +66,32 @@ class HttpxSender(BaseSender):
             )
         finally:
             await response.aclose()
-        retry_after = response.headers.get("retry-after")
         return result_from_response(
-            response.status_code, retry_after=retry_after, body_prefix=body_prefix, now=self._clock.wall_time()
+            response.status_code,
+            retry_after=response.headers.get("retry-after"),
+            location=response.headers.get("location"),
+            body_prefix=body_prefix,
+            now=self._clock.wall_time(),
         ), body_prefix
+
+
+def _timeout_category(error: httpx.TimeoutException) -> AttemptCategory:
+    match error:
+        case httpx.ConnectTimeout():
+            return AttemptCategory.CONNECT_TIMEOUT
+        case httpx.ReadTimeout():
+            return AttemptCategory.RESPONSE_TIMEOUT
+        case httpx.WriteTimeout():
+            return AttemptCategory.BODY_NOT_READ
+        case _:
+            return AttemptCategory.TIMEOUT
+
+
+def _result_from_transport_error(error: Exception) -> AttemptResult:
+    result = result_from_error(error)
+    if isinstance(error, httpx.ConnectError) and result.category is AttemptCategory.CONNECTION_BROKEN:
+        return replace(result, category=AttemptCategory.CONNECTION_REFUSED)  # the transport gives no cause
+    return result
 
 
 def _build_request(method: RequestMethod, target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:

@@ -12,6 +12,7 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from ringback.notifier.http.failures import InvalidResponse
 from ringback.notifier.http.sender import BODY_PREFIX_BYTES_MAX, FINAL_RESPONSE_STATUS_CODES, RESPONSE_BODY_BYTES_MAX
 
 RESPONSE_HEADER_BYTES_MAX: Final = 64 * 1024
@@ -19,14 +20,14 @@ RESPONSE_HEADER_BYTES_MAX: Final = 64 * 1024
 INFORMATIONAL_RESPONSES_MAX: Final = 16
 """Responses with a 1xx status before the final one. Real servers send one or two."""
 
+LOCATION_BYTES_MAX: Final = 2048
+"""As long as the longest callback URL (`target.URL_LENGTH_MAX`)."""
+
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _FIRST_BYTE: Final = ord("H")  # llhttp also reads RTSP/1.0 and ICE/1.0, and skips leading line ends
 _RETRY_AFTER: Final = b"retry-after"
+_LOCATION: Final = b"location"
 _SWITCHING_PROTOCOLS: Final = 101
-
-
-class InvalidResponse(ConnectionError):
-    """These bytes are no HTTP/1 response."""
 
 
 class TooManyInformationalResponses(InvalidResponse):
@@ -43,6 +44,7 @@ class ResponseReader:
         """Create a new parser, so that nothing leaks from one response into the next (0.4 µs)."""
         self.status_code = 0
         self.retry_after: str | None = None
+        self.location: str | None = None
         self.body_prefix = bytearray()
         """The first `BODY_PREFIX_BYTES_MAX` of the body."""
         self.received_bytes = 0
@@ -94,9 +96,11 @@ class ResponseReader:
         self.is_complete = True  # the body broke its framing, or bytes followed it
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the first Retry-After header; trailers come after the status is final and are ignored."""
+        """Keep the first Retry-After and Location headers; trailers come after the status is final and are ignored."""
         if len(name) == len(_RETRY_AFTER) and not self.status_code and name.lower() == _RETRY_AFTER:
             self.retry_after = self.retry_after or value.decode("latin-1")
+        elif len(name) == len(_LOCATION) and not self.status_code and name.lower() == _LOCATION:
+            self.location = self.location or value[:LOCATION_BYTES_MAX].decode("latin-1")
 
     def on_headers_complete(self) -> None:
         if self.status_code:
@@ -118,7 +122,7 @@ class ResponseReader:
             self.is_complete = True
 
     def _skip_informational(self) -> None:
-        self.retry_after = None
+        self.retry_after = self.location = None
         self._informational += 1
         if self._informational > INFORMATIONAL_RESPONSES_MAX:
             raise TooManyInformationalResponses

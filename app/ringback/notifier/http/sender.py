@@ -9,19 +9,19 @@ excerpt: a receiver that has sent 204 has accepted the callback and must not get
 """
 
 import asyncio
-import ssl
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
 from ringback import __version__
-from ringback.domain.delivery import AttemptCategory, AttemptResult, category_for_status_code
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.delivery import AttemptResult, category_for_status_code
 from ringback.domain.principal import Principal
 from ringback.domain.retry import parse_retry_after
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
-from ringback.notifier.http.resolver import LookupFailed, NameNotFound
+from ringback.notifier.http.failures import describe_location
 from ringback.notifier.http.target import Target
 from ringback.signing.resume_token import redact_tokens
 
@@ -169,40 +169,22 @@ async def _read_chunks(chunks: AsyncIterable[bytes], prefix: bytearray, bytes_ma
 
 
 def result_from_response(
-    status_code: int, *, retry_after: str | None, body_prefix: bytes, now: datetime
+    status_code: int, *, retry_after: str | None, location: str | None = None, body_prefix: bytes, now: datetime
 ) -> AttemptResult:
-    """A receiver's response as the attempt log keeps it, with an excerpt of its body.
+    """A receiver's response as the attempt log keeps it, with an excerpt of its body, and where a redirect leads.
 
     The excerpt is redacted: a receiver that echoes the request echoes its resume token, which is stored only encrypted.
     """
     if status_code not in FINAL_RESPONSE_STATUS_CODES:
-        return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+        return AttemptResult(category=AttemptCategory.INVALID_RESPONSE)
+    category = category_for_status_code(status_code)
     return AttemptResult(
-        category=category_for_status_code(status_code),
+        category=category,
         status_code=status_code,
         retry_after_seconds=parse_retry_after(retry_after, now=now),
         excerpt=redact_tokens(_printable_text(body_prefix[:EXCERPT_BYTES_MAX])) if body_prefix else None,
+        detail=describe_location(location) if location and category is AttemptCategory.HTTP_3XX else None,
     )
-
-
-def result_from_error(error: BaseException) -> AttemptResult:
-    """The result of an attempt without a response: the nearest cause that is a DNS, timeout or TLS error decides."""
-    for cause in _error_causes(error):
-        if isinstance(cause, LookupFailed):
-            return AttemptResult(category=AttemptCategory.LOOK_UP_FAILED)
-        if isinstance(cause, NameNotFound):
-            return AttemptResult(category=AttemptCategory.NAME_NOT_FOUND)
-        if isinstance(cause, TimeoutError):
-            return AttemptResult(category=AttemptCategory.TIMEOUT)
-        if isinstance(cause, ssl.SSLError):
-            return AttemptResult(category=AttemptCategory.TLS_ERROR)
-    return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
-
-
-def _error_causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__  # httpcore raises its own errors without `from`
 
 
 def _printable_text(head: bytes) -> str:

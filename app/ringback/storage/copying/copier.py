@@ -31,11 +31,13 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "proofs": ("principal", "url"),
     "origins": ("origin",),
     "catalog": ("upstream", "part"),
+    "upstream_controls": ("upstream",),
     "joined_names": ("kind", "name"),
     "api_keys": ("id",),
     "mcp_sessions": ("id",),
     "scheduling_time": ("id",),
     "sealing_keys": ("key_id",),
+    "erasures": ("id",),
 }
 """The copied tables, with their keys. A table comes after those that it refers to."""
 LARGE: Final = frozenset({"calls", "inputs", "results", "tombstones", "events", "deliveries", "bodies", "attempts"})

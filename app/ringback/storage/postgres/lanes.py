@@ -3,9 +3,9 @@
     write(work) ─▶ queue ─▶ worker ── connection ──▶ BEGIN … COMMIT      as many workers as the lane has connections
                          ─▶ worker ── connection ──▶ BEGIN … COMMIT
 
-A worker takes the next unit as soon as its connection is free, and ends when none waits. A unit that has begun runs to its end
-also if its caller is cancelled; one that waits is dropped then. If no connection can be opened and no unit runs, every waiting
-unit fails at once: a caller learns within `CONNECT_TIMEOUT_SECONDS` that the database is down.
+A worker takes the next unit as soon as its connection is free, and ends when none may run. A unit that has begun runs to its
+end also if its caller is cancelled; one that waits is dropped then. If no connection can be opened and no unit runs, every
+waiting unit fails at once: a caller learns within `CONNECT_TIMEOUT_SECONDS` that the database is down.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from ringback.admission import leave_admission_context
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.log_context import leave_log_context
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.units import UnitOfWork
@@ -34,9 +35,13 @@ T = TypeVar("T")
 
 
 class UnitQueue(Protocol):
-    def put(self, unit: UnitOfWork, principal: Principal | None) -> None: ...
+    def put(self, unit: UnitOfWork) -> None: ...
 
-    def take(self) -> UnitOfWork | None: ...
+    def take(self) -> UnitOfWork | None:
+        """The next unit that may run now. `release` follows when it has ended."""
+        ...
+
+    def release(self, unit: UnitOfWork) -> None: ...
 
 
 class Lane:
@@ -64,8 +69,8 @@ class Lane:
         """The value of `work`, or its error."""
         if self._closed:
             raise StoreUnavailable("The database is not open.")
-        unit = UnitOfWork(work, asyncio.get_running_loop().create_future())
-        self._queue.put(unit, principal)
+        unit = UnitOfWork(work, asyncio.get_running_loop().create_future(), principal)
+        self._queue.put(unit)
         if len(self._workers) < self._connections_max:
             worker = asyncio.create_task(self._work(), name="postgres-lane")
             self._workers.add(worker)
@@ -85,6 +90,7 @@ class Lane:
         self._idle.clear()
 
     async def _work(self) -> None:
+        leave_log_context()
         leave_admission_context()  # the worker runs units of all callers, and end actions start tasks in its context
         try:
             await self._run_waiting_units()
@@ -103,6 +109,7 @@ class Lane:
                 self._give_up_connecting(unit, to_store_unavailable(error))
                 return
             await self._run(connection, unit)
+            self._queue.release(unit)
         if connection is not None and not connection.is_closed():
             self._idle.append(connection)
 
@@ -116,9 +123,11 @@ class Lane:
             self._running -= 1
 
     def _take(self) -> UnitOfWork | None:
-        while (unit := self._queue.take()) is not None and unit.done.done():
-            pass
-        return unit
+        while (unit := self._queue.take()) is not None:
+            if not unit.done.done():
+                return unit
+            self._queue.release(unit)
+        return None
 
     async def _acquire(self, connection: Connection | None) -> Connection:
         """This connection if it is open, an idle one, or a new one."""
@@ -136,9 +145,11 @@ class Lane:
     def _give_up_connecting(self, unit: UnitOfWork | None, error: StoreUnavailable) -> None:
         """Leave the units to the workers that have a connection; if none has one, the units fail."""
         if self._running and unit is not None:
-            self._queue.put(unit, None)
+            self._queue.release(unit)
+            self._queue.put(unit)
             return
         while unit is not None:
+            self._queue.release(unit)
             unit.error = StoreUnavailable(error.detail, needs_operator=error.needs_operator)
             unit.resolve()
             unit = self._take()

@@ -19,8 +19,7 @@ from ringback.storage.postgres.notifications import NodeNotifications
 from ringback.storage.postgres.statements import load_sql
 from ringback.storage.postgres.unit_of_work import UnitRunner
 from ringback.storage.signals import LocalSignals
-from ringback.storage.unit_queues import AdmissionQueue, PrincipalQueue
-from ringback.storage.units import UnitOfWork
+from ringback.storage.unit_queues import PrincipalQueue, WritingQueue
 
 T = TypeVar("T")
 
@@ -30,7 +29,9 @@ class ConnectionLimits:
     """Connections of one node. PostgreSQL's default is 100 for all nodes together."""
 
     writing: int = 8
-    """More gain nothing on a disk that flushes for all of them at once."""
+    """More gain nothing on a disk that flushes for all of them at once. One principal uses half of them (`WritingQueue`)."""
+    heartbeats: int = 1
+    """Extensions of leases, which never wait for a row that another unit has locked."""
     reading: int = 4
     scanning: int = 3
     """Lists and counts, which may take milliseconds."""
@@ -44,6 +45,7 @@ _CHANCE: Final = random.SystemRandom()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lanes:
     writing: Lane
+    heartbeats: Lane
     reading: Lane
     scanning: Lane
 
@@ -93,19 +95,25 @@ class PostgresStore:
         run_reading, open_connection = self._runner.run_reading, self._connect
         self._lanes = _Lanes(
             writing=Lane(
-                AdmissionQueue[UnitOfWork](),
+                WritingQueue(connections=self._limits.writing),
                 connections_max=self._limits.writing,
                 open_connection=open_connection,
                 run_unit=self._runner.run_writing,
             ),
+            heartbeats=Lane(
+                PrincipalQueue(),
+                connections_max=self._limits.heartbeats,
+                open_connection=open_connection,
+                run_unit=self._runner.run_writing,
+            ),
             reading=Lane(
-                PrincipalQueue[UnitOfWork](),
+                PrincipalQueue(),
                 connections_max=self._limits.reading,
                 open_connection=open_connection,
                 run_unit=run_reading,
             ),
             scanning=Lane(
-                PrincipalQueue[UnitOfWork](),
+                PrincipalQueue(),
                 connections_max=self._limits.scanning,
                 open_connection=open_connection,
                 run_unit=run_reading,
@@ -116,12 +124,18 @@ class PostgresStore:
         """Finish the units that wait, and close the connections. Later units of work get `StoreUnavailable`."""
         if self._lanes is not None:
             lanes, self._lanes = self._lanes, None
-            for lane in (lanes.scanning, lanes.reading, lanes.writing):
+            for lane in (lanes.scanning, lanes.reading, lanes.writing, lanes.heartbeats):
                 await lane.close()
             await self._notifications.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._availability.observe(self._require_open().writing.run(work), writes=True)
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._availability.observe(self._require_open().writing.run(work, principal), writes=True)
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._availability.observe(self._require_open().heartbeats.run(work), writes=True)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot. Its notifications are dropped."""

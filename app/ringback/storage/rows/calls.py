@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
+from ringback.storage.rows.call_content import open_arguments, open_result, seal_arguments, seal_result
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.paging import fetch_scanned_page
+from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
 
 _CALL: Final = RECORDS.call
@@ -37,33 +39,49 @@ _encode_end: Final = _CALL.encoder(
 """The columns that an end writes, in the order in which `end_many` reads them."""
 
 
-class SqlCalls(SqlRows, noun="calls"):
+class SqlCallReader(SqlRows):
+    """Rows that are read as calls, with their arguments unsealed."""
+
+    def _decode(self, row: Row) -> Call:
+        arguments, meta = open_arguments(row, self._unit.sealer)
+        return _CALL.decode(row, arguments=arguments, meta=meta)
+
+    async def _fetch_call(self, name: str, **parameters: Any) -> Call | None:
+        row = await self._sql.fetch_one(name, **parameters)
+        return None if row is None else self._decode(row)
+
+    async def _fetch_calls(self, name: str, **parameters: Any) -> list[Call]:
+        return [self._decode(row) for row in await self._sql.fetch_all(name, **parameters)]
+
+
+class SqlCalls(SqlCallReader, noun="calls"):
     """Implements `domain.call_rows.CallRows`."""
 
     async def insert(self, call: Call) -> None:
         row = _CALL.encode(call)
         await self._sql.execute("insert", **row)
-        await self._sql.execute("insert_input", **row)
+        await self._sql.execute("insert_input", **seal_arguments(row, self._unit.sealer))
 
     async def get(self, call_id: CallId) -> Call | None:
-        return await self._sql.fetch_record("get", _CALL, id=call_id)
+        return await self._fetch_call("get", id=call_id)
 
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
-        return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(list(call_ids)))
+        return await self._fetch_calls("by_ids", ids=self._sql.array(list(call_ids)))
 
     async def peek(self, call_id: CallId) -> Call | None:
-        return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
+        row = await self._sql.without_locks().fetch_one("get", id=call_id)
+        return None if row is None else self._decode(row)
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
-        return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
+        return await self._fetch_call("by_idempotency_key", principal=principal, key=key)
 
     async def list_page(
-        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: CallFilter, *, position: str | None, limit: int
     ) -> Page[Call, str]:
         return await fetch_scanned_page(
             self._sql,
-            _page_statement(where),
-            _CALL.decode,
+            "page_of_all" if principal is None else _page_statement(where),
+            self._decode,
             limit=limit,
             principal=principal,
             client_session_id=where.client_session_id,
@@ -103,16 +121,17 @@ class SqlCallCompletions(SqlRows, noun="call_completions"):
         return {row["id"] for row in await self._sql.fetch_all("end_many", rows=json_to_column(rows))}
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None:
+        sealer = self._unit.sealer
         await self._sql.execute_many(
-            "put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()]
+            "put_result", [seal_result(call_id, body, sealer) for call_id, body in results.items()]
         )
 
     async def get_result(self, call_id: CallId) -> bytes | None:
         row = await self._sql.fetch_one("result", call_id=call_id)
-        return None if row is None else row["body"]
+        return None if row is None else open_result(call_id, row, self._unit.sealer)
 
 
-class SqlCallQueue(SqlRows, noun="call_queue"):
+class SqlCallQueue(SqlCallReader, noun="call_queue"):
     """Implements `domain.call_rows.CallQueue`."""
 
     async def lease_queued(
@@ -125,34 +144,40 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
         await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
         served = _in_last_served_order([row["principal"] for row in queued])
         await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
-        return await self._sql.fetch_records("by_ids", _CALL, ids=ids)
+        return await self._fetch_calls("by_ids", ids=ids)
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
 
     async def extend_leases(
-        self, owner: str, call_ids: Collection[CallId], *, until: datetime
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime, skip_locked: bool = False
     ) -> Mapping[CallId, bool]:
-        ids = self._sql.array(list(call_ids))
-        extended = await self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
+        extended = await self._sql.fetch_all(
+            "extend_unlocked" if skip_locked else "extend",
+            owner=owner,
+            ids=self._sql.array(list(call_ids)),
+            until=instant_to_column(until),
+        )
         return {row["id"]: bool(row["cancel_requested"]) for row in extended}
 
-    async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return await self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
+    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
+        if owner is None:
+            return await self._fetch_calls("lease_expired", now=instant_to_column(now), limit=limit)
+        return await self._fetch_calls("lease_expired_of", now=instant_to_column(now), limit=limit, owner=owner)
 
     async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return await self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
+        return await self._fetch_calls("past_deadline", now=instant_to_column(now), limit=limit)
 
     async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
-        return await self._sql.fetch_records("leased", _CALL, owner=owner, own=own, limit=limit)
+        return await self._fetch_calls("leased", owner=owner, own=own, limit=limit)
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return await self._sql.fetch_records("expired", _CALL, now=instant_to_column(now), limit=limit)
+        return await self._fetch_calls("expired", now=instant_to_column(now), limit=limit)
 
     async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
         if lock:
             await self._sql.execute("lock_task", upstream=upstream, task_id=task_id)
-        return await self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
+        return await self._fetch_call("by_task", upstream=upstream, task_id=task_id)
 
 
 def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:
@@ -180,6 +205,9 @@ class SqlTombstones(SqlRows, noun="tombstones"):
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         return await self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
+
+    async def mark_erased(self, call_id: CallId) -> None:
+        await self._sql.execute("mark_erased", call_id=call_id)
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryState
-from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.delivery_rows import DeliveryFilter, OpenDeliveryCounts, RedeliveryFilter
 from ringback.domain.encryption import Sealer
-from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
+from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, first_id_at
 from ringback.domain.principal import Principal
 from ringback.signing.sealing import UnsealError
-from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
 from ringback.storage.rows.paging import fetch_indexed_page, fetch_scanned_page
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
@@ -45,9 +45,11 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         return None if row is None else self._decode(row)
 
     async def list_page(
-        self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
+        self, principal: Principal | None, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
         name = _page_statement(where)
+        if principal is None and name in {"page", "page_of_dead"}:
+            name = "page_of_all"
         page = await (fetch_indexed_page if "dead" in name else fetch_scanned_page)(
             self._sql,
             name,
@@ -78,8 +80,10 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         row["body"] = self._unit.sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))
         return row
 
-    async def _is_owner(self, principal: Principal, where: DeliveryFilter) -> bool:
+    async def _is_owner(self, principal: Principal | None, where: DeliveryFilter) -> bool:
         """Whether the filter's call and webhook are the principal's. All deliveries of one call, or of one webhook, are."""
+        if principal is None:
+            return True
         owners = [
             await self._sql.fetch_one("owner_of_call", call_id=where.call_id) if where.call_id else None,
             await self._sql.fetch_one("owner_of_webhook", webhook_id=where.webhook_id) if where.webhook_id else None,
@@ -143,8 +147,45 @@ class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
     async def release_held(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         return await self._sql.execute("release_held", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
 
+    async def count_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> OpenDeliveryCounts:
+        (row,) = await self._sql.fetch_all("count_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        return OpenDeliveryCounts(
+            due=row["due"],
+            held=row["held"],
+            leased=row["leased"],
+            first_due_at=column_to_instant(row["first_due_at"]),
+        )
+
+    async def make_due(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        return await self._sql.execute("make_due", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+
     async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
         return await self._sql.execute("hold_pending", webhook_id=webhook_id, limit=limit)
 
     async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         return await self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+
+
+class SqlEndedDeliveries(SqlDeliveryReader, noun="ended_deliveries"):
+    """Implements `domain.delivery_rows.EndedDeliveries`."""
+
+    async def find(
+        self, principal: Principal, where: RedeliveryFilter, *, after: str, limit: int
+    ) -> Page[Delivery, str]:
+        name = "dead" if where.state is DeliveryState.DEAD else "all"
+        since = None if where.since is None else first_id_at("dlv", where.since)
+        return await fetch_scanned_page(
+            self._sql,
+            name if where.webhook_id is None else f"{name}_of_webhook",
+            self._decode,
+            limit=limit,
+            principal=principal,
+            webhook_id=where.webhook_id,
+            state=where.state,
+            until=instant_to_column(where.until or self._unit.now),
+            category=where.category,
+            call_id=where.call_id,
+            client_session_id=where.client_session_id,
+            correlation_id=where.correlation_id,
+            after=max(after, since or ""),
+        )

@@ -151,6 +151,9 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
     async def release_leases(self, *, owner: str, own: bool, limit: int) -> int:
         return await self._sql.execute("release_leases", owner=owner, own=own, limit=limit)
 
+    async def release_unused_leases(self, *, owner: str, tokens: Sequence[str]) -> int:
+        return await self._sql.execute("release_unused_leases", owner=owner, tokens=self._sql.array(tokens))
+
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
         ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
         return await self._fetch_deliveries("by_ids", ids=self._sql.array([row["id"] for row in ended]))

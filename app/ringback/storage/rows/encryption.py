@@ -73,4 +73,4 @@ class SqlSealingKeys(SqlRows, noun="sealing_keys"):
         await self._sql.execute("accept_loss", key_id=key_id, now=instant_to_column(now))
 
     async def has_sealed(self, key_id: str) -> bool:
-        return await self._sql.fetch_one("sealed_by", prefix=sealed_value_header(key_id)) is not None
+        return await self._sql.fetch_one("sealed_by", key_id=key_id, prefix=sealed_value_header(key_id)) is not None

@@ -1,11 +1,13 @@
 """What the service keeps and measures for itself: usage counts and scheduling time."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
-from ringback.domain.usage import StoreTotals, Usage
+from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, StoreTotals, Usage
+from ringback.domain.webhook import FAILING_STATES
 from ringback.storage.rows.columns import column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
 
@@ -25,14 +27,22 @@ class SqlUsage(SqlRows, noun="usage"):
 
     async def count_totals(self) -> StoreTotals:
         (events,) = await self._sql.fetch_all("count_events")
-        calls = {CallStatus(row["status"]): row["count"] for row in await self._sql.fetch_all("calls_by_status")}
+        calls = await self._count("calls_by_status", "status")
+        failing = await self._count("failing_webhooks", "state", limit=TOTALS_COUNTED_MAX)
+        deliveries = await self._count("open_deliveries", "state", limit=TOTALS_COUNTED_MAX)
         return StoreTotals(
             calls={status: calls.get(status, 0) for status in CallStatus},
-            open_deliveries={
-                DeliveryState(row["state"]): row["count"] for row in await self._sql.fetch_all("open_deliveries")
-            },
+            open_deliveries={DeliveryState(state): count for state, count in deliveries.items()},
+            failing_webhooks={state: failing.get(state, 0) for state in FAILING_STATES},
             events=events["count"],
         )
+
+    async def oldest_queued_since(self) -> datetime | None:
+        (row,) = await self._sql.fetch_all("oldest_queued_call", scan=QUEUES_VISITED_MAX)
+        return None if row["queued_since"] is None else column_to_instant(row["queued_since"])
+
+    async def _count(self, statement: str, column: str, **parameters: int) -> Mapping[str, int]:
+        return {row[column]: row["count"] for row in await self._sql.fetch_all(statement, **parameters)}
 
 
 class SqlSchedulingTime(SqlRows, noun="scheduling_time"):

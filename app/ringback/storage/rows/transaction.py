@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
 from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
-from ringback.storage.rows.deliveries import SqlCallDeliveries, SqlDeliveries, SqlWebhookDeliveries
+from ringback.storage.rows.deliveries import (
+    SqlCallDeliveries,
+    SqlDeliveries,
+    SqlEndedDeliveries,
+    SqlWebhookDeliveries,
+)
 from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
+from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
 from ringback.storage.rows.unit import Pause, UnitContext
-from ringback.storage.rows.upstreams import SqlToolAliases, SqlUpstreamCatalog
+from ringback.storage.rows.upstreams import SqlToolAliases, SqlUpstreamCatalog, SqlUpstreamControls
 from ringback.storage.rows.verification import SqlChallenges, SqlProofs
 from ringback.storage.rows.webhooks import (
     SqlCallWebhooks,
@@ -49,6 +55,7 @@ class SqlTransaction:
     deliveries: SqlDeliveries
     call_deliveries: SqlCallDeliveries
     webhook_deliveries: SqlWebhookDeliveries
+    ended_deliveries: SqlEndedDeliveries
     delivery_queue: SqlDeliveryQueue
     delivery_maintenance: SqlDeliveryMaintenance
     origin_breakers: SqlOriginBreakers
@@ -61,7 +68,11 @@ class SqlTransaction:
     catalog: SqlUpstreamCatalog
     change_subscriptions: SqlChangeSubscriptions
     tool_aliases: SqlToolAliases
+    upstream_controls: SqlUpstreamControls
     mcp_sessions: SqlMcpSessions
+    erasures: SqlErasures
+    erased_rows: SqlErasedRows
+    erased_deliveries: SqlErasedDeliveries
     leaders: SqlLeaders
     webhook_rates: SqlWebhookRates
     scheduling_time: SqlSchedulingTime

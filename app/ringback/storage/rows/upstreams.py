@@ -1,8 +1,8 @@
-"""Upstreams: the catalog that each of them sent last, and the stored aliases of tools and prompts at `/mcp`."""
+"""Upstreams: the catalog that each of them sent last, the aliases of tools and prompts at `/mcp`, and operators' decisions."""
 
 from collections.abc import Collection, Sequence
 
-from ringback.domain.upstream_rows import CatalogPart, ToolAlias
+from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.storage.rows.columns import RECORDS
 from ringback.storage.rows.unit import SqlRows
 
@@ -28,3 +28,16 @@ class SqlToolAliases(SqlRows, noun="tool_aliases"):
 
     async def insert(self, alias: ToolAlias) -> bool:
         return await self._sql.execute("insert", **RECORDS.tool_alias.encode(alias)) == 1
+
+
+class SqlUpstreamControls(SqlRows, noun="upstream_controls"):
+    """Implements `domain.upstream_rows.UpstreamControlRows`."""
+
+    async def list_all(self) -> Sequence[UpstreamControl]:
+        return await self._sql.fetch_records("all", RECORDS.upstream_control)
+
+    async def save(self, control: UpstreamControl) -> None:
+        await self._sql.execute("save", **RECORDS.upstream_control.encode(control))
+
+    async def remove(self, upstream: str) -> None:
+        await self._sql.execute("remove", upstream=upstream)

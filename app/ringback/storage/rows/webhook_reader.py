@@ -1,11 +1,13 @@
 """Reads rows as webhooks, and remembers what it read."""
 
 import logging
+from dataclasses import replace
 from typing import Any, Final
 
 from ringback.domain.encryption import Sealer
 from ringback.domain.webhook import Webhook, with_unreadable_secrets
 from ringback.signing.sealing import UnsealError
+from ringback.storage.records import decode_headers
 from ringback.storage.rows.columns import RECORDS
 from ringback.storage.rows.statements import Row
 
@@ -48,7 +50,9 @@ class CachingWebhookReader:
             log.warning("webhook.secrets_unreadable", extra={"webhook_id": row["id"]})
             webhook = RECORDS.webhook.decode(row, secrets=NO_SECRETS)
             return webhook if self._is_shared else with_unreadable_secrets(webhook)
-        return RECORDS.webhook.decode(row, secrets=secrets)
+        webhook = RECORDS.webhook.decode(row, secrets=secrets)
+        headers = decode_headers(secrets)
+        return replace(webhook, headers=headers) if headers else webhook
 
 
 def secrets_associated_data(webhook_id: str) -> str:

@@ -7,14 +7,15 @@ from typing import Any, Final
 
 from ringback.domain.catch_up import CatchUp
 from ringback.domain.change_subscriptions import ChangeSubscription
-from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
+from ringback.domain.circuit_breaker import CLOSED_BREAKER, REQUESTED_PROBE_SPACING_SECONDS, CircuitBreaker
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, webhook_for_call
+from ringback.domain.webhook import Webhook, WebhookHealth, webhook_for_call
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
-from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
+from ringback.storage.records import encode_headers
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.unit import Pause, SqlRows
 from ringback.storage.rows.webhook_matching import MatchKey, build_match_keys
 from ringback.storage.rows.webhook_reader import NO_SECRETS, secrets_associated_data
@@ -29,7 +30,7 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
     """Implements `domain.webhook_rows.WebhookRows` and `WebhookBatchRows`."""
 
     async def insert(self, webhook: Webhook) -> None:
-        await self._sql.execute("insert", **self._seal_secrets(_WEBHOOK.encode(webhook)))
+        await self._sql.execute("insert", **self._seal_secrets(_WEBHOOK.encode(webhook), webhook))
 
     async def get(self, webhook_id: WebhookId) -> Webhook | None:
         row = await self._sql.fetch_one("get", id=webhook_id)
@@ -40,8 +41,14 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         rows = await sql.fetch_all("by_ids", ids=self._sql.array(list(webhook_ids)))
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
-    async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]:
-        rows = await self._sql.fetch_all("page", principal=principal, before=position, limit=limit)
+    async def list_page(
+        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
+    ) -> Sequence[Webhook]:
+        statement = "page" if health is None else "page_of_failing"
+        if principal is None:
+            rows = await self._sql.fetch_all(f"{statement}_of_all", before=position, limit=limit)
+        else:
+            rows = await self._sql.fetch_all(statement, principal=principal, before=position, limit=limit)
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
@@ -136,14 +143,18 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
 
     def _encode_part(self, webhook: Webhook, part: WebhookPart) -> dict[str, Any]:
         """Encode only what the statement writes. The health changes with every delivery, so it seals nothing."""
-        return self._seal_secrets(_WEBHOOK.encode_for(self._sql.parameters(f"update_{part}"), webhook))
+        return self._seal_secrets(_WEBHOOK.encode_for(self._sql.parameters(f"update_{part}"), webhook), webhook)
 
-    def _seal_secrets(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Secrets that could not be read become NULL: the stored ones stay, in case that their key comes back."""
+    def _seal_secrets(self, row: dict[str, Any], webhook: Webhook) -> dict[str, Any]:
+        """Seal the secrets and the headers.
+
+        Secrets that could not be read become NULL: the stored ones stay, in case that their key comes back.
+        """
         if (secrets := row.get("secrets")) is not None:
             associated_data = secrets_associated_data(row["id"])
+            plaintext = encode_headers(secrets, webhook.headers)
             row["secrets"] = (
-                None if secrets == NO_SECRETS else self._unit.sealer.seal(secrets, associated_data=associated_data)
+                None if secrets == NO_SECRETS else self._unit.sealer.seal(plaintext, associated_data=associated_data)
             )
         return row
 
@@ -236,6 +247,16 @@ class SqlOriginBreakers(SqlRows, noun="origin_breakers"):
             await self._sql.execute("lock_origins", origins=self._sql.array(sorted(origins)))
         rows = await self._sql.fetch_all("breakers", origins=self._sql.array(list(origins)))
         return {row["origin"]: RECORDS.circuit_breaker.decode(row) for row in rows}
+
+    async def request_probe(self, origin: str, *, now: datetime) -> datetime | None:
+        await self._sql.execute("lock_origins", origins=self._sql.array([origin]))
+        row = await self._sql.fetch_one(
+            "request_probe",
+            origin=origin,
+            now=instant_to_column(now),
+            spacing=round(REQUESTED_PROBE_SPACING_SECONDS * 1000),
+        )
+        return None if row is None else column_to_instant(row["paused_until"])
 
     async def save_breaker(self, origin: str, breaker: CircuitBreaker) -> None:
         if breaker == CLOSED_BREAKER:

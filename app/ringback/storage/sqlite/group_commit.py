@@ -28,6 +28,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.log_context import leave_log_context
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.commit_counter import CommitCounter
 from ringback.storage.sqlite.database import (
@@ -111,6 +112,7 @@ class GroupCommit:
         self._thread.shutdown()
 
     async def _write_all(self) -> None:
+        leave_log_context()
         leave_admission_context()  # the task writes for all callers, and end actions start tasks in its context
         while self._waiting or self._admissions:
             group = self._take_group()

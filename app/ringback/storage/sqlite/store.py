@@ -23,6 +23,7 @@ from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
+from ringback.storage.sqlite.use_mark import mark_complete, mark_in_use, require_not_copied_alone
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ OPEN_LOCK_WAIT_SECONDS: Final = 5.0
 @dataclass(frozen=True, slots=True)
 class _OpenDatabase:
     group_commit: GroupCommit
+    writer: sqlite3.Connection
     reader: sqlite3.Connection
     pool: ReadPool
     resources: ExitStack
@@ -70,6 +72,8 @@ class SqliteStore:
             database.create_database_file(self._path)
             lock = stack.enter_context(self._hold_lock()) if exclusive else None
             try:
+                if lock is not None and not accept_missing_commits:
+                    require_not_copied_alone(self._path, commit_count=lock.read_commit_count())
                 reader = stack.enter_context(
                     closing(database.connect(self._path, lock_wait_seconds=OPEN_LOCK_WAIT_SECONDS))
                 )
@@ -77,6 +81,7 @@ class SqliteStore:
                 apply_migrations(reader, load_migrations(), now=self._clock.now())
                 if lock is not None:
                     require_no_missing_commits(reader, lock, accept_missing=accept_missing_commits)
+                    mark_in_use(reader)
                 reader.execute(database.SESSION_STATEMENTS["forbid_writing"])
                 reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
@@ -96,7 +101,7 @@ class SqliteStore:
                 integrity=self._integrity,
             )
             pool = ReadPool(readers, sealer=self._sealer)
-            self._open_database = _OpenDatabase(group_commit, reader, pool, stack.pop_all())
+            self._open_database = _OpenDatabase(group_commit, writer, reader, pool, stack.pop_all())
             self._is_exclusive = exclusive
 
     @contextmanager
@@ -115,9 +120,19 @@ class SqliteStore:
             with opened.resources:
                 await opened.pool.close()
                 await opened.group_commit.close()
+                if self._is_exclusive and self._integrity.failure is None:
+                    mark_complete(opened.writer)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._require_open().group_commit.write(work)
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same as `write`: there is one writer, and no unit waits for another one's row."""
+        del principal
+        return await self.write(work)
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self.write(work)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot. Its notifications are dropped."""

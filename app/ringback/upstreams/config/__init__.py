@@ -8,7 +8,12 @@ Nothing here starts or connects to an upstream. The caller passes the environmen
 the variable and the upstream but never a value, and the `repr` of a configuration hides its secrets.
 """
 
-from ringback.upstreams.config.loader import load_upstreams, parse_upstream_option, parse_upstreams
+from ringback.upstreams.config.loader import (
+    load_service_section,
+    load_upstreams,
+    parse_upstream_option,
+    parse_upstreams,
+)
 from ringback.upstreams.config.models import (
     INLINE_WAIT_SECONDS_MAX,
     MAX_CONCURRENT_HTTP,
@@ -31,6 +36,7 @@ __all__ = [
     "Isolation",
     "UpstreamConfig",
     "UpstreamTransport",
+    "load_service_section",
     "load_upstreams",
     "parse_upstream_option",
     "parse_upstreams",

@@ -22,14 +22,26 @@ def load_upstreams(path: Path, environment: Mapping[str, str] | None) -> tuple[U
 
     Without an environment, placeholders are not expanded: that is enough for the names.
     """
+    return parse_upstreams(_read_file(path), source=str(path), environment=environment)
+
+
+def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            text = file.read(CONFIG_BYTES_MAX + 1)
+            return file.read(CONFIG_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}). Name a file with an 'mcpServers' object."
         ) from None
-    return parse_upstreams(text, source=str(path), environment=environment)
+
+
+def load_service_section(path: Path) -> Mapping[str, Any]:
+    """The object `ringback` beside `mcpServers`: settings of the service itself. Empty if the file has none."""
+    document = _parse_document(_read_file(path), str(path))
+    section = document.get("ringback", {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"{path}: 'ringback' must be an object.")
+    return cast("dict[str, Any]", section)
 
 
 def parse_upstreams(
@@ -71,14 +83,18 @@ def _check_entry(source: str, name: str, entry: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", entry)
 
 
-def _parse_servers(text: bytes | str, source: str) -> dict[str, Any]:
+def _parse_document(text: bytes | str, source: str) -> dict[str, Any]:
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError(f"{source}: larger than {CONFIG_BYTES_MAX} bytes, so it is not an mcpServers file.")
     try:
         document = jsontext.loads(text)
     except ValueError as error:
         raise ConfigError(f"{source}: not valid JSON ({error}). Comments and trailing commas are not JSON.") from None
-    settings = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+
+
+def _parse_servers(text: bytes | str, source: str) -> dict[str, Any]:
+    settings = _parse_document(text, source)
     keys = [key for key in _SERVER_KEYS if key in settings]
     if len(keys) != 1:
         raise ConfigError(f"{source}: needs an object with one key 'mcpServers' (or VS Code's 'servers').")

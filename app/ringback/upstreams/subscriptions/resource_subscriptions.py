@@ -24,6 +24,7 @@ from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse
+from ringback.log_context import leave_log_context
 from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, RequestNotSent, UpstreamError
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
@@ -144,6 +145,7 @@ class _ResourceSubscription:
             raise UpstreamErrorResponse(self._rejection)
 
     async def _run(self) -> None:
+        leave_log_context()
         while True:
             try:
                 connection = self._connections.get(self.upstream)

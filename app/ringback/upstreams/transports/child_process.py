@@ -30,6 +30,7 @@ from typing import IO, Final, TextIO, cast
 
 from mcp.client.stdio import get_default_environment
 
+from ringback.log_context import leave_log_context
 from ringback.upstreams.transports.child_records import (
     MARK_VARIABLE,
     ChildRecord,
@@ -82,6 +83,7 @@ async def log_stderr(upstream: str) -> AsyncGenerator[TextIO]:
 
 
 async def _log_chunks(upstream: str, reader: asyncio.StreamReader) -> None:
+    leave_log_context()  # the child may serve many calls
     while chunk := await reader.read(READ_BYTES):
         if log.isEnabledFor(logging.DEBUG):
             text = chunk[:STDERR_TEXT_BYTES_MAX].decode(errors="replace").rstrip()

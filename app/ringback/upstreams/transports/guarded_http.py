@@ -20,6 +20,7 @@ from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 from ringback import __version__
 from ringback.domain import jsontext
 from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.protocol.errors import CredentialsRejected, TokenUnavailable
 from ringback.protocol.http_failures import (
     CONNECT_TIMEOUT_SECONDS,
@@ -66,10 +67,11 @@ def make_guarded_transport(
     tokens: ClientCredentialsTokens | None,
     *,
     look_up: LookUp,
+    authorities: TrustedAuthorities = USUAL_AUTHORITIES,
     faults: FaultCounter,
     large_results: LargeResults,
 ) -> "GuardedTransport":
-    http = CookieTransport(PooledHttpTransport(ssl_context(config.url), look_up=look_up))
+    http = CookieTransport(PooledHttpTransport(ssl_context(config.url, authorities), look_up=look_up))
     return GuardedTransport(
         http if tokens is None else BearerTokenTransport(http, tokens), faults=faults, large_results=large_results
     )

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import httpx2
 
 from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.upstreams.transports.http_connection import UpstreamHttpConnection
 
 IDLE_CONNECTIONS_MAX: Final = 64
@@ -37,9 +38,11 @@ class _Origin(NamedTuple):
     port: int
 
 
-def ssl_context(url: str) -> ssl.SSLContext:
-    """The usual certificates for https. Loading them takes 20 ms, so http gets a context without certificates."""
-    return httpx2.create_ssl_context() if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def ssl_context(url: str, authorities: TrustedAuthorities = USUAL_AUTHORITIES) -> ssl.SSLContext:
+    """The usual certificates and `authorities` for https. Loading them takes 20 ms, so http gets a context without them."""
+    if not url.startswith("https:"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return authorities.add_to(httpx2.create_ssl_context())
 
 
 class PooledHttpTransport(httpx2.AsyncBaseTransport):

@@ -23,6 +23,7 @@ from ringback import __version__
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.protocol.errors import CredentialsRejected, RequestFailed, TokenUnavailable
 from ringback.upstreams.config import AuthMethod, ClientCredentials
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
@@ -56,9 +57,17 @@ class _AccessToken:
 class ClientCredentialsTokens:
     """Fetches and caches the token of one upstream, for all its connections."""
 
-    def __init__(self, credentials: ClientCredentials, *, clock: Clock, look_up: LookUp) -> None:
+    def __init__(
+        self,
+        credentials: ClientCredentials,
+        *,
+        clock: Clock,
+        look_up: LookUp,
+        authorities: TrustedAuthorities = USUAL_AUTHORITIES,
+    ) -> None:
         self._credentials = credentials
         self._look_up = look_up
+        self._authorities = authorities
         self._clock = clock
         self._lock = anyio.Lock()
         self._token: _AccessToken | None = None
@@ -107,7 +116,9 @@ class ClientCredentialsTokens:
         form, headers = self._make_form()
         async with (
             httpx2.AsyncClient(
-                transport=PooledHttpTransport(ssl_context(self._credentials.token_url), look_up=self._look_up),
+                transport=PooledHttpTransport(
+                    ssl_context(self._credentials.token_url, self._authorities), look_up=self._look_up
+                ),
                 timeout=FETCH_TIMEOUT_SECONDS,
                 trust_env=False,
             ) as http,

@@ -17,8 +17,8 @@ from ringback.client.durable import (
 )
 from ringback.client.durable.conformance import CHECKS, NotConformant, check_state_manager
 from ringback.client.durable.state import StoredState
+from tests.support.ports import free_port
 from tests.support.redis_server import running_redis
-from tests.support.upstreams import free_port
 
 pytestmark = pytest.mark.requirement("R04")
 

@@ -42,6 +42,9 @@ def path(tmp_path: Path) -> Path:
         connection.execute("INSERT INTO catalog VALUES ('git', 'tools', '[]', 1)")
         connection.execute("INSERT INTO joined_names VALUES ('tools', 'a', 'git', 'b')")
         connection.execute("INSERT INTO scheduling_time VALUES (1, 1)")
+        connection.execute(
+            "INSERT INTO erasures VALUES ('era_1', 'alice', 'session', 's', 1, 'alice', 1, 7, 1, 0, NULL, NULL, 0, 1, 2, 3, 4)"
+        )
         connection.execute("INSERT INTO webhook_rates VALUES ('wh_rare', 1)")
     return path
 

@@ -7,10 +7,12 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.lanes import Lane
-from ringback.storage.unit_queues import AdmissionQueue
+from ringback.storage.unit_queues import WritingQueue
 from ringback.storage.units import UnitOfWork
+from tests.support.examples import ALICE, BOB
 from tests.support.limits import WAIT_SECONDS
 
 
@@ -36,7 +38,7 @@ def make_lane(
     open_connection: Callable[[], Awaitable[Connection]] = connect,
 ) -> Lane:
     return Lane(
-        AdmissionQueue[UnitOfWork](),
+        WritingQueue(connections=connections_max),
         connections_max=connections_max,
         open_connection=open_connection,
         run_unit=run_unit,
@@ -53,11 +55,11 @@ async def test_a_caller_whose_unit_ends_with_all_others_gets_a_worker_for_its_ne
 
     lane = make_lane(connections, run_unit)
 
-    async def write_twice() -> None:
-        await lane.run(nothing)
-        await lane.run(nothing)
+    async def write_twice(principal: Principal) -> None:
+        await lane.run(nothing, principal)
+        await lane.run(nothing, principal)
 
-    callers = [asyncio.create_task(write_twice()) for _ in range(connections)]
+    callers = [asyncio.create_task(write_twice(Principal(f"agent-{number}"))) for number in range(connections)]
     await asyncio.sleep(0)
     flushed.set()
 
@@ -73,11 +75,11 @@ async def test_closing_runs_a_unit_that_came_just_before(connections: int) -> No
 
     lane = make_lane(connections, run_unit)
 
-    async def write_twice() -> None:
-        await lane.run(nothing)
-        await lane.run(nothing)
+    async def write_twice(principal: Principal) -> None:
+        await lane.run(nothing, principal)
+        await lane.run(nothing, principal)
 
-    callers = [asyncio.create_task(write_twice()) for _ in range(connections)]
+    callers = [asyncio.create_task(write_twice(Principal(f"agent-{number}"))) for number in range(connections)]
     await asyncio.gather(*(lane.run(nothing) for _ in range(connections)))
     async with asyncio.timeout(WAIT_SECONDS):
         await lane.close()
@@ -103,7 +105,7 @@ async def test_a_worker_that_cannot_connect_takes_the_connection_that_another_ha
 
     lane = make_lane(2, run_unit, open_one_connection)
     async with asyncio.timeout(WAIT_SECONDS):
-        first, second = asyncio.create_task(lane.run(nothing)), asyncio.create_task(lane.run(nothing))
+        first, second = (asyncio.create_task(lane.run(nothing, principal)) for principal in (ALICE, BOB))
         await first
         refused.set()  # the first worker has ended: its connection is idle
 

@@ -1,12 +1,18 @@
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
--- notifies the others when it has committed.
+-- notifies the others when it has committed. A paused upstream gets none.
 -- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
 -- queue is empty.)
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
-    (SELECT principal FROM calls WHERE phase = 'queued' AND upstream = :upstream ORDER BY principal LIMIT 1)
+    (
+        SELECT principal FROM calls
+        WHERE phase = 'queued' AND upstream = :upstream AND NOT EXISTS (
+            SELECT 1 FROM upstream_controls WHERE upstream_controls.upstream = :upstream AND intake = 'paused'
+        )
+        ORDER BY principal LIMIT 1
+    )
     UNION ALL
     SELECT (
         SELECT principal FROM calls
@@ -52,6 +58,9 @@ ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 WITH free AS MATERIALIZED (
     SELECT nextval('turn_tickets') AS ticket
     WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :upstream)
+        AND NOT EXISTS (
+            SELECT 1 FROM upstream_controls WHERE upstream_controls.upstream = :upstream AND intake = 'paused'
+        )
 ),
 served AS MATERIALIZED (
     SELECT turns.upstream, turns.principal FROM turns
@@ -83,6 +92,14 @@ WITH held AS MATERIALIZED (
 UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
 RETURNING calls.id, calls.cancel_requested;
 
+-- name: extend_unlocked
+WITH held AS MATERIALIZED (
+    SELECT id FROM calls WHERE id = ANY(:ids::text[]) AND lease_owner = :owner ORDER BY id
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE calls SET lease_until = :until FROM held WHERE calls.id = held.id
+RETURNING calls.id, calls.cancel_requested;
+
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
 -- name: lease_expired
@@ -93,6 +110,16 @@ WHERE id = ANY(ARRAY(
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
 )) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
 ORDER BY id LIMIT :limit
+{lock whole_calls skip locked};
+
+-- The empty text keeps PostgreSQL from reading all running calls while it believes that there are none.
+-- name: lease_expired_of
+SELECT {call in whole_calls} FROM whole_calls
+WHERE id = ANY(ARRAY(
+    SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now AND lease_owner = :owner
+    ORDER BY lease_until LIMIT :limit
+)) AND phase || '' = 'running' AND lease_until <= :now AND lease_owner = :owner
+ORDER BY id
 {lock whole_calls skip locked};
 
 -- name: past_deadline

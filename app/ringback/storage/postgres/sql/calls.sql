@@ -2,7 +2,7 @@
 INSERT INTO calls {new call};
 
 -- name: insert_input
-INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
+INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);
 
 -- name: get
 SELECT {call in whole_calls} FROM whole_calls WHERE id = :id
@@ -29,6 +29,25 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- Of all principals, along the primary key.
+-- name: page_of_all
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, status, upstream, tool FROM calls
+        WHERE id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:status::text IS NULL OR status = :status)
         AND (:upstream::text IS NULL OR upstream = :upstream)
         AND (:tool::text IS NULL OR tool = :tool)
     ORDER BY id DESC LIMIT :limit
@@ -88,6 +107,9 @@ ORDER BY whole_calls.id DESC;
 SELECT id FROM calls
 WHERE principal = :principal AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_all
+SELECT id FROM calls WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_session
 SELECT id FROM calls

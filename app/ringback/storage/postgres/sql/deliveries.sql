@@ -25,6 +25,19 @@ FROM (
 JOIN whole_deliveries ON whole_deliveries.id = found.id
 ORDER BY whole_deliveries.id DESC;
 
+-- Of all principals, along the primary key.
+-- name: page_of_all
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, state FROM deliveries WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:state::text IS NULL OR state = :state)
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
 -- name: page_of_call
 SELECT {delivery in whole_deliveries}
 FROM (
@@ -33,7 +46,7 @@ FROM (
         WHERE call_id = :call_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
-    WHERE principal = :principal
+    WHERE (:principal::text IS NULL OR principal = :principal)
         AND (:state::text IS NULL OR state = :state)
         AND (:webhook_id::text IS NULL OR webhook_id = :webhook_id)
     ORDER BY id DESC LIMIT :limit
@@ -49,7 +62,7 @@ FROM (
         WHERE webhook_id = :webhook_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
-    WHERE principal = :principal AND (:state::text IS NULL OR state = :state)
+    WHERE (:principal::text IS NULL OR principal = :principal) AND (:state::text IS NULL OR state = :state)
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -59,6 +72,9 @@ ORDER BY whole_deliveries.id DESC;
 SELECT id FROM deliveries
 WHERE principal = :principal AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_all
+SELECT id FROM deliveries WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_call
 SELECT id FROM deliveries
@@ -83,7 +99,8 @@ ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_dead_of_webhook
 SELECT {delivery in whole_deliveries} FROM whole_deliveries
-WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before::text, '~') AND principal = :principal
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before::text, '~')
+    AND (:principal::text IS NULL OR principal = :principal)
 ORDER BY id DESC LIMIT :limit;
 
 -- name: watermarks

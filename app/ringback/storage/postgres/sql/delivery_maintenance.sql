@@ -16,6 +16,17 @@ WITH leased AS MATERIALIZED (
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
 FROM leased WHERE deliveries.id = leased.id;
 
+-- Reads the leased deliveries of all nodes, which are few: each attempt ends within seconds.
+-- name: release_unused_leases
+WITH unused AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND lease_owner = :owner AND lease_token = ANY(:tokens::text[])
+    ORDER BY lease_until
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET
+    state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = greatest(attempts - 1, 0)
+FROM unused WHERE deliveries.id = unused.id;
+
 -- name: give_up_held
 WITH old AS MATERIALIZED (
     SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
@@ -40,7 +51,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     ), number + 1
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active' AND webhooks.paused_at IS NULL, false) AS wanted
 FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
 WHERE webhook_ids.webhook_id IS NOT NULL
 ORDER BY webhook_ids.webhook_id;
@@ -56,7 +67,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
-    webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
+    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND coalesce(webhooks.paused_until, 0) <= :now
     AND coalesce((
         SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
     ) > :now, true)

@@ -15,6 +15,13 @@ ON CONFLICT (origin) DO UPDATE SET
     failures = excluded.failures, openings = excluded.openings, paused_until = excluded.paused_until,
     changed_at = excluded.changed_at;
 
+-- name: request_probe
+UPDATE origins SET
+    paused_until = least(paused_until, greatest(:now, coalesce(probe_requested_at + :spacing, 0))),
+    probe_requested_at = least(paused_until, greatest(:now, coalesce(probe_requested_at + :spacing, 0)))
+WHERE origin = :origin AND paused_until > :now
+RETURNING paused_until;
+
 -- name: close
 DELETE FROM origins WHERE origin = :origin;
 

@@ -17,6 +17,16 @@ SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte
 FROM (SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit) AS page
 GROUP BY key_id;
 
+-- name: count inputs.arguments
+SELECT key_id, count(*) AS count, max(id) AS last
+FROM (SELECT call_id AS id, key_id FROM inputs WHERE key_id IS NOT NULL AND call_id > :after ORDER BY call_id LIMIT :limit) AS page
+GROUP BY key_id;
+
+-- name: count results.body
+SELECT key_id, count(*) AS count, max(id) AS last
+FROM (SELECT call_id AS id, key_id FROM results WHERE key_id IS NOT NULL AND call_id > :after ORDER BY call_id LIMIT :limit) AS page
+GROUP BY key_id;
+
 -- Rows are locked in the order of their ids: a secret that its owner rotates meanwhile must not come back.
 -- name: webhooks.secrets
 SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit

@@ -1,4 +1,4 @@
--- Expired calls: enough to keep the promise of their idempotency keys.
+-- Expired and erased calls: enough to keep the promise of their idempotency keys.
 
 -- name: insert
 INSERT INTO tombstones {new tombstone};
@@ -17,6 +17,9 @@ UPDATE webhooks SET expires_at = :expired_at WHERE principal || '' = :principal 
 SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND call_id = :call_id
 UNION ALL
 SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND idempotency_key = :key;
+
+-- name: mark_erased
+UPDATE tombstones SET erased = true, request_hash = '' WHERE call_id = :call_id;
 
 -- name: remove
 WITH old AS MATERIALIZED (

@@ -51,12 +51,35 @@ UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.
 -- name: count_held
 SELECT coalesce(sum(held), 0)::bigint AS held FROM held_counts WHERE webhook_id = :webhook_id;
 
+-- Each count has an index of its own; only due deliveries can be many.
+-- name: count_open
+SELECT
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM deliveries
+            WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now LIMIT :limit
+        ) AS due
+    ) AS due,
+    (SELECT coalesce(sum(held), 0)::bigint FROM held_counts WHERE webhook_id = :webhook_id) AS held,
+    (SELECT count(*) FROM deliveries WHERE webhook_id = :webhook_id AND state = 'leased') AS leased,
+    (SELECT min(due_at) FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending') AS first_due_at;
+
+-- name: make_due
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM deliveries
+    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at > :now AND attempts > 0
+    ORDER BY due_at LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET due_at = :now FROM waiting WHERE deliveries.id = waiting.id;
+
+-- Waits for no delivery that another unit has locked: the unit that leases or records it finds that its webhook is gone.
 -- name: cancel_open
 WITH waiting AS MATERIALIZED (
     SELECT id FROM deliveries
     WHERE webhook_id = :webhook_id AND state IN ('held', 'pending', 'leased')
     ORDER BY generation, seq LIMIT :limit
-    FOR NO KEY UPDATE
+    FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL

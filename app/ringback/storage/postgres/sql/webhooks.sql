@@ -14,6 +14,21 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT :limit;
 
+-- Of all principals.
+-- name: page_of_all
+SELECT {webhook in webhooks} FROM webhooks WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :limit;
+
+-- Failing webhooks are few, and have an index: those whose last attempt or challenge failed, and that are not disabled.
+-- name: page_of_failing
+SELECT {webhook in webhooks} FROM webhooks
+WHERE principal = :principal AND last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_failing_of_all
+SELECT {webhook in webhooks} FROM webhooks
+WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT :limit;
+
 -- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
@@ -62,7 +77,7 @@ WHERE call_webhooks.call_id = ANY(:call_ids::text[]) AND state <> 'disabled'
 UPDATE webhooks SET
     url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
-    retries = :retries, include_result = :include_result, "when" = :when, ordered = :ordered,
+    retries = :retries, retry_steps = :retry_steps, include_result = :include_result, "when" = :when, ordered = :ordered,
     rate_per_second = :rate_per_second, description = :description, updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
 
@@ -70,12 +85,12 @@ WHERE id = :id;
 UPDATE webhooks SET secrets = coalesce(:secrets::bytea, secrets), updated_at = :updated_at WHERE id = :id;
 
 -- name: update_state
-UPDATE webhooks SET state = :state, updated_at = greatest(updated_at, :updated_at) WHERE id = :id;
+UPDATE webhooks SET state = :state, paused_at = :paused_at, updated_at = greatest(updated_at, :updated_at) WHERE id = :id;
 
 -- name: update_health
 UPDATE webhooks SET
-    last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since, failures = :failures,
-    openings = :openings, paused_until = :paused_until
+    last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
 WHERE id = :id;
 
 -- name: update_missed
@@ -84,10 +99,15 @@ UPDATE webhooks SET missed_from = :missed_from WHERE id = :id;
 -- name: delete
 DELETE FROM webhooks WHERE id = :id;
 
+-- As `cancel_open` of webhook_deliveries, which has cancelled most.
 -- name: cancel_open_deliveries
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased')
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
-WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
+FROM waiting WHERE deliveries.id = waiting.id;
 
 -- Every visited webhook is a row, so that the last row is where the next scan begins. (Here and above a
 -- subquery returns true instead of an EXISTS: for that, PostgreSQL may read all rows of the other table once.) The

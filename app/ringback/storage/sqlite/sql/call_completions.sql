@@ -12,7 +12,7 @@ WHERE calls.id = ended.value ->> 0 AND calls.status = ended.value ->> 15
 RETURNING calls.id;
 
 -- name: put_result
-INSERT INTO results (call_id, body) VALUES (:call_id, :body);
+INSERT INTO results (call_id, body, key_id) VALUES (:call_id, :body, :key_id);
 
 -- name: result
-SELECT body FROM results WHERE call_id = :call_id;
+SELECT body, key_id FROM results WHERE call_id = :call_id;

@@ -1,8 +1,11 @@
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
--- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first.
+-- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. A paused
+-- upstream gets none.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
-    SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream
+    SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND NOT EXISTS (
+        SELECT 1 FROM upstream_controls WHERE upstream_controls.upstream = :upstream AND intake = 'paused'
+    )
     UNION ALL
     SELECT (
         SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND principal > waiting.principal
@@ -34,6 +37,9 @@ ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 INSERT INTO turns (upstream, principal, ticket)
 SELECT :upstream, :principal, (SELECT coalesce(max(ticket), 0) + 1 FROM turns WHERE upstream = :upstream)
 WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :upstream)
+    AND NOT EXISTS (
+        SELECT 1 FROM upstream_controls WHERE upstream_controls.upstream = :upstream AND intake = 'paused'
+    )
 ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 
 -- name: by_ids
@@ -46,6 +52,11 @@ UPDATE calls SET lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
 RETURNING id, cancel_requested;
 
+-- name: extend_unlocked
+UPDATE calls SET lease_until = :until
+WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
+RETURNING id, cancel_requested;
+
 -- name: lease_expired
 SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
@@ -54,6 +65,14 @@ WHERE id IN (
     SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now LIMIT :limit)
 )
 ORDER BY id LIMIT :limit;
+
+-- name: lease_expired_of
+SELECT {call in whole_calls} FROM whole_calls
+WHERE id IN (
+    SELECT id FROM calls INDEXED BY calls_running
+    WHERE phase = 'running' AND lease_until <= :now AND lease_owner = :owner LIMIT :limit
+)
+ORDER BY id;
 
 -- name: past_deadline
 SELECT {call in whole_calls} FROM whole_calls

@@ -2,7 +2,7 @@
 INSERT INTO calls {new call};
 
 -- name: insert_input
-INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
+INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);
 
 -- name: get
 SELECT {call in whole_calls} FROM whole_calls WHERE id = :id;
@@ -27,6 +27,25 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:status IS NULL OR status = :status)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- Of all principals, along the primary key.
+-- name: page_of_all
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, status, upstream, tool FROM calls
+        WHERE id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:status IS NULL OR status = :status)
         AND (:upstream IS NULL OR upstream = :upstream)
         AND (:tool IS NULL OR tool = :tool)
     LIMIT :limit
@@ -86,6 +105,9 @@ ORDER BY whole_calls.id DESC;
 SELECT id FROM calls
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_all
+SELECT id FROM calls WHERE id < coalesce(:before, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_session
 SELECT id FROM calls

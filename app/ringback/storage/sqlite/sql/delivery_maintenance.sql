@@ -10,6 +10,14 @@ UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL,
     WHERE state = 'leased' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
 
+-- name: release_unused_leases
+UPDATE deliveries SET
+    state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = max(attempts - 1, 0)
+WHERE id IN (
+    SELECT id FROM deliveries INDEXED BY deliveries_leased
+    WHERE state = 'leased' AND lease_owner = :owner AND lease_token IN (SELECT value FROM json_each(:tokens))
+);
+
 -- name: give_up_held
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
     SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
@@ -30,7 +38,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > webhook_ids.webhook_id), number + 1
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+SELECT webhook_ids.webhook_id AS id, coalesce(webhooks.state = 'active' AND webhooks.paused_at IS NULL, false) AS wanted
 FROM webhook_ids LEFT JOIN webhooks ON webhooks.id = webhook_ids.webhook_id
 WHERE webhook_ids.webhook_id IS NOT NULL
 ORDER BY webhook_ids.webhook_id;
@@ -43,7 +51,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
-    webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
+    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND coalesce(webhooks.paused_until, 0) <= :now
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
     AND NOT EXISTS (
         SELECT 1 FROM deliveries INDEXED BY deliveries_leased_to WHERE webhook_id = webhooks.id AND state = 'leased'

@@ -17,6 +17,16 @@ SELECT CAST(substr(sealed, 3, unicode(CAST(substr(sealed, 2, 1) AS TEXT))) AS TE
 FROM (SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit)
 GROUP BY key_id;
 
+-- name: count inputs.arguments
+SELECT key_id, count(*) AS count, max(id) AS last
+FROM (SELECT call_id AS id, key_id FROM inputs WHERE key_id IS NOT NULL AND call_id > :after ORDER BY call_id LIMIT :limit)
+GROUP BY key_id;
+
+-- name: count results.body
+SELECT key_id, count(*) AS count, max(id) AS last
+FROM (SELECT call_id AS id, key_id FROM results WHERE key_id IS NOT NULL AND call_id > :after ORDER BY call_id LIMIT :limit)
+GROUP BY key_id;
+
 -- name: webhooks.secrets
 SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit;
 

@@ -54,3 +54,18 @@ ROLLBACK TO unit;
 
 -- name: release_savepoint
 RELEASE unit;
+
+-- While a service uses the file (`use_mark`).
+-- name: mark_in_use
+PRAGMA user_version = 1;
+
+-- name: mark_complete
+PRAGMA user_version = 0;
+
+-- Waits for nobody.
+-- name: move_log_into_file
+PRAGMA wal_checkpoint (PASSIVE);
+
+-- A file that is complete by itself. The store turns the log on again.
+-- name: keep_no_log
+PRAGMA journal_mode = DELETE;

@@ -1,4 +1,4 @@
--- Expired calls: enough to keep the promise of their idempotency keys.
+-- Expired and erased calls: enough to keep the promise of their idempotency keys.
 
 -- name: insert
 INSERT INTO tombstones {new tombstone};
@@ -12,6 +12,9 @@ UPDATE webhooks SET expires_at = :expired_at WHERE principal = :principal AND ca
 
 -- name: get
 SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
+
+-- name: mark_erased
+UPDATE tombstones SET erased = 1, request_hash = '' WHERE call_id = :call_id;
 
 -- name: remove
 DELETE FROM tombstones WHERE call_id IN (

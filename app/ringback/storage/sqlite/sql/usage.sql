@@ -17,10 +17,43 @@ SELECT count(*) AS count FROM (
 -- name: calls_by_status
 SELECT status, sum(calls) AS count FROM call_counts GROUP BY status;
 
+-- Each count ends at `limit`, so a backlog of millions costs no more than the limit.
 -- name: open_deliveries
-SELECT 'held' AS state, count(*) AS count FROM deliveries WHERE state = 'held'
-UNION ALL SELECT 'pending', count(*) FROM deliveries WHERE state = 'pending'
-UNION ALL SELECT 'leased', count(*) FROM deliveries WHERE state = 'leased';
+SELECT 'held' AS state, count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'held' LIMIT :limit)
+UNION ALL SELECT 'pending', count(*) FROM (SELECT 1 FROM deliveries WHERE state = 'pending' LIMIT :limit)
+UNION ALL SELECT 'leased', count(*) FROM (SELECT 1 FROM deliveries WHERE state = 'leased' LIMIT :limit);
+
+-- name: failing_webhooks
+SELECT state, count(*) AS count FROM (
+    SELECT state FROM webhooks INDEXED BY webhooks_failing WHERE last_error IS NOT NULL AND state <> 'disabled' LIMIT :limit
+) AS counted
+GROUP BY state;
+
+-- Steps along the queue from upstream to upstream, and from principal to principal, `scan` of an upstream at most. Looks at the
+-- first call of each.
+-- name: oldest_queued_call
+WITH RECURSIVE upstreams (upstream, number) AS (
+    SELECT min(upstream), 1 FROM calls WHERE phase = 'queued'
+    UNION ALL
+    SELECT (SELECT min(upstream) FROM calls WHERE phase = 'queued' AND upstream > upstreams.upstream), number + 1
+    FROM upstreams WHERE upstreams.upstream IS NOT NULL AND number < :scan
+),
+waiting (upstream, principal, number) AS (
+    SELECT upstream, (SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = upstreams.upstream), 1
+    FROM upstreams WHERE upstream IS NOT NULL
+    UNION ALL
+    SELECT upstream, (
+        SELECT min(principal) FROM calls
+        WHERE phase = 'queued' AND upstream = waiting.upstream AND principal > waiting.principal
+    ), number + 1
+    FROM waiting WHERE waiting.principal IS NOT NULL AND number < :scan
+)
+SELECT min((
+    SELECT coalesce(not_before, created_at) FROM calls
+    WHERE phase = 'queued' AND upstream = waiting.upstream AND principal = waiting.principal
+    ORDER BY id LIMIT 1
+)) AS queued_since
+FROM waiting WHERE principal IS NOT NULL;
 
 -- name: count_events
 SELECT coalesce(sum(seq), 0) AS count FROM log_heads;

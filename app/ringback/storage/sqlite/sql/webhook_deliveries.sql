@@ -42,6 +42,29 @@ UPDATE deliveries SET state = 'held' WHERE id IN (
 -- name: count_held
 SELECT held FROM held_counts WHERE webhook_id = :webhook_id;
 
+-- Each count has an index of its own; only due deliveries can be many.
+-- name: count_open
+SELECT
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM deliveries
+            WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now LIMIT :limit
+        )
+    ) AS due,
+    coalesce((SELECT held FROM held_counts WHERE webhook_id = :webhook_id), 0) AS held,
+    (
+        SELECT count(*) FROM deliveries INDEXED BY deliveries_leased_to
+        WHERE webhook_id = :webhook_id AND state = 'leased'
+    ) AS leased,
+    (SELECT min(due_at) FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending') AS first_due_at;
+
+-- name: make_due
+UPDATE deliveries SET due_at = :now WHERE id IN (
+    SELECT id FROM deliveries
+    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at > :now AND attempts > 0
+    ORDER BY due_at LIMIT :limit
+);
+
 -- name: cancel_open
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL

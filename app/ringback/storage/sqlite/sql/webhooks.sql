@@ -12,6 +12,21 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
+-- Of all principals.
+-- name: page_of_all
+SELECT {webhook in webhooks} FROM webhooks WHERE id < coalesce(:before, '~') ORDER BY id DESC LIMIT :limit;
+
+-- Failing webhooks are few, and have an index: those whose last attempt or challenge failed, and that are not disabled.
+-- name: page_of_failing
+SELECT {webhook in webhooks} FROM webhooks
+WHERE principal = :principal AND last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_failing_of_all
+SELECT {webhook in webhooks} FROM webhooks INDEXED BY webhooks_failing
+WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT :limit;
+
 -- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
@@ -53,7 +68,7 @@ WHERE state <> 'disabled'
 UPDATE webhooks SET
     url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
-    retries = :retries, include_result = :include_result, "when" = :when, ordered = :ordered,
+    retries = :retries, retry_steps = :retry_steps, include_result = :include_result, "when" = :when, ordered = :ordered,
     rate_per_second = :rate_per_second, description = :description, updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
 
@@ -61,12 +76,12 @@ WHERE id = :id;
 UPDATE webhooks SET secrets = coalesce(:secrets, secrets), updated_at = :updated_at WHERE id = :id;
 
 -- name: update_state
-UPDATE webhooks SET state = :state, updated_at = max(updated_at, :updated_at) WHERE id = :id;
+UPDATE webhooks SET state = :state, paused_at = :paused_at, updated_at = max(updated_at, :updated_at) WHERE id = :id;
 
 -- name: update_health
 UPDATE webhooks SET
-    last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since, failures = :failures,
-    openings = :openings, paused_until = :paused_until
+    last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
 WHERE id = :id;
 
 -- name: update_missed

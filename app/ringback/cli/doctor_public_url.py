@@ -1,0 +1,87 @@
+"""The check of `ringback doctor` on what lies behind the public URL: a proxy must send each of these routes to the service.
+
+{public URL}/openapi.json                                   names the public URL of the running service
+{public URL}/v1/resume                                      where callbacks lead
+{public URL}/problems/{slug}                                where the type of a problem leads
+{host}/.well-known/oauth-protected-resource{path}/mcp       where OAuth clients look, outside the path (RFC 9728 §3.1)
+"""
+
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urljoin
+
+import httpx
+
+from ringback.api.problems import MEDIA_TYPE
+from ringback.bootstrap import build_protected_resource, load_authorities
+from ringback.cli.doctor_database import Finding
+from ringback.domain.protected_resource import MCP_RESOURCE
+from ringback.settings import Settings
+
+CHECK_TIMEOUT_SECONDS: Final = 5.0
+ABOUT: Final = "public paths"
+
+
+def open_public_http(settings: Settings) -> httpx.AsyncClient:
+    """A client that trusts what the service trusts: a private authority may sign the proxy's certificate."""
+    tls = load_authorities(settings).add_to(httpx.create_ssl_context())
+    return httpx.AsyncClient(verify=tls, timeout=CHECK_TIMEOUT_SECONDS)
+
+
+async def check_public_paths(settings: Settings) -> list[Finding]:
+    """One finding about the routes below the public URL, if one is set and its host responds."""
+    if settings.public_url is None:
+        return []
+    async with open_public_http(settings) as http:
+        try:
+            faults = [
+                await _check_document(http, settings.base_url),
+                await _check_resume_url(http, settings.base_url),
+                await _check_metadata(http, settings),
+            ]
+        except httpx.HTTPError:
+            return []  # the finding about the public URL says so
+    found = [fault for fault in faults if fault]
+    if found:
+        return [Finding(ABOUT, False, " ".join(found))]
+    return [Finding(ABOUT, True, "resume_url, problem types and metadata lead to this service")]
+
+
+async def _check_document(http: httpx.AsyncClient, base_url: str) -> str:
+    document = _parse_object(await http.get(f"{base_url}/openapi.json"))
+    match document.get("servers"):
+        case [{"url": str() as named}, *_]:
+            return "" if named == base_url else f"{base_url} leads to a service whose RINGBACK_PUBLIC_URL is {named}."
+        case _:
+            return f"{base_url}/openapi.json does not come from Ringback. Let the proxy send all of {base_url}/ to it."
+
+
+async def _check_resume_url(http: httpx.AsyncClient, base_url: str) -> str:
+    """Without a key and a token, the service responds with a problem, whose type leads to its meaning."""
+    url = f"{base_url}/v1/resume"
+    refusal = await http.post(url, json={})
+    if refusal.headers.get("content-type") != MEDIA_TYPE:
+        return f"POST {url} gets {refusal.status_code}, and not from Ringback. Let the proxy send every method."
+    type_url = urljoin(url, str(_parse_object(refusal).get("type")))
+    if (await http.get(type_url)).status_code != HTTPStatus.OK:
+        return f"{type_url}, the type of a problem, leads elsewhere. Set the same RINGBACK_PUBLIC_URL for the service."
+    return ""
+
+
+async def _check_metadata(http: httpx.AsyncClient, settings: Settings) -> str:
+    resource = build_protected_resource(settings)
+    if resource is None:
+        return ""
+    url = resource.metadata_url(MCP_RESOURCE)
+    named = _parse_object(await http.get(url)).get("resource")
+    if named == resource.resource_url(MCP_RESOURCE):
+        return ""
+    return f"OAuth clients look at {url}, which is not this service's. Let the proxy send this path to it too."
+
+
+def _parse_object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        document: Any = response.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys are strings

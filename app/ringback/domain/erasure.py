@@ -1,0 +1,167 @@
+"""Erasures: a call, the calls of a client session, or all data of a principal are removed before their retention ends.
+
+    request ──▶ open ──▶ batches, a transaction each ──▶ finished
+                  │ ▲
+                  ▼ │      while a call has not ended
+                waiting
+
+What is erased: calls with arguments, `_meta`, results, errors and handles; deliveries with their sealed bodies and attempts;
+the webhooks that belong to them. What remains:
+
+- a tombstone for each call, without the hash of its request, so that its idempotency key starts no second call;
+- for a call and a session, each event as a stub at its place, so that the log has no holes and every cursor stays valid;
+- for a principal, the end of its event log (places are never used twice), its name in counters, and the erasure itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from ringback.domain.event import Event
+from ringback.domain.ids import CallId, ErasureId, WebhookId
+from ringback.domain.principal import Principal
+
+
+class ErasureKind(StrEnum):
+    CALL = "call"
+    SESSION = "session"
+    PRINCIPAL = "principal"
+
+
+class ErasureState(StrEnum):
+    ERASING = "erasing"
+    WAITING = "waiting"
+    """A call has not ended; its cancellation was requested."""
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    id: ErasureId
+    principal: Principal
+    """The owner of what is erased."""
+    kind: ErasureKind
+    target: str
+    """The call's id, the client_session_id, or the principal."""
+    cancels: bool
+    """Whether calls that have not ended are cancelled first."""
+    requested_by: Principal
+    requested_at: datetime
+    """What is newer stays."""
+    head: int
+    """The last place of the event log at the request."""
+    worked_at: datetime
+    is_waiting: bool = False
+    finished_at: datetime | None = None
+    call_id: CallId | None = None
+    """The call whose rows are erased now."""
+    seq: int = 0
+    """How far the events of this call are erased; without a call, how far those of the log are."""
+    calls: int = 0
+    deliveries: int = 0
+    events: int = 0
+    webhooks: int = 0
+
+    @property
+    def state(self) -> ErasureState:
+        if self.finished_at is not None:
+            return ErasureState.FINISHED
+        return ErasureState.WAITING if self.is_waiting else ErasureState.ERASING
+
+    @property
+    def client_session_id(self) -> str | None:
+        return self.target if self.kind is ErasureKind.SESSION else None
+
+
+_KEPT_MEMBERS: Final = frozenset(
+    {"call_id", "status", "outcome", "upstream", "tool", "created_at", "finished_at", "error"}
+)
+"""Members of an event's data that are the service's own words, ids and times."""
+_EMPTY_MEMBERS: Final[dict[str, Any]] = {
+    "correlation_id": None,
+    "client_session_id": None,
+    "result_bytes": None,
+    "result_sha256": None,
+    "input_keys": [],
+}
+
+
+def erase_event(event: Event) -> Event:
+    """The stub of a call's event: members that came from the client or the upstream are empty, and `erased` is true."""
+    data = {name: value for name, value in event.data.items() if name in _KEPT_MEMBERS}
+    data |= {name: empty for name, empty in _EMPTY_MEMBERS.items() if name in event.data}
+    if "progress" in event.data:
+        data["progress"] = {**event.data["progress"], "message": None}
+    return replace(event, client_session_id=None, correlation_id=None, data={**data, "erased": True})
+
+
+class ErasureRows(Protocol):
+    """The requests."""
+
+    async def insert(self, erasure: Erasure) -> None: ...
+
+    async def get(self, erasure_id: ErasureId) -> Erasure | None:
+        """In a write transaction its row is locked until the end of the transaction."""
+        ...
+
+    async def find_open(self, principal: Principal, kind: ErasureKind, target: str) -> Erasure | None: ...
+
+    async def find_next(self) -> Erasure | None:
+        """The open erasure that has waited longest for a batch. One that another unit has locked is skipped."""
+        ...
+
+    async def update(self, erasure: Erasure) -> None: ...
+
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        """Remove erasures that finished before `cutoff`."""
+        ...
+
+
+class ErasedRows(Protocol):
+    """What erasures remove. Each method reads or removes at most `limit` rows, found by an index."""
+
+    async def list_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:
+        """The oldest calls of the session or the principal that are not newer than the request."""
+        ...
+
+    async def list_open_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:
+        """Those of them that have not ended."""
+        ...
+
+    async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
+        """The webhooks of the session or the principal that are not newer than the request."""
+        ...
+
+    async def list_call_webhooks(self, principal: Principal, call_id: CallId, *, limit: int) -> Sequence[WebhookId]:
+        """The webhooks that belong to one call."""
+        ...
+
+
+class ErasedDeliveries(Protocol):
+    """Deliveries and events that erasures remove, with the bodies and attempts of the deliveries."""
+
+    async def delete_of_call(self, call_id: CallId, *, limit: int) -> int: ...
+
+    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> int: ...
+
+    async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> int:
+        """Deliveries of the principal that are not newer than the request."""
+        ...
+
+    async def replace_events(self, events: Sequence[Event]) -> None:
+        """Write these stubs at the places of their events."""
+        ...
+
+    async def delete_events(self, erasure: Erasure, *, limit: int) -> int:
+        """Delete the first events of the log up to `head`, and raise the retention floor to the last of them."""
+        ...
+
+    async def delete_identity(self, principal: Principal, *, limit: int) -> int:
+        """Delete the principal's API keys, MCP sessions and proven URLs: at most `limit` of each. Return the largest number."""
+        ...
+
+    async def overwrite_deleted(self) -> None:
+        """From now on, SQLite overwrites what this process deletes with zeros. PostgreSQL has no such setting."""
+        ...

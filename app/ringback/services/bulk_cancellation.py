@@ -1,0 +1,101 @@
+"""Requests the cancellation of the open calls that match a filter, in batches."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ringback.domain.call import Call, CallStatus, has_no_upstream_state
+from ringback.domain.call_outcome import CANCELLED_COMPLETION
+from ringback.domain.call_rows import CallChange, CallFilter
+from ringback.domain.cursor import Page
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Scope
+from ringback.domain.signals import call_cancel_topic, call_changed_topic
+from ringback.notifier.recorder import CompletionRequest, Recorder
+
+CANCELLATIONS_MAX: Final = 1_000
+"""Calls of one request. Each that ends at once writes its event and its deliveries: some 300 µs of the one writer's time."""
+CANCEL_BATCH_SIZE: Final = 50
+"""Calls in one transaction, as many as the janitor finishes in one."""
+PAGES_MAX: Final = 100
+"""Pages of one request, most of which may be empty: half a million rows are visited."""
+OPEN_STATUSES: Final = (CallStatus.WORKING, CallStatus.INPUT_REQUIRED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkCancellation:
+    cancelled: int
+    """Calls that ended at once: their upstream has no state of them."""
+    requested: int
+    """Calls whose upstream gets a cancellation. Its response decides how they end."""
+    has_more: bool
+    """Whether the request reached its limit. A repeated request continues."""
+
+
+class BulkCancellations:
+    def __init__(self, *, store: Store, recorder: Recorder) -> None:
+        self._store = store
+        self._recorder = recorder
+
+    async def cancel_calls(self, caller: Caller, where: CallFilter, *, dry_run: bool) -> BulkCancellation:
+        """Cancel at most `CANCELLATIONS_MAX` open calls of the caller, newest first. With `dry_run`, only count them.
+
+        Calls whose cancellation was requested before are left out.
+        """
+        caller.require_scope(Scope.CALLS)
+        if where == CallFilter():
+            raise InvalidRequest(
+                "Send at least one filter: client_session_id, correlation_id, upstream, tool or status. Nothing was cancelled."
+            )
+        if where.status not in {None, *OPEN_STATUSES}:
+            raise InvalidRequest("status: only calls that are working or input_required can be cancelled.")
+        counts: Counter[bool] = Counter()
+        has_more = False
+        for status in OPEN_STATUSES if where.status is None else (where.status,):
+            has_more |= await self._cancel_status(caller, replace(where, status=status), counts, dry_run=dry_run)
+        return BulkCancellation(cancelled=counts[True], requested=counts[False], has_more=has_more)
+
+    async def _cancel_status(self, caller: Caller, where: CallFilter, counts: Counter[bool], *, dry_run: bool) -> bool:
+        """Count the calls by whether they ended at once. Return whether more are left."""
+        position: str | None = None
+        for _ in range(PAGES_MAX):
+            limit = min(CANCEL_BATCH_SIZE, CANCELLATIONS_MAX - counts.total())
+            if limit <= 0:
+                return True
+            page = await self._find(caller, where, position=position, limit=limit)
+            counts.update(await self._cancel_page(page, dry_run=dry_run))
+            position = page.next_position
+            if position is None:
+                return False
+        return True
+
+    async def _find(self, caller: Caller, where: CallFilter, *, position: str | None, limit: int) -> Page[Call, str]:
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.calls.list_page(caller.principal, where, position=position, limit=limit)
+        )
+
+    async def _cancel_page(self, page: Sequence[Call], *, dry_run: bool) -> Counter[bool]:
+        wanted = [call.id for call in page if not call.cancel_requested]
+        if dry_run:
+            return Counter(has_no_upstream_state(call) for call in page if not call.cancel_requested)
+        if not wanted:
+            return Counter()
+        return await self._store.write(lambda tx: self._cancel_batch(tx, wanted))
+
+    async def _cancel_batch(self, tx: Transaction, call_ids: Sequence[CallId]) -> Counter[bool]:
+        calls = [call for call in await tx.calls.get_many(call_ids) if not call.is_final and not call.cancel_requested]
+        requests: list[CompletionRequest] = []
+        for call in calls:
+            tx.notify(call_cancel_topic(call.id))
+            cancelling = replace(call, cancel_requested=True, updated_at=tx.now())
+            if has_no_upstream_state(call):
+                requests.append(CompletionRequest(call=cancelling, completion=CANCELLED_COMPLETION, lease_token=None))
+            else:
+                await tx.calls.update(cancelling, CallChange.CANCELLING, expected=call.status, lease_token=None)
+                tx.notify(call_changed_topic(call.id))
+        ended = await self._recorder.finish_calls(tx, requests)
+        at_once = sum(call is not None for call in ended)
+        return Counter({True: at_once, False: len(calls) - at_once})

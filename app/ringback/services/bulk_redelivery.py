@@ -1,0 +1,143 @@
+"""Sends the ended deliveries again that match a filter, of all webhooks of the principal.
+
+find   ── up to 200 deliveries of the index, oldest first ──▶ replay, one transaction ──▶ the next 200 …
+then   each webhook with a replay: its pending deliveries are due now (`attempt_scheduling`)
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.cursor import Page
+from ringback.domain.delivery import OPEN_STATES, Delivery
+from ringback.domain.delivery_rows import RedeliveryFilter
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Scope
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaEnforcer
+from ringback.services.replays import REPLAY_BATCH_SIZE
+
+REDELIVERIES_MAX: Final = 2_000
+"""Deliveries of one request. Each may be of another webhook, whose pending deliveries take a transaction of their own."""
+PAGES_MAX: Final = 100
+"""Pages of one request, most of which may be empty: half a million rows are visited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkRedelivery:
+    redelivered: int
+    skipped: int
+    """Deliveries of webhooks that are disabled or removed."""
+    webhooks: int
+    """Webhooks of the redelivered ones."""
+    deliveries: OpenDeliveries
+    """The open deliveries of these webhooks together. `next_attempt_at` is the earliest."""
+    next_position: str | None
+    """Where the next request continues; None at the end."""
+
+
+class BulkRedeliveries:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        requested_deliveries: RequestedDeliveries,
+        attempts: AttemptScheduler,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._requested_deliveries = requested_deliveries
+        self._attempts = attempts
+        self._quotas = quotas
+        self._lifecycle = lifecycle
+
+    async def redeliver(
+        self, caller: Caller, where: RedeliveryFilter, *, position: str | None, dry_run: bool
+    ) -> BulkRedelivery:
+        """Send at most `REDELIVERIES_MAX` deliveries again. With `dry_run`, count them and change nothing."""
+        caller.require_scope(Scope.WEBHOOKS)
+        self._lifecycle.require_running()
+        self._quotas.acquire_start(caller.principal)
+        if where.state in OPEN_STATES:
+            raise InvalidRequest("state: only ended deliveries are sent again: dead, cancelled or delivered.")
+        where = replace(where, until=await self._store.read(lambda tx: _end_of(tx, where)))
+        sent: defaultdict[WebhookId, int] = defaultdict(int)
+        skipped, after = 0, position or ""
+        for _ in range(PAGES_MAX):
+            page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
+            skipped += await self._redeliver_page(page, sent, dry_run=dry_run)
+            after = page.next_position
+            if after is None or sum(sent.values()) + REPLAY_BATCH_SIZE > REDELIVERIES_MAX:
+                break
+        return BulkRedelivery(
+            redelivered=sum(sent.values()),
+            skipped=skipped,
+            webhooks=len(sent),
+            deliveries=_total([await self._schedule(each, sent[each], dry_run=dry_run) for each in sorted(sent)]),
+            next_position=after,
+        )
+
+    async def _find(self, caller: Caller, where: RedeliveryFilter, *, after: str, limit: int) -> Page[Delivery, str]:
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.ended_deliveries.find(caller.principal, where, after=after, limit=limit)
+        )
+
+    async def _redeliver_page(
+        self, page: Sequence[Delivery], sent: defaultdict[WebhookId, int], *, dry_run: bool
+    ) -> int:
+        """Send the deliveries again and count them in `sent`. Return the number of skipped ones."""
+        if not page:
+            return 0
+
+        async def replay(tx: Transaction) -> dict[WebhookId, int]:
+            found = await tx.webhooks.get_many({each.webhook_id for each in page}, lock=not dry_run)
+            replayed = {each.id: await self._replay(tx, each, page, dry_run=dry_run) for each in _enabled(found)}
+            return {webhook_id: number for webhook_id, number in replayed.items() if number}
+
+        replayed = await (self._store.read(replay) if dry_run else self._store.write(replay))
+        for webhook_id, number in replayed.items():
+            sent[webhook_id] += number
+        return len(page) - sum(replayed.values())
+
+    async def _replay(self, tx: Transaction, webhook: Webhook, page: Sequence[Delivery], *, dry_run: bool) -> int:
+        event_ids = [each.event_id for each in page if each.webhook_id == webhook.id and each.event_id is not None]
+        latest = await tx.webhook_deliveries.latest_by_event(webhook.id, event_ids)
+        ended = [each for each in latest if each.state not in OPEN_STATES]  # another request may have been first
+        if not dry_run:
+            await self._requested_deliveries.insert_replays(tx, webhook, ended)
+        return len(ended)
+
+    async def _schedule(self, webhook_id: WebhookId, replayed: int, *, dry_run: bool) -> OpenDeliveries:
+        webhook = await self._store.read(lambda tx: tx.webhooks.get(webhook_id))
+        if webhook is None:  # removed in the meantime
+            return OpenDeliveries(due_now=0, held=0, in_flight=0, next_attempt_at=None)
+        if dry_run:
+            return await self._store.read(lambda tx: self._attempts.preview(tx, webhook, added=replayed))
+        return await self._attempts.schedule_all(webhook)
+
+
+async def _end_of(tx: Transaction, where: RedeliveryFilter) -> datetime:
+    """Not later than now: what this request inserts is not sent again by it."""
+    return tx.now() if where.until is None else min(where.until, tx.now())
+
+
+def _enabled(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
+    return [each for each in webhooks if each.state is not WebhookState.DISABLED]
+
+
+def _total(each_webhook: Sequence[OpenDeliveries]) -> OpenDeliveries:
+    times: list[datetime] = [each.next_attempt_at for each in each_webhook if each.next_attempt_at is not None]
+    return OpenDeliveries(
+        due_now=sum(each.due_now for each in each_webhook),
+        held=sum(each.held for each in each_webhook),
+        in_flight=sum(each.in_flight for each in each_webhook),
+        next_attempt_at=min(times, default=None),
+    )

@@ -1,0 +1,165 @@
+"""Requests to erase a call, the calls of a client session, or all data of a principal (`domain.erasure`).
+
+A request erases its first batches itself. If more is left, the janitor goes on, and the request's erasure shows how far it is.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from ringback.domain.call import LABEL_LENGTH_MAX
+from ringback.domain.erasure import Erasure, ErasureKind, ErasureState
+from ringback.domain.errors import CallRunning, Forbidden, NotFound
+from ringback.domain.ids import CallId, ErasureId, IdGenerator, is_well_formed_id
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Caller, Principal, Scope
+from ringback.notifier.recorder import Recorder
+from ringback.services.calls import get_own_call
+from ringback.services.erasure_batches import erase_batch
+from ringback.services.lifecycle import Lifecycle
+
+log = logging.getLogger(__name__)
+
+INLINE_BATCHES_MAX: Final = 10
+"""Batches of one request, some tens of milliseconds: enough for a usual call or session."""
+
+
+class Erasures:
+    def __init__(self, *, store: Store, ids: IdGenerator, recorder: Recorder, lifecycle: Lifecycle) -> None:
+        self._store = store
+        self._ids = ids
+        self._recorder = recorder
+        self._lifecycle = lifecycle
+
+    async def erase_call(self, caller: Caller, call_id: str, *, cancel: bool) -> Erasure:
+        """Erase a call. Raises `CallRunning` if it has not ended, unless `cancel` cancels it first."""
+        caller.require_scope(Scope.CALLS)
+
+        async def request(tx: Transaction) -> Erasure:
+            if (existing := await tx.erasures.find_open(caller.principal, ErasureKind.CALL, call_id)) is not None:
+                return existing
+            if not await _is_expired_only(tx, caller.principal, call_id):
+                call = await get_own_call(tx, caller.principal, call_id)
+                if not call.is_final and not cancel:
+                    raise CallRunning(
+                        f"The call is still {call.status}. Wait for its end, or cancel and erase it: "
+                        f"DELETE /v1/calls/{call.id}?cancel=true",
+                        call_id=call.id,
+                        call_status=str(call.status),
+                    )
+            return await self._insert(tx, caller, caller.principal, ErasureKind.CALL, call_id, cancel=cancel)
+
+        return await self._request(request)
+
+    async def erase_session(self, caller: Caller, client_session_id: str, *, cancel: bool) -> Erasure:
+        """Erase the session's calls, and the webhooks registered for it; these need the scope `webhooks` too."""
+        caller.require_scope(Scope.CALLS)
+        _require_name(client_session_id, LABEL_LENGTH_MAX, "client_session_id")
+
+        async def request(tx: Transaction) -> Erasure:
+            erasure = await self._request_many(
+                tx, caller, caller.principal, ErasureKind.SESSION, client_session_id, cancel=cancel
+            )
+            if await tx.erased_rows.list_webhooks(erasure, limit=1):
+                caller.require_scope(Scope.WEBHOOKS)
+            return erasure
+
+        return await self._request(request)
+
+    async def erase_principal(self, caller: Caller, principal: str, *, cancel: bool) -> Erasure:
+        """Erase everything of a principal, its API keys too, for a caller with the scope `admin`."""
+        caller.require_scope(Scope.ADMIN)
+        if caller.upstreams is not None:
+            raise Forbidden("Your key may use only some upstreams, and a principal's data belongs to all of them.")
+        _require_name(principal, PRINCIPAL_LENGTH_MAX, "principal")
+        return await self._request(
+            lambda tx: self._request_many(
+                tx, caller, Principal(principal), ErasureKind.PRINCIPAL, principal, cancel=cancel
+            )
+        )
+
+    async def get_erasure(self, caller: Caller, erasure_id: str) -> Erasure:
+        """An erasure of the caller's own data, or for an admin any other."""
+        caller.require_scope(Scope.READ)
+        if is_well_formed_id("era", erasure_id):
+            erasure = await self._store.read(lambda tx: tx.erasures.get(ErasureId(erasure_id)))
+            if erasure is not None and (erasure.principal == caller.principal or Scope.ADMIN in caller.scopes):
+                return erasure
+        raise NotFound("No erasure of yours has this id.")
+
+    async def _request(self, request: Callable[[Transaction], Awaitable[Erasure]]) -> Erasure:
+        """Store the request, then erase its first batches."""
+        self._lifecycle.require_running()
+        erasure = await self._store.write(request)
+        for _ in range(INLINE_BATCHES_MAX):
+            erasure = await self._store.write(partial(self._run_batch, erasure.id))
+            if erasure.state is not ErasureState.ERASING:
+                break
+        return erasure
+
+    async def _run_batch(self, erasure_id: ErasureId, tx: Transaction) -> Erasure:
+        erasure = await tx.erasures.get(erasure_id)
+        if erasure is None:
+            raise NotFound("The erasure has finished, and its own retention has ended.")
+        return erasure if erasure.finished_at is not None else await erase_batch(tx, self._recorder, erasure)
+
+    async def _request_many(
+        self, tx: Transaction, caller: Caller, principal: Principal, kind: ErasureKind, target: str, *, cancel: bool
+    ) -> Erasure:
+        """The open erasure of this target, or a new one. Raises `CallRunning` if a call has not ended, without `cancel`."""
+        existing = await tx.erasures.find_open(principal, kind, target)
+        if existing is not None:
+            return existing
+        erasure = await self._insert(tx, caller, principal, kind, target, cancel=cancel)
+        if not cancel and (open_calls := await tx.erased_rows.list_open_calls(erasure, limit=1)):
+            raise CallRunning(
+                f"The {kind} has calls that have not ended, such as {open_calls[0]}. Wait for their ends, or cancel and erase "
+                "them: send the same request with ?cancel=true",
+                call_id=open_calls[0],
+            )
+        return erasure
+
+    async def _insert(
+        self, tx: Transaction, caller: Caller, principal: Principal, kind: ErasureKind, target: str, *, cancel: bool
+    ) -> Erasure:
+        erasure = Erasure(
+            id=self._ids.new_erasure_id(),
+            principal=principal,
+            kind=kind,
+            target=target,
+            cancels=cancel,
+            requested_by=caller.principal,
+            requested_at=tx.now(),
+            head=await tx.event_log.get_head(principal),
+            worked_at=tx.now(),
+        )
+        await tx.erasures.insert(erasure)
+        tx.on_commit(partial(_log_requested, erasure))
+        return erasure
+
+
+async def _is_expired_only(tx: Transaction, principal: Principal, call_id: str) -> bool:
+    """Whether the call has expired and was not erased: events and deliveries of it may be left."""
+    if not is_well_formed_id("call", call_id):
+        return False
+    tombstone = await tx.tombstones.get(principal, call_id=CallId(call_id), key=None)
+    return tombstone is not None and not tombstone.erased
+
+
+def _require_name(name: str, length_max: int, what: str) -> None:
+    if not name.isprintable() or not 0 < len(name) <= length_max:
+        raise NotFound(f"{what} must be 1 to {length_max} printable characters.")
+
+
+def _log_requested(erasure: Erasure) -> None:
+    log.info(
+        "erasure.requested",
+        extra={
+            "erasure_id": erasure.id,
+            "kind": str(erasure.kind),
+            "principal": erasure.principal,
+            "by": erasure.requested_by,
+            "cancel": erasure.cancels,
+        },
+    )

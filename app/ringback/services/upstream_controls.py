@@ -1,0 +1,68 @@
+"""Pause, drain and resume upstreams. The store keeps what an operator decided, so it holds for all nodes and after a restart.
+
+paused      new calls are accepted and queued; no call is leased (the store sees to that in `CallQueue`)
+draining    new calls are refused here; queued and running ones continue
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import NotFound, UpstreamDraining
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Scope
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
+from ringback.domain.upstreams import ToolCatalog
+
+REREAD_SECONDS: Final = 1.0
+"""How long another node may go on accepting calls of an upstream that is drained. Starting a call costs no query for it."""
+
+
+class UpstreamControls:
+    def __init__(self, *, store: Store, clock: Clock, catalog: ToolCatalog) -> None:
+        self._store = store
+        self._clock = clock
+        self._catalog = catalog
+        self._intakes: Mapping[str, UpstreamIntake] = {}
+        self._reread_at: float | None = None
+        """By `Clock.monotonic`; None before the first reading."""
+
+    async def set_intake(self, caller: Caller, upstream: str, intake: UpstreamIntake) -> None:
+        """Decide which calls the upstream takes, from the commit on. The caller needs the scope `admin`.
+
+        Raises `NotFound` for an upstream that is not configured and was never paused or drained.
+        """
+        caller.require_scope(Scope.ADMIN)
+
+        async def save(tx: Transaction) -> Sequence[UpstreamControl]:
+            if intake is UpstreamIntake.OPEN:
+                await tx.upstream_controls.remove(upstream)
+            else:
+                await tx.upstream_controls.save(UpstreamControl(upstream=upstream, intake=intake, changed_at=tx.now()))
+            tx.notify(CALL_QUEUED_TOPIC)  # the runners lease what was queued meanwhile
+            return await tx.upstream_controls.list_all()
+
+        if not self._catalog.has_upstream(upstream) and upstream not in await self.read_intakes():
+            raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
+        self._remember(await self._store.write(save))
+
+    async def read_intakes(self) -> Mapping[str, UpstreamIntake]:
+        """The upstreams that are not open."""
+        self._remember(await self._store.read(lambda tx: tx.upstream_controls.list_all()))
+        return self._intakes
+
+    async def require_not_draining(self, upstream: str) -> None:
+        """Raise `UpstreamDraining` if the upstream takes no new calls, as read at most `REREAD_SECONDS` ago."""
+        if self._reread_at is None or self._clock.monotonic() >= self._reread_at:
+            await self.read_intakes()
+        if self._intakes.get(upstream) is UpstreamIntake.DRAINING:
+            raise UpstreamDraining(
+                f"Upstream '{upstream}' is being drained by an operator: calls that it has continue, and new ones are refused. "
+                "Nothing was started. Try again once it is resumed.",
+                upstream=upstream,
+            )
+
+    def _remember(self, controls: Sequence[UpstreamControl]) -> None:
+        self._intakes = {each.upstream: each.intake for each in controls}
+        self._reread_at = self._clock.monotonic() + REREAD_SECONDS

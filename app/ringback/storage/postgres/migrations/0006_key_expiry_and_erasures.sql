@@ -1,0 +1,47 @@
+-- oldest code: 1
+-- API keys that expire, and which key replaced one. A node of an older version accepts an expired key until it is upgraded.
+ALTER TABLE api_keys ADD COLUMN expires_at bigint, ADD COLUMN replaced_by text COLLATE "C";
+
+CREATE INDEX api_keys_of_principal ON api_keys (principal, id);
+
+-- Whether the call was erased on request, and has not just expired.
+ALTER TABLE tombstones ADD COLUMN erased boolean NOT NULL DEFAULT false;
+
+-- Requests to erase a call, the calls of a client session, or all data of a principal. The janitor works on the one that it has not
+-- looked at for longest. `call_id` is the call whose rows it erases now; `seq` is how far its events, or those of the log, are erased.
+CREATE TABLE erasures (
+    id           text COLLATE "C" PRIMARY KEY,
+    principal    text COLLATE "C" NOT NULL,
+    kind         text COLLATE "C" NOT NULL,
+    target       text COLLATE "C" NOT NULL,
+    cancels      boolean NOT NULL,
+    requested_by text COLLATE "C" NOT NULL,
+    requested_at bigint NOT NULL,
+    head         bigint NOT NULL,
+    worked_at    bigint NOT NULL,
+    is_waiting   boolean NOT NULL,
+    finished_at  bigint,
+    call_id      text COLLATE "C",
+    seq          bigint NOT NULL,
+    calls        bigint NOT NULL,
+    deliveries   bigint NOT NULL,
+    events       bigint NOT NULL,
+    webhooks     bigint NOT NULL
+);
+
+CREATE INDEX erasures_open ON erasures (worked_at) WHERE finished_at IS NULL;
+CREATE INDEX erasures_open_of_target ON erasures (principal, kind, target) WHERE finished_at IS NULL;
+CREATE INDEX erasures_finished ON erasures (finished_at) WHERE finished_at IS NOT NULL;
+
+-- The webhooks that a client registered for its session.
+CREATE INDEX webhooks_of_session ON webhooks (principal, client_session_id, id)
+    WHERE client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL);
+
+-- Which key sealed a call's arguments, or its result; NULL if they are readable (RINGBACK_SEAL). Sealed arguments and `_meta` are one
+-- text, a tilde and base64, in the place of the arguments. A node of an older version cannot read it: set RINGBACK_SEAL=all once
+-- all nodes have this version.
+ALTER TABLE inputs ADD COLUMN key_id text COLLATE "C";
+ALTER TABLE results ADD COLUMN key_id text COLLATE "C";
+
+CREATE INDEX inputs_sealed ON inputs (call_id, key_id) WHERE key_id IS NOT NULL;
+CREATE INDEX results_sealed ON results (call_id, key_id) WHERE key_id IS NOT NULL;

@@ -1,0 +1,62 @@
+-- name: delete_of_call
+WITH erased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT :limit
+    FOR UPDATE
+),
+erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
+erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
+DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
+
+-- name: delete_of_webhook
+WITH erased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit
+    FOR UPDATE
+),
+erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
+erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
+DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
+
+-- name: delete_of_principal
+WITH erased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+    FOR UPDATE
+),
+erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
+erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
+DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
+
+-- name: replace_event
+UPDATE events SET client_session_id = :client_session_id, correlation_id = :correlation_id, data = :data
+WHERE principal = :principal AND seq = :seq AND id = :id;
+
+-- name: delete_events
+DELETE FROM events USING (
+    SELECT seq FROM events WHERE principal = :principal AND seq <= :head ORDER BY seq LIMIT :limit
+) AS erased
+WHERE events.principal = :principal AND events.seq = erased.seq
+RETURNING events.seq;
+
+-- name: raise_retention_floor
+UPDATE log_heads SET horizon = greatest(horizon, :seq) WHERE principal = :principal;
+
+-- name: delete_keys
+DELETE FROM api_keys USING (
+    SELECT id FROM api_keys WHERE principal = :principal ORDER BY id LIMIT :limit
+) AS erased
+WHERE api_keys.id = erased.id;
+
+-- name: delete_sessions
+DELETE FROM mcp_sessions USING (
+    SELECT id FROM mcp_sessions WHERE principal = :principal LIMIT :limit
+) AS erased
+WHERE mcp_sessions.id = erased.id;
+
+-- name: delete_proofs
+DELETE FROM proofs USING (
+    SELECT url FROM proofs WHERE principal = :principal ORDER BY url LIMIT :limit
+) AS erased
+WHERE proofs.principal = :principal AND proofs.url = erased.url;
+
+-- PostgreSQL has no such setting: (auto)vacuum frees the space of deleted rows, and new rows overwrite it.
+-- name: overwrite_deleted
+SELECT 1;

@@ -1,0 +1,28 @@
+-- Rows that are newer than the request stay: `until` is its instant.
+
+-- name: calls_of_session
+SELECT id FROM calls
+WHERE principal = :principal AND client_session_id = :client_session_id AND created_at <= :until
+ORDER BY id LIMIT :limit;
+
+-- name: calls_of_principal
+SELECT id FROM calls WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit;
+
+-- A principal has few open calls beside those that have ended (its quota); the index leaves out the completed ones.
+-- name: open_calls
+SELECT id FROM calls
+WHERE principal = :principal AND status IN ('working', 'input_required') AND status <> 'completed'
+    AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id) AND created_at <= :until
+LIMIT :limit;
+
+-- name: webhooks_of_session
+SELECT id FROM webhooks
+WHERE principal = :principal AND client_session_id = :client_session_id AND created_at <= :until
+    AND client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL)
+ORDER BY id LIMIT :limit;
+
+-- name: webhooks_of_principal
+SELECT id FROM webhooks WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit;
+
+-- name: webhooks_of_call
+SELECT id FROM webhooks WHERE principal || '' = :principal AND call_id = :call_id AND origin = 'call' LIMIT :limit;

@@ -1,0 +1,57 @@
+"""Runs PostgreSQL's own programs for backups. They read the password from the environment, where no other user sees it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.urls import describe_database
+
+_SAID_CHARACTERS_MAX: Final = 500
+"""Of a program's error: its first lines say what is wrong."""
+
+
+def dump_database(url: str, file: Path) -> None:
+    """Write one consistent state of the database, with the nodes running. Raises `StoreUnavailable`."""
+    file.touch(mode=0o600, exist_ok=False)
+    _run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={describe_database(url)}", url=url)
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def restore_database(url: str, file: Path) -> None:
+    """Fill an empty database: all of it, or nothing. Raises `StoreUnavailable`."""
+    options = ("--no-owner", "--single-transaction", "--exit-on-error")
+    _run("pg_restore", *options, f"--dbname={describe_database(url)}", str(file), url=url)
+
+
+def _run(program: str, *arguments: str, url: str) -> None:
+    if shutil.which(program) is None:
+        raise StoreUnavailable(
+            f"{program} is not on the PATH. Install PostgreSQL's client programs, of the server's version or a later one.",
+            needs_operator=True,
+        )
+    ended = subprocess.run(  # noqa: S603 - a fixed program, and no shell reads its arguments
+        [program, *arguments],
+        env={**os.environ, **_password_variables(url)},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    if ended.returncode:
+        text = ended.stderr.decode(errors="replace").strip()[:_SAID_CHARACTERS_MAX]
+        raise StoreUnavailable(f"{program} failed: {text}", needs_operator=True)
+
+
+def _password_variables(url: str) -> Mapping[str, str]:
+    """The parts of the URL that `describe_database` leaves out, as libpq's environment variables."""
+    parts = urlsplit(url)
+    account = parts.netloc.rpartition("@")[0]
+    _, separator, password = account.partition(":")
+    found = {"PGPASSWORD": unquote(password)} if separator else {}
+    names = {"password": "PGPASSWORD", "passfile": "PGPASSFILE"}
+    return found | {names[name]: value for name, value in parse_qsl(parts.query) if name in names}

@@ -1,0 +1,101 @@
+"""Erasures, and the rows that they read and remove."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from ringback.domain.erasure import Erasure, ErasureKind
+from ringback.domain.event import Event
+from ringback.domain.ids import CallId, ErasureId, WebhookId
+from ringback.domain.principal import Principal
+from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.unit import SqlRows
+
+
+class SqlErasures(SqlRows, noun="erasures"):
+    """Implements `domain.erasure.ErasureRows`."""
+
+    async def insert(self, erasure: Erasure) -> None:
+        await self._sql.execute("insert", **RECORDS.erasure.encode(erasure))
+
+    async def get(self, erasure_id: ErasureId) -> Erasure | None:
+        return await self._sql.fetch_record("get", RECORDS.erasure, id=erasure_id)
+
+    async def find_open(self, principal: Principal, kind: ErasureKind, target: str) -> Erasure | None:
+        return await self._sql.fetch_record(
+            "open_of_target", RECORDS.erasure, principal=principal, kind=kind, target=target
+        )
+
+    async def find_next(self) -> Erasure | None:
+        return await self._sql.fetch_record("next", RECORDS.erasure)
+
+    async def update(self, erasure: Erasure) -> None:
+        row = RECORDS.erasure.encode_for(self._sql.parameters("update"), erasure)
+        await self._sql.execute("update", **row)
+
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
+
+
+class SqlErasedRows(SqlRows, noun="erased_rows"):
+    """Implements `domain.erasure.ErasedRows`."""
+
+    async def list_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:
+        return [CallId(row["id"]) for row in await self._list("calls", erasure, limit)]
+
+    async def list_open_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:
+        rows = await self._sql.fetch_all(
+            "open_calls", client_session_id=erasure.client_session_id, limit=limit, **_scope(erasure)
+        )
+        return [CallId(row["id"]) for row in rows]
+
+    async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
+        return [WebhookId(row["id"]) for row in await self._list("webhooks", erasure, limit)]
+
+    async def list_call_webhooks(self, principal: Principal, call_id: CallId, *, limit: int) -> Sequence[WebhookId]:
+        rows = await self._sql.fetch_all("webhooks_of_call", principal=principal, call_id=call_id, limit=limit)
+        return [WebhookId(row["id"]) for row in rows]
+
+    async def _list(self, name: str, erasure: Erasure, limit: int) -> Sequence[Any]:
+        """Rows of the session, or of the principal, along the index that fits."""
+        if erasure.client_session_id is None:
+            return await self._sql.fetch_all(f"{name}_of_principal", limit=limit, **_scope(erasure))
+        return await self._sql.fetch_all(
+            f"{name}_of_session", client_session_id=erasure.client_session_id, limit=limit, **_scope(erasure)
+        )
+
+
+class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
+    """Implements `domain.erasure.ErasedDeliveries`."""
+
+    async def delete_of_call(self, call_id: CallId, *, limit: int) -> int:
+        return await self._sql.execute("delete_of_call", call_id=call_id, limit=limit)
+
+    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> int:
+        return await self._sql.execute("delete_of_webhook", webhook_id=webhook_id, limit=limit)
+
+    async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> int:
+        return await self._sql.execute("delete_of_principal", limit=limit, **_scope(erasure))
+
+    async def replace_events(self, events: Sequence[Event]) -> None:
+        await self._sql.execute_many("replace_event", [RECORDS.event.encode(event) for event in events])
+
+    async def delete_events(self, erasure: Erasure, *, limit: int) -> int:
+        deleted = await self._sql.fetch_all(
+            "delete_events", principal=erasure.principal, head=erasure.head, limit=limit
+        )
+        if deleted:
+            floor = max(row["seq"] for row in deleted)
+            await self._sql.execute("raise_retention_floor", principal=erasure.principal, seq=floor)
+        return len(deleted)
+
+    async def delete_identity(self, principal: Principal, *, limit: int) -> int:
+        tables = ("delete_keys", "delete_sessions", "delete_proofs")
+        return max([await self._sql.execute(name, principal=principal, limit=limit) for name in tables])
+
+    async def overwrite_deleted(self) -> None:
+        await self._sql.fetch_all("overwrite_deleted")
+
+
+def _scope(erasure: Erasure) -> dict[str, Any]:
+    return {"principal": erasure.principal, "until": instant_to_column(erasure.requested_at)}

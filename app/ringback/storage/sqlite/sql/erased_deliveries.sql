@@ -1,0 +1,41 @@
+-- Bodies and attempts are deleted with their deliveries (ON DELETE CASCADE).
+
+-- name: delete_of_call
+DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT :limit);
+
+-- name: delete_of_webhook
+DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit);
+
+-- name: delete_of_principal
+DELETE FROM deliveries WHERE id IN (
+    SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+);
+
+-- name: replace_event
+UPDATE events SET client_session_id = :client_session_id, correlation_id = :correlation_id, data = :data
+WHERE principal = :principal AND seq = :seq AND id = :id;
+
+-- name: delete_events
+DELETE FROM events WHERE (principal, seq) IN (
+    SELECT principal, seq FROM events WHERE principal = :principal AND seq <= :head ORDER BY seq LIMIT :limit
+)
+RETURNING seq;
+
+-- name: raise_retention_floor
+UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;
+
+-- name: delete_keys
+DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys WHERE principal = :principal ORDER BY id LIMIT :limit);
+
+-- name: delete_sessions
+DELETE FROM mcp_sessions WHERE id IN (SELECT id FROM mcp_sessions WHERE principal = :principal LIMIT :limit);
+
+-- name: delete_proofs
+DELETE FROM proofs WHERE principal = :principal AND url IN (
+    SELECT url FROM proofs WHERE principal = :principal ORDER BY url LIMIT :limit
+);
+
+-- Deleted rows keep their bytes in the file until their space is used again, unless SQLite overwrites them. Some builds of SQLite
+-- always do. The setting stays for the connection.
+-- name: overwrite_deleted
+PRAGMA secure_delete = ON;

@@ -1,0 +1,67 @@
+"""Units lock webhooks before logs, and wait for no locked delivery, so that no two of them wait for each other.
+
+Each test holds one unit after its locks, starts the other one, and finds out by a third unit what the other one has locked.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringback.domain.ports import Transaction
+from ringback.services.registrations import WebhookRegistration
+from tests.support.builders import make_delivery
+from tests.support.clock import FakeClock
+from tests.support.databases import query_rows
+from tests.support.examples import ALICE
+from tests.support.interleaving import CALLER, LOCK_WAITS, Nodes
+from tests.support.limits import WAIT_SECONDS
+
+URL = "http://127.0.0.1:1/callback"
+
+pytestmark = pytest.mark.postgres_only
+
+
+@asynccontextmanager
+async def held(nodes: Nodes, work: Callable[[Transaction], Awaitable[Any]]) -> AsyncGenerator[None]:
+    """The unit has run on the first node, and is not committed before the end of the context."""
+    unit = nodes.first.store.hold_next_write()
+    task = asyncio.create_task(nodes.first.store.write(work))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await unit.has_run.wait()
+        try:
+            yield
+        finally:
+            unit.released.set()
+            await task
+
+
+async def wait_until_blocked(nodes: Nodes) -> None:
+    while query_rows(nodes.folder, LOCK_WAITS)[0][0] == 0:  # noqa: ASYNC110 - PostgreSQL sets no event
+        await asyncio.sleep(0.001)
+
+
+async def test_a_removal_waits_for_no_delivery_that_a_unit_gives_up(nodes: Nodes, clock: FakeClock) -> None:
+    webhook = (await nodes.first.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))).webhook
+    delivery = make_delivery(webhook_id=webhook.id, principal=ALICE, due_at=clock.now(), give_up_at=clock.now())
+    await nodes.first.store.write(lambda tx: tx.deliveries.insert([delivery]))
+
+    async with held(nodes, lambda tx: tx.delivery_queue.give_up_expired(webhook.id, now=tx.now(), limit=10)):
+        await nodes.second.services.webhooks.remove_webhook(CALLER, webhook.id)
+
+
+async def test_a_repeated_registration_waits_for_the_webhook_without_the_lock_of_the_log(nodes: Nodes) -> None:
+    registration = WebhookRegistration(url=URL, expires_in_seconds=60.0)
+    webhook = await nodes.first.services.registrations.register_once(CALLER, registration)
+
+    async with held(nodes, lambda tx: tx.webhooks.get(webhook.id)):
+        repeated = asyncio.create_task(
+            nodes.second.services.registrations.register_once(CALLER, replace(registration, expires_in_seconds=600.0))
+        )
+        await wait_until_blocked(nodes)
+        await nodes.second.store.write(lambda tx: tx.event_log.get_head(ALICE, lock=True))
+
+    assert (await repeated).id == webhook.id

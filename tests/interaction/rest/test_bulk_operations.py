@@ -1,0 +1,158 @@
+"""Cancellation and redelivery by filter: bounded, of the caller's own, with a dry run."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.domain.delivery import Delivery, DeliveryState
+from ringback.services import bulk_cancellation, bulk_redelivery
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
+
+pytestmark = pytest.mark.requirement("R22")
+
+
+async def start(client: httpx.AsyncClient, **body: Any) -> str:
+    return (await client.post("/v1/calls", json=CALL_BODY | body)).json()["call"]["id"]
+
+
+async def statuses(client: httpx.AsyncClient) -> list[str]:
+    return sorted(call["status"] for call in (await client.get("/v1/calls")).json()["calls"])
+
+
+# -- cancellation ----------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_a_session_are_cancelled_as_each_of_them_would_be(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    queued, running, ended = [await start(alice) for _ in range(3)]
+    await service.mark_dispatched(running)
+    await service.finish_call(ended)
+    other, foreign = await start(alice, client_session_id="other"), await start(bob)
+    where = {"client_session_id": "session-1"}
+
+    counted = (await alice.post("/v1/calls/cancel", json={**where, "dry_run": True})).json()
+    before = await statuses(alice)
+    cancelled = (await alice.post("/v1/calls/cancel", json=where)).json()
+    repeated = (await alice.post("/v1/calls/cancel", json=where)).json()
+
+    assert counted == cancelled == {"cancelled": 1, "requested": 1, "more": False}
+    assert repeated == {"cancelled": 0, "requested": 0, "more": False}
+    assert before == ["completed", "working", "working", "working"]
+    assert [(await service.read_call(each)).cancel_requested for each in (queued, running, other, foreign)] == [
+        *(True, True, False, False),
+    ]
+    assert (await service.read_call(queued)).status == "cancelled"
+
+
+async def test_a_cancellation_is_bounded_and_a_repeated_one_continues(
+    alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_cancellation, "CANCELLATIONS_MAX", 3)
+    monkeypatch.setattr(bulk_cancellation, "CANCEL_BATCH_SIZE", 2)
+    for _ in range(5):
+        await start(alice)
+
+    answers = [(await alice.post("/v1/calls/cancel", json={"upstream": "git"})).json() for _ in range(2)]
+
+    assert [(answer["cancelled"], answer["more"]) for answer in answers] == [(3, True), (2, False)]
+    assert await statuses(alice) == ["cancelled"] * 5
+
+
+@pytest.mark.parametrize("body", [{}, {"dry_run": True}, {"status": "completed"}, {"colour": "red"}])
+async def test_a_cancellation_needs_a_filter_of_open_calls(alice: httpx.AsyncClient, body: dict[str, Any]) -> None:
+    await start(alice)
+
+    assert (await alice.post("/v1/calls/cancel", json=body)).status_code == 422
+    assert await statuses(alice) == ["working"]
+
+
+# -- redelivery ------------------------------------------------------------------------------------------------------------
+
+
+async def register(client: httpx.AsyncClient, **body: Any) -> str:
+    return (await client.post("/v1/webhooks", json={"url": CALLBACK_URL, **body})).json()["id"]
+
+
+async def end_calls(service: ServiceUnderTest, client: httpx.AsyncClient, number: int, **body: Any) -> None:
+    """Calls whose deliveries are dead."""
+    for _ in range(number):
+        await service.finish_call(await start(client, **body))
+    pending = [each for each in await service.read_deliveries("alice") if each.state is DeliveryState.PENDING]
+    await service.settle_deliveries(pending, DeliveryState.DEAD)
+
+
+async def replayed(service: ServiceUnderTest) -> list[Delivery]:
+    return [each for each in await service.read_deliveries("alice") if each.generation == 2]
+
+
+async def test_dead_deliveries_are_sent_again_to_all_webhooks_that_are_enabled(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    first, second, disabled = [await register(alice) for _ in range(3)]
+    await end_calls(service, alice, 2)
+    await alice.patch(f"/v1/webhooks/{disabled}", json={"state": "disabled"})
+
+    counted = (await alice.post("/v1/deliveries/redeliver", json={"dry_run": True})).json()
+    unchanged = await replayed(service)
+    answer = await alice.post("/v1/deliveries/redeliver", json={})
+    repeated = (await alice.post("/v1/deliveries/redeliver", json={})).json()
+
+    numbers = {"redelivered": 4, "skipped": 2, "webhooks": 2, "due_now": 4, "held": 0, "in_flight": 0, "cursor": None}
+    assert counted == numbers | {"next_attempt_at": None}
+    assert unchanged == []
+    assert answer.status_code == 202
+    assert answer.json().items() >= numbers.items()
+    assert answer.json()["next_attempt_at"] is not None
+    assert sorted(each.webhook_id for each in await replayed(service)) == sorted([first, first, second, second])
+    assert (repeated["redelivered"], repeated["skipped"]) == (0, 2)
+    assert (await bob.post("/v1/deliveries/redeliver", json={"webhook_id": first})).json()["redelivered"] == 0
+
+
+async def test_a_redelivery_takes_what_matches_all_its_filters(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = await register(alice)
+    await end_calls(service, alice, 2)
+    await end_calls(service, alice, 1, client_session_id="other", correlation_id="report-2")
+
+    async def count(**body: Any) -> int:
+        return (await alice.post("/v1/deliveries/redeliver", json={"dry_run": True, **body})).json()["redelivered"]
+
+    assert await count(client_session_id="session-1") == 2
+    assert await count(client_session_id="other", correlation_id="report-2", webhook_id=webhook_id) == 1
+    assert await count(client_session_id="other", correlation_id="report-1") == 0
+    assert await count(category="timeout") == 0
+    assert await count(state="cancelled") == 0
+    assert await count(since="2020-01-01T00:00:00Z") == 3
+    assert await count(until="2020-01-01T00:00:00Z") == 0
+
+
+async def test_a_redelivery_is_bounded_and_says_where_to_continue(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_redelivery, "REDELIVERIES_MAX", 4)
+    monkeypatch.setattr(bulk_redelivery, "REPLAY_BATCH_SIZE", 2)
+    await register(alice)
+    await end_calls(service, alice, 5)
+
+    first = (await alice.post("/v1/deliveries/redeliver", json={})).json()
+    second = (await alice.post("/v1/deliveries/redeliver", json={"cursor": first["cursor"]})).json()
+
+    assert [each["redelivered"] for each in (first, second)] == [4, 1]
+    assert second["cursor"] is None
+    assert len(await replayed(service)) == 5
+
+
+@pytest.mark.parametrize(
+    "body", [{"state": "pending"}, {"category": "boring"}, {"since": "yesterday"}, {"cursor": "x"}]
+)
+async def test_a_wrong_redelivery_sends_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, body: dict[str, Any]
+) -> None:
+    await register(alice)
+    await end_calls(service, alice, 1)
+
+    assert (await alice.post("/v1/deliveries/redeliver", json=body)).status_code == 422
+    assert await replayed(service) == []

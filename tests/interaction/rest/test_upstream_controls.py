@@ -1,0 +1,62 @@
+"""Pausing, draining and resuming an upstream over REST."""
+
+import httpx
+import pytest
+
+from ringback.domain.principal import Scope
+from tests.support.service import CALL_BODY, ServiceUnderTest
+
+pytestmark = pytest.mark.requirement("R22")
+
+
+@pytest.fixture
+async def operator(service: ServiceUnderTest) -> httpx.AsyncClient:
+    return await service.create_client("operator", scopes=frozenset({Scope.ADMIN, Scope.READ}))
+
+
+async def intakes(client: httpx.AsyncClient) -> dict[str, str]:
+    return {each["name"]: each["intake"] for each in (await client.get("/v1/upstreams")).json()["upstreams"]}
+
+
+async def test_a_draining_upstream_refuses_new_calls_with_words_and_repeats_old_ones(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    key = {"Idempotency-Key": "mine"}
+    started = (await alice.post("/v1/calls", json=CALL_BODY, headers=key)).json()["call"]["id"]
+    drained = await operator.post("/v1/upstreams/git/drain")
+    before = service.count_rows()
+    refused = await alice.post("/v1/calls", json=CALL_BODY)
+    batch = await alice.post("/v1/calls/batch", json={"calls": [CALL_BODY]})
+    shown = await intakes(alice)
+    repeated = await alice.post("/v1/calls", json=CALL_BODY, headers=key)
+
+    assert (drained.status_code, drained.json()) == (200, {"name": "git", "intake": "draining"})
+    for answer in (refused, batch):
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/upstream-draining")
+        assert "'git' is being drained" in answer.json()["detail"]
+        assert "retry-after" in answer.headers
+    assert batch.json()["index"] == 0
+    assert shown["git"] == "draining"
+    assert set(shown.values()) == {"draining", "open"}
+    assert repeated.json()["call"]["id"] == started
+    assert service.count_rows() == before
+    assert (await operator.post("/v1/upstreams/git/resume")).json()["intake"] == "open"
+    assert (await alice.post("/v1/calls", json=CALL_BODY)).status_code == 202
+
+
+async def test_a_paused_upstream_accepts_calls(alice: httpx.AsyncClient, operator: httpx.AsyncClient) -> None:
+    await operator.post("/v1/upstreams/git/pause")
+
+    assert (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["status"] == "working"
+    assert (await intakes(alice))["git"] == "paused"
+
+
+@pytest.mark.parametrize("operation", ["pause", "drain", "resume"])
+async def test_only_an_operator_controls_upstreams_and_only_those_that_exist(
+    alice: httpx.AsyncClient, operator: httpx.AsyncClient, operation: str
+) -> None:
+    forbidden = await alice.post(f"/v1/upstreams/git/{operation}")
+    unknown = await operator.post(f"/v1/upstreams/gti/{operation}")
+
+    assert (forbidden.status_code, unknown.status_code) == (403, 404)
+    assert set((await intakes(alice)).values()) == {"open"}

@@ -1,0 +1,44 @@
+"""`ringback calls erase`, `sessions erase`, `principals erase` and `erasure` with a mocked service."""
+
+import json
+from collections.abc import Callable
+
+import respx
+from typer.testing import Result
+
+from ringback.schemas import examples
+from tests.support.mocked_requests import get_last_request, parse_query
+
+Run = Callable[..., Result]
+
+
+def test_a_call_is_erased_and_the_counts_are_printed(run: Run, service: respx.MockRouter) -> None:
+    route = service.delete("/v1/calls/call_1").respond(json={**examples.ERASURE, "kind": "call", "calls": 1})
+
+    ran = run("calls", "erase", "call_1", "--cancel")
+
+    assert (ran.exit_code, parse_query(get_last_request(route))) == (0, {"cancel": "true"})
+    assert "state: finished" in ran.stdout
+    assert "erased: 1 calls, 4 deliveries, 5 events, 1 webhooks" in ran.stdout
+
+
+def test_an_erasure_that_goes_on_names_the_command_that_shows_it(run: Run, service: respx.MockRouter) -> None:
+    service.delete("/v1/sessions/a%2Fb").respond(
+        202, json={**examples.ERASURE, "state": "erasing", "finished_at": None}
+    )
+    service.get(f"/v1/erasures/{examples.ERASURE_ID}").respond(json={**examples.ERASURE, "state": "waiting"})
+
+    erasing, waiting = run("sessions", "erase", "a/b"), run("erasure", examples.ERASURE_ID)
+
+    assert f"ringback erasure {examples.ERASURE_ID}" in erasing.stderr
+    assert "has not ended yet" in waiting.stderr
+
+
+def test_a_principal_is_erased_only_with_a_confirmation(run: Run, service: respx.MockRouter) -> None:
+    service.delete("/v1/principals/alice").respond(json={**examples.ERASURE, "kind": "principal", "target": "alice"})
+
+    refused, erased = run("principals", "erase", "alice"), run("principals", "erase", "alice", "--yes", "--json")
+
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--yes" in refused.stderr
+    assert json.loads(erased.stdout)["target"] == "alice"
