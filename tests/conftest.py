@@ -68,12 +68,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 BOTH_STORES: Final = (
-    "tests/conformance",
-    *(f"tests/interaction/{folder}" for folder in ("engine", "rest", "loop", "gateway_sessions", "gateway_tasks")),
+    # What a store promises: every statement, lock, constraint and order of commits.
+    "tests/conformance/",
+    # A wrong lease or a lost commit shows after kills, whoever wrote it.
     "tests/crash/test_kill_at_random.py",
+    # Leases, batches and recovery: the store decides who runs a call or sends a delivery, and what a second holder may write.
+    *(
+        f"tests/interaction/engine/test_{name}.py"
+        for name in (
+            *("runner_leases", "execution_leases", "dispatcher_leases", "dispatched_by_lease", "frozen_process"),
+            *("runner_fairness", "scheduled_calls", "janitor", "post_commit_calls", "post_commit_deliveries"),
+            *("completion_batcher", "recorder", "fan_out_steps", "ordered_webhooks", "catch_up_order"),
+            *("cancelled_while_running", "verification_races", "encryption_key_rotation", "suspension"),
+        )
+    ),
+    # Checks that must hold for requests at the same time, waits that a commit ends, cursors, and counts that are shown.
+    *(
+        f"tests/interaction/rest/test_{name}.py"
+        for name in (
+            *("calls", "call_batches", "idempotency", "adoption", "quotas", "named_webhooks", "unreported_calls"),
+            *("event_streams", "long_polling", "wait_for_calls", "webhook_timing", "webhook_removal", "replays"),
+            *("restored_backup", "many_webhooks", "deliveries", "metrics"),
+        )
+    ),
+    # The whole service: each way in, its wake-ups, its commits, and a store that fails.
+    *(
+        f"tests/interaction/loop/test_{name}.py"
+        for name in ("loop", "outcomes", "failures", "commits_per_call", "server")
+    ),
+    *(f"tests/interaction/gateway_sessions/test_{name}.py" for name in ("surplus_sessions", "sealing", "costs")),
+    *(f"tests/interaction/gateway_tasks/test_{name}.py" for name in ("modern_tasks", "subscriptions")),
 )
-"""What runs on SQLite and on PostgreSQL by default: what leases, records, waits and restarts. All else that opens a store does
-so with --deep or --store."""
+"""What runs on SQLite and on PostgreSQL by default: tests whose result depends on how the store locks, orders and notifies.
+
+All else that opens a store runs on SQLite by default, and with --deep or --store on PostgreSQL: it checks requests, formats
+answers or speaks a protocol above the ports, and the conformance tests show that both stores keep what the ports promise."""
 STORE_FOLDERS: Final = (
     "tests/conformance",
     "tests/interaction",
@@ -86,7 +115,7 @@ STORE_FOLDERS: Final = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     kinds = [*StoreKind, "both"]
-    parser.addoption("--store", choices=kinds, help="the store of all tests; by default, some folders run on both")
+    parser.addoption("--store", choices=kinds, help="the store of all tests; by default, some files run on both")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

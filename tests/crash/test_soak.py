@@ -1,4 +1,4 @@
-"""All kinds of hostile clients at once, for half a minute: the counts must be zero. Latencies are printed, not compared."""
+"""All kinds of hostile clients at once, for some seconds: the counts must be zero. Latencies are printed, not compared."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,9 @@ from scripts.soak_runs.measured_client import MeasuredPhase
 from scripts.soak_runs.run import make_plan, print_progress, run_soak
 from scripts.soak_runs.verdict import GROWTH_MIB_MAX, HEALTHZ_SECONDS_MAX, SoakMeasurements, count_failures, judge_run
 
-MINUTES = 0.5
+MINUTES = 0.2
+"""Each kind runs from the first second on. scripts/soak runs for hours."""
+MINUTES_DEEP = 0.5
 ALONE_SECONDS = 1.0
 """Instead of the ten that scripts/soak takes to measure latencies that it compares."""
 COUNTS_THAT_MUST_BE_ZERO = dict.fromkeys(("lost", "refused", "wrong", "unhealthy", "stuck", "failed"), 0)
@@ -20,8 +22,9 @@ COUNTS_THAT_MUST_BE_ZERO = dict.fromkeys(("lost", "refused", "wrong", "unhealthy
 
 @pytest.mark.requirement("R25")
 @pytest.mark.requirement("R27")
-async def test_a_client_loses_nothing_beside_hostile_clients_of_every_kind() -> None:
-    shown = await run_soak(replace(make_plan(MINUTES), alone_seconds=ALONE_SECONDS))
+async def test_a_client_loses_nothing_beside_hostile_clients_of_every_kind(*, deep: bool) -> None:
+    plan = make_plan(MINUTES_DEEP if deep else MINUTES)
+    shown = await run_soak(replace(plan, alone_seconds=ALONE_SECONDS))
     print_progress(json.dumps(judge_run(shown)))
 
     assert count_failures(shown) == COUNTS_THAT_MUST_BE_ZERO

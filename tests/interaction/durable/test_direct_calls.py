@@ -11,9 +11,14 @@ from ringback.client.durable import (
     CallFailed,
     DurableCaller,
     InputRequired,
+    MemoryRequestState,
     NotRejoinable,
+    StoredState,
     UnknownHandle,
 )
+from ringback.client.durable.clock import SystemDurableClock
+from ringback.client.durable.local_call import SAVE_SECONDS
+from ringback.client.durable.record import CallRecord, StreamedPosition
 from ringback.client.models import Progress
 from tests.support.durable_calls import calling, join_until_progress, request_call
 from tests.support.legacy_upstream import LegacyUpstream
@@ -41,6 +46,44 @@ async def test_a_task_is_requested_by_one_caller_and_joined_by_another(tmp_path:
 
     assert result == text_result("done")
     assert upstream.side_effects == ["work"]
+
+
+class ImpatientClock(SystemDurableClock):
+    """Writes to the state follow each other at once."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(0.0 if seconds == SAVE_SECONDS else seconds)
+
+
+class RecordingState(MemoryRequestState):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[CallRecord] = []
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        self.written.append(CallRecord.model_validate_json(state.text))
+        return await super().write(state, replaces=replaces)
+
+
+@pytest.mark.requirement("R03")
+async def test_no_stored_position_is_after_progress_that_is_not_stored(tmp_path: Path) -> None:
+    """A process that joins after a kill resumes at the position: the server does not repeat what comes before it."""
+    upstream, state = LegacyUpstream(), RecordingState()
+    async with (
+        calling(upstream.app(), tmp_path) as (server, _),
+        DurableCaller(server.url, state=state, clock=ImpatientClock()) as caller,
+    ):
+        handle = await request_call(caller, "work")
+        assert [each.message for each in await join_until_progress(caller, handle)] == ["begun"]
+        upstream.release.set()
+        await caller.join_call_tool(handle)
+
+    event_ids = {
+        record.position.event_id
+        for record in state.written
+        if record.progress is None and isinstance(record.position, StreamedPosition)
+    }
+    assert len(event_ids) == 1, "the first event has no data, and the second one reports progress"
 
 
 @pytest.mark.requirement("R03")

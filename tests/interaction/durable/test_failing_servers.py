@@ -10,11 +10,11 @@ import pytest
 from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
 from tests.support.durable_calls import calling, request_call
 from tests.support.limits import WAIT_SECONDS
+from tests.support.ports import free_port
 from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import (
     ControlledUpstream,
     OverriddenResponses,
-    free_port,
     make_legacy_app,
     respond_with,
     serving,

@@ -8,6 +8,7 @@ import pytest
 
 from ringback.mcp_server import legacy_task_elicitation, legacy_tasks
 from tests.interaction.gateway_tasks.conftest import TasksHarness, running_tasks_gateway
+from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
 from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
@@ -267,6 +268,12 @@ async def test_a_cancelled_task_stays_cancelled_even_if_its_tool_ends(
     try:
         await session.request("tasks/cancel", {"taskId": task_id})
         await harness.tasks.wait_until(lambda: task.cancels == 1)
+
+        async def is_cancelled() -> bool:
+            """Before that, a result of the tool would count."""
+            return bool((await session.request("tasks/get", {"taskId": task_id}))["status"] == "cancelled")
+
+        await wait_until(is_cancelled)
     finally:
         harness.tasks.honours_cancel = True
     task.complete_task("done anyway")

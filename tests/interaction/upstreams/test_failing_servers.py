@@ -14,6 +14,7 @@ from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
 from tests.support.examples import CALL
+from tests.support.ports import free_port
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -21,7 +22,6 @@ from tests.support.upstreams import (
     OverriddenResponses,
     ResponseOverride,
     Send,
-    free_port,
     make_http_config,
     make_legacy_app,
     open_bound_driver,

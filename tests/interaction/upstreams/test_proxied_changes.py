@@ -13,12 +13,12 @@ from ringback.upstreams import proxy as passage_module
 from ringback.upstreams import session as link_module
 from ringback.upstreams.subscriptions import resource_subscriptions
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
+from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change, parametrize_eras, serving_proxy
 from tests.support.upstreams import (
     WAIT_SECONDS,
     OverriddenResponses,
     Send,
-    free_port,
     make_http_config,
     open_upstreams,
     respond_with,

@@ -67,17 +67,15 @@ async def _notice_missing_event_id(connection: DirectConnection, call: LocalCall
 
 
 async def _send_call(connection: DirectConnection, call: LocalCall, has_position: asyncio.Event) -> None:
+    last: StreamPosition | None = None
+
     def on_position(position: StreamPosition) -> None:
+        """Keep the position before this event. Its progress is reported a moment later, and would be lost with this process."""
+        nonlocal last
         has_position.set()
         connection.keep_session(keep=True)
-        call.keep_position(
-            StreamedPosition(
-                session_id=position.session.session_id,
-                protocol_version=position.session.protocol_version,
-                request_id=position.request_id,
-                event_id=position.event_id,
-            )
-        )
+        call.keep_position(_to_streamed_position(last or position))
+        last = position
 
     try:
         result = await connection.send_resumable_request(
@@ -97,6 +95,15 @@ async def _send_call(connection: DirectConnection, call: LocalCall, has_position
         completion = completion_from_result(result)
     connection.keep_session(keep=False)
     await call.complete(completion)
+
+
+def _to_streamed_position(position: StreamPosition) -> StreamedPosition:
+    return StreamedPosition(
+        session_id=position.session.session_id,
+        protocol_version=position.session.protocol_version,
+        request_id=position.request_id,
+        event_id=position.event_id,
+    )
 
 
 def get_session_id(position: StreamedPosition) -> LegacySessionId:
