@@ -142,7 +142,6 @@ WEBHOOK: Final[dict[str, Any]] = {
     "when": "always",
     "ordered": False,
     "rate_per_second": None,
-    "header_names": [],
     "description": "wakes the report agent",
     "header_names": [],
     "state": "active",

@@ -3,7 +3,7 @@
 ALTER TABLE log_heads ADD COLUMN last_at bigint NOT NULL DEFAULT 0;
 
 -- New rows are counted once for each statement. A count that is changed for each row has a version for each, and within one
--- transaction every change steps through all earlier versions: a batch of 10,000 rows took a hundred times as long as one of 1,000.
+-- transaction every change steps through all earlier versions: the work grows with the square of the batch.
 -- Changes and removals of rows are counted for each row: a unit of work has at most some hundreds, and most statements that change
 -- a row change no count, which a trigger for the statement would have to find out each time.
 CREATE FUNCTION count_new_calls() RETURNS trigger LANGUAGE plpgsql AS $$
