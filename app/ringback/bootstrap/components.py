@@ -1,9 +1,10 @@
 """The objects that services and workers share: the store, the upstreams, the recorder, the sender."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from ringback.admission import AdmissionGate
@@ -92,33 +93,12 @@ async def open_components(
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
-        make_context = partial(make_tls_context, authorities)
-        egress = await stack.enter_async_context(
-            open_egress(settings, resolver=environment.host_resolver, make_context=make_context)
-        )
-        sender = (
-            HttpxSender(environment.egress, clock=environment.clock)
-            if environment.egress
-            else Http1Sender(guard, clock=environment.clock, ssl_context=make_context(), egress=egress)
-        )
-        stack.push_async_callback(sender.aclose)
+        sender = await stack.enter_async_context(_open_sender(settings, environment, guard, authorities))
         store = await stack.enter_async_context(_open_measured_store(settings, environment, ring, sealer, measurements))
-        uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
-        if not uses_upstreams:
+        if UPSTREAM_ROLES.isdisjoint(settings.roles):
             upstream_configs, read_configs = (), None
-        upstreams = UpstreamRegistry(
-            upstream_configs,
-            clock=environment.clock,
-            random_fraction=environment.random_fraction,
-            predict_driver_name=predict_driver_name,
-            connect_timeout_seconds=settings.connect_patience_seconds,
-            store=store
-            if uses_upstreams
-            else None,  # it would delete the stored lists of upstreams that it does not have
-            children_folder=stack.enter_context(claim_children_folder(settings.database_url)),
-            hosts=ConfiguredHosts(environment.host_resolver),
-            authorities=authorities,
-        )
+        folder = stack.enter_context(claim_children_folder(settings.database_url))
+        upstreams = _build_upstreams(settings, environment, upstream_configs, store, folder, authorities)
         measurements.is_configured = upstreams.tool_catalog.has_upstream
         quotas = build_quota_enforcer(settings, environment)
         yield Components(
@@ -144,6 +124,43 @@ async def open_components(
             sealer=sealer,
             key_count=len(ring.keys),
         )
+
+
+@asynccontextmanager
+async def _open_sender(
+    settings: Settings, environment: Environment, guard: TargetGuard, authorities: TrustedAuthorities
+) -> AsyncGenerator[Http1Sender | HttpxSender]:
+    make_context = partial(make_tls_context, authorities)
+    async with open_egress(settings, resolver=environment.host_resolver, make_context=make_context) as egress:
+        sender = (
+            HttpxSender(environment.egress, clock=environment.clock)
+            if environment.egress
+            else Http1Sender(guard, clock=environment.clock, ssl_context=make_context(), egress=egress)
+        )
+        async with aclosing(sender):
+            yield sender
+
+
+def _build_upstreams(
+    settings: Settings,
+    environment: Environment,
+    configs: Sequence[UpstreamConfig],
+    store: Store,
+    children_folder: Path | None,
+    authorities: TrustedAuthorities,
+) -> UpstreamRegistry:
+    uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
+    return UpstreamRegistry(
+        configs,
+        clock=environment.clock,
+        random_fraction=environment.random_fraction,
+        predict_driver_name=predict_driver_name,
+        connect_timeout_seconds=settings.connect_patience_seconds,
+        store=store if uses_upstreams else None,  # it would delete the stored lists of upstreams that it does not have
+        children_folder=children_folder,
+        hosts=ConfiguredHosts(environment.host_resolver),
+        authorities=authorities,
+    )
 
 
 @asynccontextmanager

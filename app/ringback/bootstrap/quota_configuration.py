@@ -98,7 +98,7 @@ class ConfigurationReloader:
         try:
             overrides = self._load_overrides()
         except ConfigError as problem:
-            log.error("quotas.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message is complete
+            log.error("configuration.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message is complete
             raise InvalidConfiguration(f"Nothing was changed. {problem}") from None
         reloaded = self._upstreams.reload_configuration()
         self._quotas.replace_overrides(overrides)

@@ -218,7 +218,7 @@ class UpstreamReloader:
         try:
             reloaded = self._upstreams.reconfigure(self._load_configs())
         except ConfigError as problem:
-            log.error("upstreams.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message is complete
+            log.error("configuration.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message is complete
             raise InvalidConfiguration(f"Nothing was changed. {problem}") from None
         changed_names = {"added": reloaded.added, "changed": reloaded.changed, "removed": reloaded.removed}
         log.info("upstreams.reloaded", extra={name: ",".join(names) or "none" for name, names in changed_names.items()})

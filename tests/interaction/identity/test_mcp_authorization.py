@@ -199,9 +199,12 @@ async def test_a_rebound_host_is_rejected_before_authentication(guarded: OAuthSe
 async def test_a_page_of_another_origin_is_rejected(guarded: OAuthService) -> None:
     key = await guarded.create_api_key("alice")
 
-    for origin in ("https://evil.example", "null", PUBLIC_URL):
+    for origin in ("https://evil.example", "null", f"{PUBLIC_URL}.evil.example"):
         refused = await guarded.post_modern("/mcp/git", "tools/list", bearer=key, headers={"origin": origin})
         assert (refused.status_code, refused.json()["type"]) == (403, "/problems/foreign-origin")
+
+    own = await guarded.post_modern("/mcp/git", "tools/list", bearer=key, headers={"origin": PUBLIC_URL})
+    assert own.status_code == 200
 
 
 async def test_a_page_of_an_allowed_origin_may_speak_mcp_and_log_in(guarded: OAuthService) -> None:

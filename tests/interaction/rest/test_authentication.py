@@ -44,6 +44,8 @@ OPERATIONS = [
     ("GET", "/v1/deliveries", Scope.READ),
     ("GET", "/v1/deliveries/dlv_1", Scope.READ),
     ("POST", "/v1/deliveries/dlv_1/redeliver", Scope.WEBHOOKS),
+    ("POST", "/v1/deliveries/redeliver", Scope.WEBHOOKS),
+    ("POST", "/v1/calls/cancel", Scope.CALLS),
     ("DELETE", "/v1/calls/call_1", Scope.CALLS),
     ("DELETE", "/v1/sessions/git", Scope.CALLS),
     ("DELETE", "/v1/principals/git", Scope.ADMIN),
@@ -57,6 +59,10 @@ OPERATIONS = [
     ("GET", "/v1/upstreams", Scope.READ),
     ("GET", "/v1/upstreams/git/tools", Scope.READ),
     ("POST", "/v1/upstreams/reload", Scope.ADMIN),
+    ("POST", "/v1/upstreams/git/pause", Scope.ADMIN),
+    ("POST", "/v1/upstreams/git/drain", Scope.ADMIN),
+    ("POST", "/v1/upstreams/git/resume", Scope.ADMIN),
+    ("GET", "/v1/status", Scope.ADMIN),
 ]
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): CALL_BODY,
@@ -71,6 +77,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls/report"): {"key": "build-1", "upstream": "farm", "tool": "build_report"},
     ("POST", "/v1/webhooks/wh_1/replay"): {"dead": True},
     ("POST", "/v1/keys"): {"principal": "carol"},
+    ("POST", "/v1/deliveries/redeliver"): {"webhook_id": "wh_1"},
+    ("POST", "/v1/calls/cancel"): {"client_session_id": "s1"},
 }
 
 

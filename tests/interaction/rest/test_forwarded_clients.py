@@ -68,7 +68,7 @@ async def test_a_client_behind_the_proxy_cannot_take_the_requests_of_another() -
 @pytest.mark.parametrize("peer", ["203.0.113.9", PROXY], ids=["no trusted proxy", "a proxy that reports no client"])
 async def test_without_a_reported_client_nothing_is_limited(peer: str) -> None:
     app = HoldingApp()
-    options = forwarded("192.0.2.1") if peer != PROXY else {}
+    options: Mapping[str, Any] = forwarded("192.0.2.1") if peer != PROXY else {}
     async with make_client(app, peer=peer) as http, asyncio.TaskGroup() as group:
         for _ in range(LIMIT + 1):
             group.create_task(http.get("/", **options))

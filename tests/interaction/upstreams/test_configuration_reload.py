@@ -200,7 +200,7 @@ async def test_an_invalid_configuration_changes_nothing_and_is_reported(
             UpstreamReloader(upstreams, load_configs=read).reload_configuration()
 
         assert upstreams.get_capacity().keys() == {"child"}
-    assert "upstreams.not_reloaded" in [record.getMessage() for record in caplog.records]
+    assert "configuration.not_reloaded" in [record.getMessage() for record in caplog.records]
 
 
 async def test_a_late_list_of_a_removed_upstream_is_not_used_for_the_new_one() -> None:

@@ -7,9 +7,9 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import CallStatus
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.delivery import AttemptCategory
 from ringback.measurements import OTHER_UPSTREAM, Histogram, Measurements
 from tests.support.builders import make_call
 from tests.support.clock import START

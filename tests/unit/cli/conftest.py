@@ -1,5 +1,6 @@
 """The command line, run in this process without the environment's variables and files."""
 
+import logging
 import os
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -13,6 +14,15 @@ from ringback.cli import following, trigger
 from ringback.cli.app import app
 
 Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def root_log_handlers() -> Generator[None]:
+    """A command that configures logging writes to its own standard error, which ends with it."""
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    yield
+    root.handlers[:] = handlers
 
 
 @pytest.fixture
