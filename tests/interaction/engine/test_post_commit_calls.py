@@ -22,23 +22,26 @@ FAR_DEADLINE = {"poll_seconds": 3600.0}
 
 async def start(
     engine: Engine, *calls: Call, fails: bool = False, leases: CallLeases | None = None, may_dispatch: bool = False
-) -> None:
-    """Start calls as the service does, all in one transaction."""
+) -> list[Call]:
+    """Start calls as the service does, all in one transaction. Return the rows as they are inserted."""
     prepare_leases = engine.post_commit.consumer
     leases = leases or (prepare_leases() if prepare_leases is not None else None)
 
-    async def insert(tx: Transaction) -> None:
+    async def insert(tx: Transaction) -> list[Call]:
+        rows: list[Call] = []
         for call in calls:
             leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
             await tx.calls.insert(leased or call)
+            rows.append(leased or call)
             if leased is None and not (
                 leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
             ):
                 tx.notify(CALL_QUEUED_TOPIC)
         if fails:
             raise ZeroDivisionError
+        return rows
 
-    await engine.store.write(insert)
+    return await engine.store.write(insert)
 
 
 def make_calls(engine: Engine, count: int, **over: Any) -> list[Call]:
@@ -48,9 +51,8 @@ def make_calls(engine: Engine, count: int, **over: Any) -> list[Call]:
 async def test_a_call_is_leased_when_its_start_returns_and_not_yet_dispatched(engine: Engine) -> None:
     (call,), upstreams = make_calls(engine, 1), ScriptedUpstreams()
     async with granting_leases(engine, upstreams):
-        await start(engine, call)
+        (leased,) = await start(engine, call)
 
-        leased = await engine.read_call(call)
         assert (leased.phase, leased.lease_owner, leased.dispatched_at) == (CallPhase.RUNNING, OWNER, None)
         await engine.wait_until_final(call)
 
