@@ -152,13 +152,13 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
         )
     app.add_middleware(HostOriginMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
-    app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
     if config.trusted_proxies:
         app.add_middleware(
             ForwardedClientMiddleware,
             trusted_proxies=config.trusted_proxies,
             requests_max=config.client_requests_max,
         )
+    app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
     if public_path := read_public_path(config.public_url):
         app.add_middleware(PublicPathMiddleware, public_path=public_path)
     return app

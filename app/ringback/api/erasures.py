@@ -82,8 +82,8 @@ async def erase_principal(
 ) -> ErasureView:
     """Erase everything of a principal: calls, results, events, deliveries, webhooks, MCP sessions, API keys. Needs `admin`.
 
-    Its API keys end at once. Its event log continues after the last place. Tombstones of its calls stay as long as those of
-    expired calls.
+    Its API keys are refused from then on, and event streams that are open end within 15 minutes. Its event log continues after
+    the last place. Tombstones of its calls stay as long as those of expired calls.
     """
     return _respond(response, await services.erasures.erase_principal(caller, principal, cancel=query.cancel))
 
