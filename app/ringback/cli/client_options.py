@@ -41,7 +41,7 @@ ForPrincipal = Annotated[
     typer.Option("--principal", metavar="NAME", help="For an operator (scope admin): this principal's, not yours."),
 ]
 ForAllPrincipals = Annotated[
-    bool, typer.Option("--all-principals", help="For an operator (scope admin): whoever is the owner.")
+    bool, typer.Option("--all-principals", help="For an operator (scope admin): of all owners.")
 ]
 
 
