@@ -42,7 +42,7 @@ from ringback.api.openapi_rules import apply_rules
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.api.public_path import PublicPathMiddleware, read_public_path
 from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
-from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
+from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
 

@@ -45,7 +45,9 @@ async def create_key(
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
-async def list_keys(query: Annotated[KeyListQuery, Query()], services: ServicesDep, caller: AdminCallerDep) -> KeyPageView:
+async def list_keys(
+    query: Annotated[KeyListQuery, Query()], services: ServicesDep, caller: AdminCallerDep
+) -> KeyPageView:
     """List the API keys of all principals, or of one, newest first, with the expired and the revoked ones. Needs `admin`."""
     position = decode_id_cursor(CursorList.KEYS, query.cursor)
     page = await services.api_keys.list_page(caller, query.principal, position=position, limit=query.limit)

@@ -36,6 +36,8 @@ ApiKey = Annotated[
 ]
 
 
+WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
+
 ForPrincipal = Annotated[
     str | None,
     typer.Option("--principal", metavar="NAME", help="For an operator (scope admin): this principal's, not yours."),

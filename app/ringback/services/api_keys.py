@@ -138,7 +138,7 @@ class ApiKeys:
     ) -> Page[ApiKey, str]:
         """Keys of this principal (None or `*`: of all), newest first."""
         caller.require_scope(Scope.ADMIN)
-        owner = None if principal in {None, ALL_PRINCIPALS} else Principal(principal)
+        owner = None if principal is None or principal == ALL_PRINCIPALS else Principal(principal)
         return await self._store.scan(
             caller.principal, lambda tx: tx.api_keys.list_page(owner, position=position, limit=limit)
         )

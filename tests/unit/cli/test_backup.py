@@ -175,8 +175,11 @@ def test_a_backup_of_a_newer_version_is_not_restored_into_postgresql(run: Run, m
     async def read_empty(_url: str) -> SchemaState:
         return SchemaState(applied=0, known=6, missing=[], required_code=0)
 
+    def refuse(_url: str, _file: Path) -> None:
+        pytest.fail("the database was changed")
+
     monkeypatch.setattr(restoring, "read_schema_state", read_empty)
-    monkeypatch.setattr(restoring, "restore_database", lambda *_: pytest.fail("the database was changed"))
+    monkeypatch.setattr(restoring, "restore_database", refuse)
     BACKUP.mkdir(parents=True)
     (BACKUP / "ringback.dump").write_bytes(b"of a newer version")
     newer = Manifest(
