@@ -92,6 +92,11 @@ class Nodes:
             results = await asyncio.gather(one, two, return_exceptions=True)
         return results[0], results[1]
 
+    async def wait_until_blocked(self) -> None:
+        """Wait until a unit of work waits for a lock."""
+        while query_rows(self.folder, LOCK_WAITS)[0][0] == 0:  # noqa: ASYNC110 - PostgreSQL sets no event
+            await asyncio.sleep(0.001)
+
     async def _wait_until_ended_or_blocked(self, task: "asyncio.Future[Any]") -> None:
         if TEST_DATABASES.kind is StoreKind.SQLITE:
             return  # its unit waits until the first one is committed

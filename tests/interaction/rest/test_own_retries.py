@@ -83,3 +83,27 @@ async def test_a_schedule_beyond_the_limits_is_refused_with_the_limits(
     assert error["pointer"].endswith("/retries")
     assert "1 to 20 steps of 1 to 86,400 seconds" in error["detail"]
     assert f"{OWN_STEPS_SECONDS_MAX:,} seconds (4 days)" in error["detail"]
+
+
+@pytest.mark.parametrize("schedule", [[1], [1, 2], [5, 10, 20]])
+async def test_a_delivery_with_short_steps_outlasts_the_longest_pause_of_a_breaker(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, schedule: list[int]
+) -> None:
+    """Otherwise it is dead without an attempt although its receiver works again."""
+    receiver, works = Engine(service.store, service.clock), False
+    dispatcher = receiver.make_dispatcher(lambda _: httpx.Response(200 if works else 500))
+    await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "retries": {"schedule": schedule}})
+    for _ in range(12):
+        await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    (webhook,) = (await alice.get("/v1/webhooks")).json()["webhooks"]
+    while (await alice.get(f"/v1/webhooks/{webhook['id']}")).json()["paused_until"] is None:
+        await dispatcher.run_once()
+        service.clock.advance(1)
+    works = True
+    call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    await service.finish_call(call)
+    while (delivery := (await service.read_deliveries("alice"))[0]).finished_at is None:
+        await dispatcher.run_once()
+        service.clock.advance(1)
+
+    assert (delivery.call_id, delivery.state) == (call, "delivered")

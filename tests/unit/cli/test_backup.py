@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator
@@ -26,6 +27,8 @@ from ringback.storage.sqlite.store import lock_for_database
 Run = Callable[..., Result]
 
 DATABASE, KEY_FILE, BACKUP = Path("ringback.db"), Path("ringback.db.key"), Path("backups/monday")
+SERVICE_USER = 65_534
+"""Any user but root."""
 
 
 @pytest.fixture
@@ -113,6 +116,25 @@ def test_a_backup_is_restored_elsewhere_by_one_command(
     with serving():
         assert principals(made) == {"before"}
     assert [mode(file) for file in (DATABASE, KEY_FILE)] == [0o600, 0o600]
+
+
+def test_a_restored_database_belongs_to_the_owner_of_its_folder_also_if_root_restores(
+    made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving():
+        made("backup", str(BACKUP))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder, SERVICE_USER, SERVICE_USER)
+    monkeypatch.chdir(folder)
+
+    assert made("restore", str(tmp_path / BACKUP)).exit_code == 0
+    assert made("restore", str(tmp_path / BACKUP), "--replace").exit_code == 0
+
+    assert {file.name: file.stat().st_uid for file in folder.iterdir()} == dict.fromkeys(
+        list_files(folder), folder.stat().st_uid
+    )
 
 
 def test_nothing_is_restored_while_a_service_runs(made: Run) -> None:
