@@ -68,7 +68,7 @@ SUSPENDED_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=1, open_seconds
 """A receiver that failed for days is probed once an hour."""
 
 REQUESTED_PROBE_SPACING_SECONDS: Final = 15.0
-"""An origin is probed upon request at most once in this time, whoever requests it: the first pause of its breaker, which is
+"""An origin is probed upon request at most once in this time for all callers together: the first pause of its breaker, which is
 longer than an attempt. So no owner can send more to an origin that others share than its breaker sends at the beginning."""
 
 

@@ -92,7 +92,7 @@ class RotateKeyBody(RequestBody):
 
 
 class KeyListQuery(QueryParams):
-    principal: PrincipalName | None = Field(default=None, description="Only keys of this principal.")
+    principal: PrincipalName | None = Field(default=None, description="Only keys of this principal; `*` means all.")
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 

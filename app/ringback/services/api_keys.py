@@ -140,9 +140,9 @@ class ApiKeys:
     async def list_page(
         self, caller: Caller, principal: str | None, *, position: str | None, limit: int
     ) -> Page[ApiKey, str]:
-        """Keys of this principal (None: of all), newest first."""
+        """Keys of this principal (None or `*`: of all), newest first."""
         caller.require_scope(Scope.ADMIN)
-        owner = None if principal is None else Principal(principal)
+        owner = None if principal is None or principal == ALL_PRINCIPALS else Principal(principal)
         return await self._store.scan(
             caller.principal, lambda tx: tx.api_keys.list_page(owner, position=position, limit=limit)
         )
