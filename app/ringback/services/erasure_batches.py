@@ -184,7 +184,10 @@ async def _erase_webhooks(tx: Transaction, erasure: Erasure) -> Erasure | None:
 
 
 async def _erase_deliveries(tx: Transaction, erasure: Erasure) -> Erasure | None:
-    await _lock_log(tx, erasure)
+    """Erase deliveries without the lock of the log: later steps lock calls and webhooks first.
+
+    What is inserted meanwhile is deleted with its call or with its webhook.
+    """
     erased = await tx.erased_deliveries.delete_of_principal(erasure, limit=ERASE_BATCH_SIZE)
     if erased.is_done and not erased.count:
         return None
