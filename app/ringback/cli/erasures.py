@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.client_options import (
+    URL_DEFAULT,
+    ApiKey,
+    ForAllPrincipals,
+    ForPrincipal,
+    Url,
+    choose_principal,
+    run_with_client,
+)
 from ringback.cli.output import (
     AsJson,
     exit_on_errors,
@@ -27,13 +35,17 @@ Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm: what is erased 
 @exit_on_errors()
 def erase_call(
     call_id: Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")],
+    *,
     cancel: Cancel = False,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
     """Erase a call that has ended, with its result, its callbacks and the contents of its events."""
-    _erase(url, api_key, lambda client: client.erase_call(call_id, cancel=cancel), as_json=as_json)
+    owner = choose_principal(principal, all_principals)
+    _erase(url, api_key, lambda client: client.erase_call(call_id, cancel=cancel), principal=owner, as_json=as_json)
 
 
 @sessions.callback()
@@ -45,13 +57,21 @@ def sessions_group() -> None:
 @exit_on_errors()
 def erase_session(
     client_session_id: Annotated[str, typer.Argument(metavar="SESSION", help="The client_session_id.")],
+    *,
     cancel: Cancel = False,
+    principal: ForPrincipal = None,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
     """Erase your calls with this client_session_id, and the webhooks that are registered for it."""
-    _erase(url, api_key, lambda client: client.erase_session(client_session_id, cancel=cancel), as_json=as_json)
+    _erase(
+        url,
+        api_key,
+        lambda client: client.erase_session(client_session_id, cancel=cancel),
+        principal=principal,
+        as_json=as_json,
+    )
 
 
 @principals.callback()
@@ -90,9 +110,14 @@ def erasure(
 
 
 def _erase(
-    url: str, api_key: str | None, request: Callable[[RingbackClient], Awaitable[Erasure]], *, as_json: bool
+    url: str,
+    api_key: str | None,
+    request: Callable[[RingbackClient], Awaitable[Erasure]],
+    *,
+    principal: str | None = None,
+    as_json: bool,
 ) -> None:
-    shown = run_with_client(url, api_key, request)
+    shown = run_with_client(url, api_key, request, principal=principal)
     if as_json:
         print_json(model_to_json(shown))
         return

@@ -106,7 +106,9 @@ class ErasureRows(Protocol):
         """In a write transaction its row is locked until the end of the transaction."""
         ...
 
-    async def find_open(self, principal: Principal, kind: ErasureKind, target: str) -> Erasure | None: ...
+    async def find_open(self, principal: Principal, kind: ErasureKind, target: str) -> Erasure | None:
+        """The open erasure of this target that was requested last."""
+        ...
 
     async def find_next(self) -> Erasure | None:
         """The open erasure that has waited longest for a batch. One that another unit has locked is skipped."""
@@ -130,6 +132,10 @@ class ErasedRows(Protocol):
         """Those of them that have not ended."""
         ...
 
+    async def is_any_newer(self, erasure: Erasure) -> bool:
+        """Whether the session or the principal has a call or a webhook, or the principal an API key, newer than the request."""
+        ...
+
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
         """The webhooks of the session or the principal that are not newer than the request."""
         ...
@@ -139,14 +145,24 @@ class ErasedRows(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ErasedDeliveryBatch:
+    count: int
+    is_done: bool
+    """Whether none is left. A batch that reached its limit may say False though none is left."""
+
+
 class ErasedDeliveries(Protocol):
-    """Deliveries and events that erasures remove, with the bodies and attempts of the deliveries."""
+    """Deliveries and events that erasures remove, with the bodies and attempts of the deliveries.
 
-    async def delete_of_call(self, call_id: CallId, *, limit: int) -> int: ...
+    Deliveries that another unit has locked are skipped, and then the batch is not done.
+    """
 
-    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> int: ...
+    async def delete_of_call(self, call_id: CallId, *, limit: int) -> ErasedDeliveryBatch: ...
 
-    async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> int:
+    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> ErasedDeliveryBatch: ...
+
+    async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> ErasedDeliveryBatch:
         """Deliveries of the principal that are not newer than the request."""
         ...
 
@@ -158,8 +174,11 @@ class ErasedDeliveries(Protocol):
         """Delete the first events of the log up to `head`, and raise the retention floor to the last of them."""
         ...
 
-    async def delete_identity(self, principal: Principal, *, limit: int) -> int:
-        """Delete the principal's API keys, MCP sessions and proven URLs: at most `limit` of each. Return the largest number."""
+    async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
+        """Delete the principal's API keys, MCP sessions and proven URLs that are not newer than the request.
+
+        At most `limit` of each. Return the largest number.
+        """
         ...
 
     async def overwrite_deleted(self) -> None:

@@ -44,7 +44,7 @@ runs again.
                                              written only to pending ones
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
-    replay                                   the webhook; the generation is unique
+    replay                                   the webhook, then the log; the generation is unique
     attempts now, pause of a webhook         the webhook, its deliveries (skipping locked ones), then its origin
     bulk cancellation                        the calls in the order of their ids, then the log
     pause, drain or resume of an upstream    its row; a unit that begins after the commit of a pause leases
@@ -53,7 +53,8 @@ runs again.
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
-    batch of an erasure                      the erasure, skipping locked ones; the call, its webhooks, then the log
+    batch of an erasure                      the erasure, skipping locked ones; the calls, the webhooks, then the log, so that
+                                             nothing inserts a delivery of what is erased
 
 What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
 units of that moment add. A quota of open calls is exact unless more than a thousand calls of one principal start in units that

@@ -42,10 +42,20 @@ class RequestedDeliveries:
         await self._insert(tx, [delivery])
         return delivery
 
+    async def lock(self, tx: Transaction, webhook: Webhook) -> None:
+        """Lock the log before the deliveries of `insert_replays` are read, so that an erasure deletes their replays too.
+
+        The caller has locked the webhook.
+        """
+        await tx.event_log.get_head(webhook.principal, lock=True)
+
     async def insert_replays(
         self, tx: Transaction, webhook: Webhook, deliveries: Sequence[Delivery]
     ) -> Sequence[Delivery]:
-        """Insert the next generation of each delivery: it sends the stored body again under the same webhook-id."""
+        """Insert the next generation of each delivery: it sends the stored body again under the same webhook-id.
+
+        The deliveries were read after `lock`.
+        """
         replays = [
             next_generation(
                 delivery,

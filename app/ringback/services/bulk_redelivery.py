@@ -108,6 +108,8 @@ class BulkRedeliveries:
         return len(page) - sum(replayed.values())
 
     async def _replay(self, tx: Transaction, webhook: Webhook, page: Sequence[Delivery], *, dry_run: bool) -> int:
+        if not dry_run:
+            await self._requested_deliveries.lock(tx, webhook)
         event_ids = [each.event_id for each in page if each.webhook_id == webhook.id and each.event_id is not None]
         latest = await tx.webhook_deliveries.latest_by_event(webhook.id, event_ids)
         ended = [each for each in latest if each.state not in OPEN_STATES]  # another request may have been first

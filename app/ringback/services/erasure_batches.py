@@ -6,16 +6,16 @@ principal    its keys, MCP sessions and proven URLs ─▶ all deliveries ─▶
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.call_rows import Tombstone
-from ringback.domain.erasure import Erasure, ErasureKind, erase_event
+from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind, erase_event
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.ids import CallId
+from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.notifier.recorder import Recorder
 from ringback.services.calls import cancel_open_call
@@ -85,11 +85,10 @@ async def _erase_call_rows(tx: Transaction, erasure: Erasure, call_id: CallId) -
     call = await tx.calls.get(call_id)
     own = await tx.erased_rows.list_call_webhooks(erasure.principal, call_id, limit=ERASE_BATCH_SIZE)
     await tx.webhooks.get_many(own, lock=True)
-    deleted = await tx.erased_deliveries.delete_of_call(call_id, limit=ERASE_BATCH_SIZE)
-    for webhook_id in own:
-        deleted += await tx.erased_deliveries.delete_of_webhook(webhook_id, limit=ERASE_BATCH_SIZE)
-    after = replace(erasure, call_id=call_id, deliveries=erasure.deliveries + deleted)
-    if deleted >= ERASE_BATCH_SIZE:
+    await _lock_log(tx, erasure)
+    erased = await _erase_deliveries_of_call(tx, call_id, own)
+    after = replace(erasure, call_id=call_id, deliveries=erasure.deliveries + erased.count)
+    if not erased.is_done:
         return after
     seq = erasure.seq if erasure.call_id == call_id else 0
     events = await tx.events.list_after(erasure.principal, seq, EventFilter(call_id=call_id), limit=ERASE_BATCH_SIZE)
@@ -101,6 +100,21 @@ async def _erase_call_rows(tx: Transaction, erasure: Erasure, call_id: CallId) -
         await tx.webhooks.delete(webhook_id)
     await (tx.tombstones.mark_erased(call_id) if call is None else _bury_call(tx, call))
     return replace(after, call_id=None, seq=0, calls=after.calls + 1, webhooks=after.webhooks + len(own))
+
+
+async def _erase_deliveries_of_call(
+    tx: Transaction, call_id: CallId, own_webhooks: Sequence[WebhookId]
+) -> ErasedDeliveryBatch:
+    erased = await tx.erased_deliveries.delete_of_call(call_id, limit=ERASE_BATCH_SIZE)
+    for webhook_id in own_webhooks:
+        more = await tx.erased_deliveries.delete_of_webhook(webhook_id, limit=ERASE_BATCH_SIZE - erased.count)
+        erased = ErasedDeliveryBatch(erased.count + more.count, is_done=erased.is_done and more.is_done)
+    return erased
+
+
+async def _lock_log(tx: Transaction, erasure: Erasure) -> None:
+    """Until the unit ends, no event, catch-up or replay inserts a delivery of what the unit erases."""
+    await tx.event_log.get_head(erasure.principal, lock=True)
 
 
 async def _bury_call(tx: Transaction, call: Call) -> None:
@@ -130,18 +144,24 @@ async def _erase_session_events(tx: Transaction, erasure: Erasure) -> Erasure | 
     """Erase what the log and the deliveries hold of the session's calls that have expired already."""
     if erasure.seq >= erasure.head:
         return None
+    await _lock_log(tx, erasure)
     where = EventFilter(client_session_id=erasure.client_session_id)
-    events = await tx.events.list_page(erasure.principal, erasure.seq, where, limit=ERASE_BATCH_SIZE)
+    page = await tx.events.list_page(erasure.principal, erasure.seq, where, limit=ERASE_BATCH_SIZE)
+    events = [event for event in page if event.seq <= erasure.head]  # newer ones are of calls that stay
     deleted = 0
     for call_id in sorted({event.call_id for event in events if event.call_id is not None}):
-        deleted += await tx.erased_deliveries.delete_of_call(call_id, limit=ERASE_BATCH_SIZE)
+        erased = await tx.erased_deliveries.delete_of_call(call_id, limit=ERASE_BATCH_SIZE - deleted)
+        deleted += erased.count
+        if not erased.is_done:  # the next batch reads this page again
+            return replace(erasure, deliveries=erasure.deliveries + deleted)
         await tx.tombstones.mark_erased(call_id)
-    after = replace(erasure, deliveries=erasure.deliveries + deleted)
-    if deleted >= ERASE_BATCH_SIZE:
-        return after  # this page again: a call may have more deliveries
     await tx.erased_deliveries.replace_events([erase_event(event) for event in events])
-    next_seq = erasure.head if events.next_position is None else events.next_position
-    return replace(after, events=after.events + len(events), seq=next_seq)
+    return replace(
+        erasure,
+        deliveries=erasure.deliveries + deleted,
+        events=erasure.events + len(events),
+        seq=erasure.head if page.next_position is None else page.next_position,
+    )
 
 
 async def _erase_webhooks(tx: Transaction, erasure: Erasure) -> Erasure | None:
@@ -151,10 +171,10 @@ async def _erase_webhooks(tx: Transaction, erasure: Erasure) -> Erasure | None:
         return None
     (webhook_id,) = found
     await tx.webhooks.get(webhook_id)
-    await tx.event_log.get_head(erasure.principal, lock=True)  # so that no event that ends meanwhile matches it
-    deleted = await tx.erased_deliveries.delete_of_webhook(webhook_id, limit=ERASE_BATCH_SIZE)
-    after = replace(erasure, deliveries=erasure.deliveries + deleted)
-    if deleted >= ERASE_BATCH_SIZE:
+    await _lock_log(tx, erasure)
+    erased = await tx.erased_deliveries.delete_of_webhook(webhook_id, limit=ERASE_BATCH_SIZE)
+    after = replace(erasure, deliveries=erasure.deliveries + erased.count)
+    if not erased.is_done:
         return after
     await tx.webhooks.delete(webhook_id)
     return replace(after, webhooks=after.webhooks + 1)
@@ -164,8 +184,14 @@ async def _erase_webhooks(tx: Transaction, erasure: Erasure) -> Erasure | None:
 
 
 async def _erase_deliveries(tx: Transaction, erasure: Erasure) -> Erasure | None:
-    deleted = await tx.erased_deliveries.delete_of_principal(erasure, limit=ERASE_BATCH_SIZE)
-    return replace(erasure, deliveries=erasure.deliveries + deleted) if deleted else None
+    """Erase deliveries without the lock of the log: later steps lock calls and webhooks first.
+
+    What is inserted meanwhile is deleted with its call or with its webhook.
+    """
+    erased = await tx.erased_deliveries.delete_of_principal(erasure, limit=ERASE_BATCH_SIZE)
+    if erased.is_done and not erased.count:
+        return None
+    return replace(erasure, deliveries=erasure.deliveries + erased.count)
 
 
 async def _erase_log(tx: Transaction, erasure: Erasure) -> Erasure | None:
@@ -174,16 +200,38 @@ async def _erase_log(tx: Transaction, erasure: Erasure) -> Erasure | None:
 
 
 async def _bury_calls(tx: Transaction, erasure: Erasure) -> Erasure | None:
+    """Erase some calls. One that has too many rows for a batch goes on in the next batches as the erasure's `call_id`."""
+    if erasure.call_id is not None:
+        return await _erase_call_rows(tx, erasure, erasure.call_id)
     ids = await tx.erased_rows.list_calls(erasure, limit=ERASE_CALLS_MAX)
     if not ids:
         return None
-    for call in await tx.calls.get_many(ids):
-        await _bury_call(tx, call)
-    return replace(erasure, calls=erasure.calls + len(ids))
+    calls = await tx.calls.get_many(ids)
+    await _lock_log(tx, erasure)
+    after = erasure
+    for call in calls:
+        erased = (after.deliveries - erasure.deliveries) + (after.events - erasure.events)
+        after = await _bury_call_with_late_rows(tx, after, call, limit=ERASE_BATCH_SIZE - erased)
+        if after.call_id is not None:
+            break
+    return after
+
+
+async def _bury_call_with_late_rows(tx: Transaction, erasure: Erasure, call: Call, *, limit: int) -> Erasure:
+    """Erase a call with what it got after the request, such as the event of its cancellation."""
+    erased = await tx.erased_deliveries.delete_of_call(call.id, limit=limit)
+    after = replace(erasure, deliveries=erasure.deliveries + erased.count)
+    left = limit - erased.count
+    events = await tx.events.list_after(erasure.principal, erasure.head, EventFilter(call_id=call.id), limit=left + 1)
+    if not erased.is_done or len(events) > left:
+        return replace(after, call_id=call.id, seq=erasure.head)
+    await tx.erased_deliveries.replace_events([erase_event(event) for event in events])
+    await _bury_call(tx, call)
+    return replace(after, events=after.events + len(events), calls=after.calls + 1)
 
 
 async def _erase_identity(tx: Transaction, erasure: Erasure) -> Erasure | None:
-    return erasure if await tx.erased_deliveries.delete_identity(erasure.principal, limit=ERASE_BATCH_SIZE) else None
+    return erasure if await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) else None
 
 
 _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {

@@ -107,9 +107,16 @@ class Erasures:
     async def _request_many(
         self, tx: Transaction, caller: Caller, principal: Principal, kind: ErasureKind, target: str, *, cancel: bool
     ) -> Erasure:
-        """The open erasure of this target, or a new one. Raises `CallRunning` if a call has not ended, without `cancel`."""
+        """The open erasure of this target if it erases all that this request means, or a new one.
+
+        Raises `CallRunning` if a call has not ended, without `cancel`.
+        """
         existing = await tx.erasures.find_open(principal, kind, target)
-        if existing is not None:
+        if (
+            existing is not None
+            and (existing.cancels or not cancel)
+            and not await tx.erased_rows.is_any_newer(existing)
+        ):
             return existing
         erasure = await self._insert(tx, caller, principal, kind, target, cancel=cancel)
         if not cancel and (open_calls := await tx.erased_rows.list_open_calls(erasure, limit=1)):

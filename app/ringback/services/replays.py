@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from ringback.domain.cursor import LogPosition, decode_log_position, encode_log_position
 from ringback.domain.delivery import OPEN_STATES, Delivery
-from ringback.domain.errors import InvalidCursor, InvalidRequest, WebhookNotActive
+from ringback.domain.errors import InvalidCursor, InvalidRequest, NotFound, WebhookNotActive
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -182,7 +182,11 @@ class DeliveryReplays:
             require_enabled(webhook)
             if delivery.event_id is None:
                 raise InvalidRequest("This delivery is a gap envelope. Poll the missed events: GET /v1/events")
-            (latest,) = await tx.webhook_deliveries.latest_by_event(webhook.id, [delivery.event_id])
+            await self._requested_deliveries.lock(tx, webhook)
+            found = await tx.webhook_deliveries.latest_by_event(webhook.id, [delivery.event_id])
+            if not found:
+                raise NotFound("This delivery was erased in the meantime.")
+            (latest,) = found
             if latest.state not in OPEN_STATES:
                 (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
             scheduled = await self._attempts.schedule_now(tx, webhook)
@@ -202,6 +206,7 @@ class DeliveryReplays:
     ) -> _ReplayBatch:
         webhook = await get_own_webhook(tx, principal, webhook_id)
         require_enabled(webhook)
+        await self._requested_deliveries.lock(tx, webhook)
         batch = await source.read_batch(tx, webhook, limit=limit)
         await self._requested_deliveries.insert_replays(tx, webhook, batch.finished)
         return batch

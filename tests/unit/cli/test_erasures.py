@@ -22,6 +22,20 @@ def test_a_call_is_erased_and_the_counts_are_printed(run: Run, service: respx.Mo
     assert "erased: 1 calls, 4 deliveries, 5 events, 1 webhooks" in ran.stdout
 
 
+def test_an_operator_erases_for_the_owner(run: Run, service: respx.MockRouter) -> None:
+    call = service.delete("/v1/calls/call_1").respond(json={**examples.ERASURE, "kind": "call"})
+    session = service.delete("/v1/sessions/nightly").respond(json=examples.ERASURE)
+
+    ran = [
+        run("calls", "erase", "call_1", "--all-principals"),
+        run("sessions", "erase", "nightly", "--principal", "alice"),
+    ]
+
+    assert [each.exit_code for each in ran] == [0, 0]
+    assert parse_query(get_last_request(call)) == {"principal": "*"}
+    assert parse_query(get_last_request(session)) == {"principal": "alice"}
+
+
 def test_an_erasure_that_goes_on_names_the_command_that_shows_it(run: Run, service: respx.MockRouter) -> None:
     service.delete("/v1/sessions/a%2Fb").respond(
         202, json={**examples.ERASURE, "state": "erasing", "finished_at": None}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ringback.domain.erasure import Erasure, ErasureKind
+from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, ErasureId, WebhookId
 from ringback.domain.principal import Principal
@@ -49,6 +49,14 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
         )
         return [CallId(row["id"]) for row in rows]
 
+    async def is_any_newer(self, erasure: Erasure) -> bool:
+        if erasure.client_session_id is None:
+            row = await self._sql.fetch_one("newer_of_principal", **_scope(erasure))
+        else:
+            scope = _scope(erasure) | {"client_session_id": erasure.client_session_id}
+            row = await self._sql.fetch_one("newer_of_session", **scope)
+        return row is not None
+
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
         return [WebhookId(row["id"]) for row in await self._list("webhooks", erasure, limit)]
 
@@ -68,14 +76,14 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
 class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
     """Implements `domain.erasure.ErasedDeliveries`."""
 
-    async def delete_of_call(self, call_id: CallId, *, limit: int) -> int:
-        return await self._sql.execute("delete_of_call", call_id=call_id, limit=limit)
+    async def delete_of_call(self, call_id: CallId, *, limit: int) -> ErasedDeliveryBatch:
+        return await self._delete("of_call", limit, call_id=call_id)
 
-    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> int:
-        return await self._sql.execute("delete_of_webhook", webhook_id=webhook_id, limit=limit)
+    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> ErasedDeliveryBatch:
+        return await self._delete("of_webhook", limit, webhook_id=webhook_id)
 
-    async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> int:
-        return await self._sql.execute("delete_of_principal", limit=limit, **_scope(erasure))
+    async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> ErasedDeliveryBatch:
+        return await self._delete("of_principal", limit, **_scope(erasure))
 
     async def replace_events(self, events: Sequence[Event]) -> None:
         await self._sql.execute_many("replace_event", [RECORDS.event.encode(event) for event in events])
@@ -89,12 +97,17 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
             await self._sql.execute("raise_retention_floor", principal=erasure.principal, seq=floor)
         return len(deleted)
 
-    async def delete_identity(self, principal: Principal, *, limit: int) -> int:
+    async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
         tables = ("delete_keys", "delete_sessions", "delete_proofs")
-        return max([await self._sql.execute(name, principal=principal, limit=limit) for name in tables])
+        return max([await self._sql.execute(name, limit=limit, **_scope(erasure)) for name in tables])
 
     async def overwrite_deleted(self) -> None:
         await self._sql.fetch_all("overwrite_deleted")
+
+    async def _delete(self, which: str, limit: int, **scope: Any) -> ErasedDeliveryBatch:
+        count = await self._sql.execute(f"delete_{which}", limit=limit, **scope)
+        is_done = count < limit and await self._sql.fetch_one(f"first_{which}", **scope) is None
+        return ErasedDeliveryBatch(count, is_done=is_done)
 
 
 def _scope(erasure: Erasure) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 -- name: delete_of_call
 WITH erased AS MATERIALIZED (
     SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT :limit
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 ),
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
@@ -10,7 +10,7 @@ DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 -- name: delete_of_webhook
 WITH erased AS MATERIALIZED (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 ),
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
@@ -19,11 +19,20 @@ DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 -- name: delete_of_principal
 WITH erased AS MATERIALIZED (
     SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 ),
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
+
+-- name: first_of_call
+SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
+
+-- name: first_of_webhook
+SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
+
+-- name: first_of_principal
+SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT 1;
 
 -- name: replace_event
 UPDATE events SET client_session_id = :client_session_id, correlation_id = :correlation_id, data = :data
@@ -41,19 +50,19 @@ UPDATE log_heads SET horizon = greatest(horizon, :seq) WHERE principal = :princi
 
 -- name: delete_keys
 DELETE FROM api_keys USING (
-    SELECT id FROM api_keys WHERE principal = :principal ORDER BY id LIMIT :limit
+    SELECT id FROM api_keys WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
 ) AS erased
 WHERE api_keys.id = erased.id;
 
 -- name: delete_sessions
 DELETE FROM mcp_sessions USING (
-    SELECT id FROM mcp_sessions WHERE principal = :principal LIMIT :limit
+    SELECT id FROM mcp_sessions WHERE principal = :principal AND created_at <= :until LIMIT :limit
 ) AS erased
 WHERE mcp_sessions.id = erased.id;
 
 -- name: delete_proofs
 DELETE FROM proofs USING (
-    SELECT url FROM proofs WHERE principal = :principal ORDER BY url LIMIT :limit
+    SELECT url FROM proofs WHERE principal = :principal AND proven_at <= :until ORDER BY url LIMIT :limit
 ) AS erased
 WHERE proofs.principal = :principal AND proofs.url = erased.url;
 

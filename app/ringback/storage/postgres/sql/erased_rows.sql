@@ -26,3 +26,24 @@ SELECT id FROM webhooks WHERE principal = :principal AND created_at <= :until OR
 
 -- name: webhooks_of_call
 SELECT id FROM webhooks WHERE principal || '' = :principal AND call_id = :call_id AND origin = 'call' LIMIT :limit;
+
+-- Ids are in the order of their making, so the newest row is the last one of its index.
+-- name: newer_of_session
+SELECT 1 AS found WHERE :until < (
+    SELECT created_at FROM calls WHERE principal = :principal AND client_session_id = :client_session_id
+    ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT created_at FROM webhooks
+    WHERE principal = :principal AND client_session_id = :client_session_id
+        AND client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL)
+    ORDER BY id DESC LIMIT 1
+);
+
+-- name: newer_of_principal
+SELECT 1 AS found WHERE :until < (
+    SELECT created_at FROM calls WHERE principal = :principal ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT created_at FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT created_at FROM api_keys WHERE principal = :principal ORDER BY id DESC LIMIT 1
+);

@@ -8,7 +8,7 @@ SELECT {erasure in erasures} FROM erasures WHERE id = :id
 -- name: open_of_target
 SELECT {erasure in erasures} FROM erasures
 WHERE principal = :principal AND kind = :kind AND target = :target AND finished_at IS NULL
-ORDER BY worked_at LIMIT 1;
+ORDER BY requested_at DESC, id DESC LIMIT 1;
 
 -- name: next
 SELECT {erasure in erasures} FROM erasures WHERE finished_at IS NULL ORDER BY worked_at LIMIT 1

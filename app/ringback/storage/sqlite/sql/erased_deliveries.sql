@@ -11,6 +11,15 @@ DELETE FROM deliveries WHERE id IN (
     SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
 );
 
+-- name: first_of_call
+SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
+
+-- name: first_of_webhook
+SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
+
+-- name: first_of_principal
+SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT 1;
+
 -- name: replace_event
 UPDATE events SET client_session_id = :client_session_id, correlation_id = :correlation_id, data = :data
 WHERE principal = :principal AND seq = :seq AND id = :id;
@@ -25,14 +34,14 @@ RETURNING seq;
 UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;
 
 -- name: delete_keys
-DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys WHERE principal = :principal ORDER BY id LIMIT :limit);
+DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit);
 
 -- name: delete_sessions
-DELETE FROM mcp_sessions WHERE id IN (SELECT id FROM mcp_sessions WHERE principal = :principal LIMIT :limit);
+DELETE FROM mcp_sessions WHERE id IN (SELECT id FROM mcp_sessions WHERE principal = :principal AND created_at <= :until LIMIT :limit);
 
 -- name: delete_proofs
 DELETE FROM proofs WHERE principal = :principal AND url IN (
-    SELECT url FROM proofs WHERE principal = :principal ORDER BY url LIMIT :limit
+    SELECT url FROM proofs WHERE principal = :principal AND proven_at <= :until ORDER BY url LIMIT :limit
 );
 
 -- Deleted rows keep their bytes in the file until their space is used again, unless SQLite overwrites them. Some builds of SQLite

@@ -1,0 +1,114 @@
+"""Erasures of one node beside units of another: nothing erased is sent, and no erasure waits for a delivery."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.delivery_rows import RedeliveryFilter
+from ringback.domain.erasure import ErasureState
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import Webhook
+from ringback.services.registrations import WebhookRegistration
+from ringback.services.replays import ReplayRequest
+from tests.conformance.test_lock_order import held
+from tests.support.builders import make_call, make_delivery, make_event
+from tests.support.clock import FakeClock
+from tests.support.databases import query_rows
+from tests.support.examples import ALICE
+from tests.support.interleaving import CALLER, Node, Nodes
+
+URL = "http://127.0.0.1:1/callback"
+
+
+async def insert_dead_delivery(nodes: Nodes, clock: FakeClock) -> tuple[Webhook, Call]:
+    webhook = (await nodes.first.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))).webhook
+    call = make_call(principal=ALICE, status=CallStatus.COMPLETED)
+
+    async def insert(tx: Transaction) -> None:
+        await tx.calls.insert(call)
+        seq = await tx.events.reserve_seqs(ALICE, 1)
+        event = make_event(principal=ALICE, seq=seq, call_id=call.id)
+        await tx.events.insert([event])
+        delivery = make_delivery(
+            webhook_id=webhook.id,
+            principal=ALICE,
+            call_id=call.id,
+            event_id=event.id,
+            seq=seq,
+            state=DeliveryState.DEAD,
+            created_at=clock.now() - timedelta(seconds=5),
+        )
+        await tx.deliveries.insert([delivery])
+
+    await nodes.first.store.write(insert)
+    return webhook, call
+
+
+async def redeliver_all(node: Node, webhook: Webhook) -> None:
+    where = RedeliveryFilter(state=DeliveryState.DEAD)
+    await node.services.bulk_redeliveries.redeliver(CALLER, where, position=None, dry_run=False)
+
+
+async def replay_webhook(node: Node, webhook: Webhook) -> None:
+    await node.services.replays.replay_webhook(CALLER, webhook.id, ReplayRequest(only_dead=True))
+
+
+async def redeliver_one(node: Node, webhook: Webhook) -> None:
+    (delivery_id,) = await node.store.read(lambda tx: list_delivery_ids(tx, webhook))
+    await node.services.replays.redeliver_delivery(CALLER, delivery_id)
+
+
+async def list_delivery_ids(tx: Transaction, webhook: Webhook) -> list[str]:
+    return [each.id for each in await tx.webhook_deliveries.list_dead(webhook.id, limit=10, after="")]
+
+
+@pytest.mark.parametrize("replay", [redeliver_all, replay_webhook, redeliver_one])
+async def test_a_replay_and_an_erasure_at_the_same_time_leave_no_delivery(
+    nodes: Nodes, clock: FakeClock, replay: Callable[[Node, Webhook], Awaitable[None]]
+) -> None:
+    webhook, call = await insert_dead_delivery(nodes, clock)
+
+    replayed, erasure = await nodes.interleave(
+        lambda node: replay(node, webhook),
+        lambda node: node.services.erasures.erase_call(CALLER, call.id, cancel=False),
+    )
+
+    assert replayed is None
+    assert erasure.state is ErasureState.FINISHED
+    assert query_rows(nodes.folder, "SELECT id FROM deliveries") == []
+
+
+@pytest.mark.postgres_only
+@pytest.mark.parametrize("replay", [redeliver_all, replay_webhook, redeliver_one])
+async def test_a_replay_that_waits_for_a_batch_of_an_erasure_finds_nothing_to_send(
+    nodes: Nodes, clock: FakeClock, replay: Callable[[Node, Webhook], Awaitable[None]]
+) -> None:
+    webhook, call = await insert_dead_delivery(nodes, clock)
+
+    async def erase(tx: Transaction) -> None:
+        await tx.event_log.get_head(ALICE, lock=True)
+        await tx.erased_deliveries.delete_of_call(call.id, limit=10)
+
+    await nodes.interleave(lambda node: node.store.write(erase), lambda node: replay(node, webhook))
+
+    assert query_rows(nodes.folder, "SELECT id FROM deliveries") == []
+
+
+@pytest.mark.postgres_only
+async def test_an_erasure_waits_for_no_locked_delivery_and_finishes_later(nodes: Nodes, clock: FakeClock) -> None:
+    webhook, call = await insert_dead_delivery(nodes, clock)
+    due = make_delivery(
+        webhook_id=webhook.id, principal=ALICE, call_id=call.id, due_at=clock.now(), give_up_at=clock.now()
+    )
+    await nodes.first.store.write(lambda tx: tx.deliveries.insert([due]))
+
+    async with held(nodes, lambda tx: tx.delivery_queue.give_up_expired(webhook.id, now=tx.now(), limit=10)):
+        first = await nodes.second.services.erasures.erase_call(CALLER, call.id, cancel=False)
+        left = query_rows(nodes.folder, "SELECT id FROM deliveries")
+    again = await nodes.second.services.erasures.erase_call(CALLER, call.id, cancel=False)
+
+    assert (first.state, [row[0] for row in left]) == (ErasureState.ERASING, [due.id])
+    assert (again.id, again.state, again.deliveries) == (first.id, ErasureState.FINISHED, 2)
