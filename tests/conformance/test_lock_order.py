@@ -15,9 +15,8 @@ from ringback.domain.ports import Transaction
 from ringback.services.registrations import WebhookRegistration
 from tests.support.builders import make_delivery
 from tests.support.clock import FakeClock
-from tests.support.databases import query_rows
 from tests.support.examples import ALICE
-from tests.support.interleaving import CALLER, LOCK_WAITS, Nodes
+from tests.support.interleaving import CALLER, Nodes
 from tests.support.limits import WAIT_SECONDS
 
 URL = "http://127.0.0.1:1/callback"
@@ -39,11 +38,6 @@ async def held(nodes: Nodes, work: Callable[[Transaction], Awaitable[Any]]) -> A
             await task
 
 
-async def wait_until_blocked(nodes: Nodes) -> None:
-    while query_rows(nodes.folder, LOCK_WAITS)[0][0] == 0:  # noqa: ASYNC110 - PostgreSQL sets no event
-        await asyncio.sleep(0.001)
-
-
 async def test_a_removal_waits_for_no_delivery_that_a_unit_gives_up(nodes: Nodes, clock: FakeClock) -> None:
     webhook = (await nodes.first.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))).webhook
     delivery = make_delivery(webhook_id=webhook.id, principal=ALICE, due_at=clock.now(), give_up_at=clock.now())
@@ -61,7 +55,7 @@ async def test_a_repeated_registration_waits_for_the_webhook_without_the_lock_of
         repeated = asyncio.create_task(
             nodes.second.services.registrations.register_once(CALLER, replace(registration, expires_in_seconds=600.0))
         )
-        await wait_until_blocked(nodes)
+        await nodes.wait_until_blocked()
         await nodes.second.store.write(lambda tx: tx.event_log.get_head(ALICE, lock=True))
 
     assert (await repeated).id == webhook.id

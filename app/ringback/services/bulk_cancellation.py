@@ -66,7 +66,7 @@ class BulkCancellations:
             if limit <= 0:
                 return True
             page = await self._find(caller, where, position=position, limit=limit)
-            counts.update(await self._cancel_page(page, dry_run=dry_run))
+            counts.update(await self._cancel_page(caller, page, dry_run=dry_run))
             position = page.next_position
             if position is None:
                 return False
@@ -77,13 +77,13 @@ class BulkCancellations:
             caller.principal, lambda tx: tx.calls.list_page(caller.principal, where, position=position, limit=limit)
         )
 
-    async def _cancel_page(self, page: Sequence[Call], *, dry_run: bool) -> Counter[bool]:
+    async def _cancel_page(self, caller: Caller, page: Sequence[Call], *, dry_run: bool) -> Counter[bool]:
         wanted = [call.id for call in page if not call.cancel_requested]
         if dry_run:
             return Counter(has_no_upstream_state(call) for call in page if not call.cancel_requested)
         if not wanted:
             return Counter()
-        return await self._store.write(lambda tx: self._cancel_batch(tx, wanted))
+        return await self._store.write_for(caller.principal, lambda tx: self._cancel_batch(tx, wanted))
 
     async def _cancel_batch(self, tx: Transaction, call_ids: Sequence[CallId]) -> Counter[bool]:
         calls = [call for call in await tx.calls.get_many(call_ids) if not call.is_final and not call.cancel_requested]

@@ -65,7 +65,7 @@ class BulkRedeliveries:
         """Send at most `REDELIVERIES_MAX` deliveries again. With `dry_run`, count them and change nothing."""
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         if where.state in OPEN_STATES:
             raise InvalidRequest("state: only ended deliveries are sent again: dead, cancelled or delivered.")
         where = replace(where, until=await self._store.read(lambda tx: _end_of(tx, where)))
@@ -73,7 +73,7 @@ class BulkRedeliveries:
         skipped, after = 0, position or ""
         for _ in range(PAGES_MAX):
             page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
-            skipped += await self._redeliver_page(page, sent, dry_run=dry_run)
+            skipped += await self._redeliver_page(caller, page, sent, dry_run=dry_run)
             after = page.next_position
             if after is None or sum(sent.values()) + REPLAY_BATCH_SIZE > REDELIVERIES_MAX:
                 break
@@ -91,7 +91,7 @@ class BulkRedeliveries:
         )
 
     async def _redeliver_page(
-        self, page: Sequence[Delivery], sent: defaultdict[WebhookId, int], *, dry_run: bool
+        self, caller: Caller, page: Sequence[Delivery], sent: defaultdict[WebhookId, int], *, dry_run: bool
     ) -> int:
         """Send the deliveries again and count them in `sent`. Return the number of skipped ones."""
         if not page:
@@ -102,7 +102,8 @@ class BulkRedeliveries:
             replayed = {each.id: await self._replay(tx, each, page, dry_run=dry_run) for each in _enabled(found)}
             return {webhook_id: number for webhook_id, number in replayed.items() if number}
 
-        replayed = await (self._store.read(replay) if dry_run else self._store.write(replay))
+        run = self._store.scan if dry_run else self._store.write_for
+        replayed = await run(caller.principal, replay)
         for webhook_id, number in replayed.items():
             sent[webhook_id] += number
         return len(page) - sum(replayed.values())
@@ -120,7 +121,9 @@ class BulkRedeliveries:
         if webhook is None:  # removed in the meantime
             return OpenDeliveries(due_now=0, held=0, in_flight=0, next_attempt_at=None)
         if dry_run:
-            return await self._store.read(lambda tx: self._attempts.preview(tx, webhook, added=replayed))
+            return await self._store.scan(
+                webhook.principal, lambda tx: self._attempts.preview(tx, webhook, added=replayed)
+            )
         return await self._attempts.schedule_all(webhook)
 
 

@@ -215,7 +215,7 @@ class Webhooks:
             return RequestedDelivery(delivery=test, deliveries=await self._attempts.schedule_now(tx, webhook))
 
         sent = await self._store.write_for(caller.principal, test)
-        await self._attempts.schedule_rest(sent.delivery.webhook_id)
+        await self._attempts.schedule_rest(caller.principal, sent.delivery.webhook_id)
         return sent
 
     async def rotate_secret(
@@ -239,7 +239,7 @@ class Webhooks:
             )
 
         rotated = await self._store.write_for(caller.principal, rotate)
-        await self._attempts.schedule_rest(rotated.webhook.id)
+        await self._attempts.schedule_rest(caller.principal, rotated.webhook.id)
         return rotated
 
     async def remove_named_webhook(self, caller: Caller, name: str) -> None:
