@@ -82,11 +82,18 @@ class AttemptScheduler:
             latest = await tx.webhooks.get(webhook.id)
             return await self.schedule_now(tx, latest or webhook)
 
-        scheduled = await self._store.write_for(webhook.principal, schedule)
+        return await self.complete_schedule(webhook, await self._store.write_for(webhook.principal, schedule))
+
+    async def complete_schedule(self, webhook: Webhook, scheduled: OpenDeliveries) -> OpenDeliveries:
+        """Make the deliveries due that `schedule_now` left. Return what happens with all of them."""
         if scheduled.due_now < RELEASE_BATCH_SIZE:
             return scheduled
         await self.schedule_rest(webhook.principal, webhook.id)
-        return await self._store.read(lambda tx: self.describe(tx, webhook))
+
+        async def describe_latest(tx: Transaction) -> OpenDeliveries:
+            return await self.describe(tx, await tx.webhooks.get(webhook.id) or webhook)
+
+        return await self._store.read(describe_latest)
 
     async def preview(self, tx: Transaction, webhook: Webhook, *, added: int) -> OpenDeliveries:
         """The open deliveries as a request would leave them that adds so many. Changes nothing and schedules nothing."""

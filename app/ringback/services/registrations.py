@@ -149,7 +149,7 @@ class WebhookRegistrations:
             wanted_with_headers = replace(wanted, headers=headers)
             changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)
             if changed != existing:
-                changed = await update_webhook(tx, self._verification, self._attempts, existing, changed)
+                changed = (await update_webhook(tx, self._verification, self._attempts, existing, changed)).webhook
             return RegisteredWebhook(webhook=changed, is_new=False)
 
         return await self._wait_until_challenged(await self._store.write_for(caller.principal, insert_or_change))
