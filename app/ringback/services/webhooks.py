@@ -49,7 +49,7 @@ from ringback.services.webhook_checks import (
 from ringback.services.webhook_updates import UpdatedWebhook, update_webhook
 
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
-CANCEL_BATCH_SIZE: Final = 200
+CANCELLED_DELIVERIES_BATCH_SIZE: Final = 200
 """Deliveries that one transaction cancels when a webhook is removed: about 10 ms on a slow core."""
 
 
@@ -271,8 +271,8 @@ class Webhooks:
             # A call that ends meanwhile has inserted its deliveries before, or does not find the webhook.
             await tx.event_log.get_head(webhook.principal, lock=True)
             if (
-                await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCEL_BATCH_SIZE)
-                < CANCEL_BATCH_SIZE
+                await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCELLED_DELIVERIES_BATCH_SIZE)
+                < CANCELLED_DELIVERIES_BATCH_SIZE
             ):
                 await tx.webhooks.delete(webhook.id)
                 return True

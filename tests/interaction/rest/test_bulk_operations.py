@@ -50,7 +50,7 @@ async def test_a_cancellation_is_bounded_and_a_repeated_one_continues(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_cancellation, "CANCELLATIONS_MAX", 3)
-    monkeypatch.setattr(bulk_cancellation, "CANCEL_BATCH_SIZE", 2)
+    monkeypatch.setattr(bulk_cancellation, "CANCELLED_CALLS_BATCH_SIZE", 2)
     for _ in range(5):
         await start(alice)
 
