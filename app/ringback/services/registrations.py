@@ -145,7 +145,9 @@ class WebhookRegistrations:
                 inserted = await self._insert_webhook(tx, wanted, registration.cursor)
                 return RegisteredWebhook(webhook=inserted, secret=generated)
             headers = existing.headers if registration.headers is None else registration.headers
-            require_headers_for_origin(existing, wanted.url, are_given=registration.headers is not None)
+            require_headers_for_origin(
+                existing, wanted.url, are_given=registration.headers is not None, policy=self._guard.policy
+            )
             wanted_with_headers = replace(wanted, headers=headers)
             changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)
             if changed != existing:

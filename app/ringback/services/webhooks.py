@@ -165,7 +165,12 @@ class Webhooks:
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
-            require_headers_for_origin(previous, change.url or previous.url, are_given=change.headers is not None)
+            require_headers_for_origin(
+                previous,
+                change.url or previous.url,
+                are_given=change.headers is not None,
+                policy=self._guard.policy,
+            )
             updated = replace(_apply_change(previous, change, now=tx.now()), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
