@@ -29,7 +29,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
-from ringback.notifier.recovery import finish_lost_calls, recover_calls
+from ringback.notifier.recovery import recover_calls
 from ringback.services.erasure_batches import erase_batch
 from ringback.waits import wait_first
 
@@ -216,7 +216,7 @@ class Janitor:
             for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
             if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
         ]
-        await finish_lost_calls(tx, self._recorder, requests)
+        await self._recorder.finish_calls(tx, requests)
         return len(requests) == limit
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:

@@ -13,13 +13,12 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 import ringback
+from ringback.domain.client_address import Network
 from ringback.domain.principal import Scope
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-LogLevel = Literal["debug", "info", "warning", "error"]
+from ringback.telemetry import LogLevel
 
 
 class SettingsError(Exception):

@@ -159,8 +159,8 @@ def _hand_off_before_commit() -> Sequence[Patch]:
         def on_commit(self, action: Callable[[], None]) -> None:
             action()
 
-    def lease_hastily(self: Any, group: Any, token: str, tx: Any, webhook: Any) -> Any:
-        return original(self, group, token, HastyTransaction(tx), webhook)  # type: ignore[arg-type]
+    def lease_hastily(self: Any, group: Any, tx: Any, webhook: Any) -> Any:
+        return original(self, group, HastyTransaction(tx), webhook)  # type: ignore[arg-type]
 
     return [(Dispatcher, "_lease_new_delivery", lease_hastily)]
 

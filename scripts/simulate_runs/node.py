@@ -25,6 +25,7 @@ from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
+from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.calls import Calls
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
@@ -33,6 +34,7 @@ from ringback.services.quotas import QuotaEnforcer, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
@@ -233,12 +235,14 @@ class Node:
             "lifecycle": self._lifecycle,
         }
         catalog = OpenCatalog()
+        attempts = AttemptScheduler(store=self.store, targets=POLICY)
         registrations = WebhookRegistrations(
             **shared,
             clock=self._clock,
             recorder=self._recorder,
             guard=guard,
             verification=verification,
+            attempts=attempts,
             catalog=catalog,
         )
         return NodeServices(
@@ -251,6 +255,7 @@ class Node:
                 registrations=registrations,
                 post_commit=self._post_commit,
                 admission=self._admission,
+                upstream_controls=UpstreamControls(store=self.store, clock=self._clock, catalog=catalog),
             ),
             input_answers=InputAnswers(self.store, self._recorder),
             reports=CallReports(**shared, recorder=self._recorder, tokens=self._tokens, registrations=registrations),
@@ -258,6 +263,7 @@ class Node:
             webhooks=Webhooks(
                 **shared,
                 requested_deliveries=RequestedDeliveries(ids=self._ids),
+                attempts=attempts,
                 guard=guard,
                 verification=verification,
                 catalog=catalog,

@@ -30,7 +30,7 @@ from ringback.notifier.payload import (
     build_verification_body,
 )
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
+from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK

@@ -32,6 +32,7 @@ from ringback.runner.leased_call import LeasedCall
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.waits import ObservableFlag
 from tests.properties.call_model import ROUND, CallModel
 from tests.support.builders import make_call
@@ -89,6 +90,7 @@ class CallInStore(RuleBasedStateMachine):
             lifecycle=Lifecycle(),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
+            upstream_controls=UpstreamControls(store=store, clock=self.clock, catalog=UNUSED),
         )
 
     def teardown(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Final
 
-from ringback.notifier.http.addresses import Address
+from ringback.domain.client_address import Address
 from ringback.notifier.http.resolver import Resolution
 from ringback.notifier.http.target import Target, TargetPolicy, parse_target
 

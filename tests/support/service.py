@@ -24,6 +24,7 @@ from ringback.domain import inputs
 from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, Handle, Progress, enter_phase
 from ringback.domain.call_outcome import CallCompletion, completion_from_result
 from ringback.domain.call_rows import CallChange
+from ringback.domain.client_address import Network
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.delivery_rows import DeliveryFilter
@@ -253,6 +254,8 @@ async def running_service(
     public_url: str = PUBLIC_URL,
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
+    trusted_proxies: Collection[Network] = (),
+    client_requests_max: int = 256,
     quotas: Quotas | None = None,
     quota_overrides: QuotaOverrides | None = None,
 ) -> AsyncGenerator[ServiceUnderTest]:
@@ -279,6 +282,8 @@ async def running_service(
             public_url=public_url,
             allowed_hosts=allowed_hosts,
             allowed_origins=allowed_origins,
+            trusted_proxies=trusted_proxies,
+            client_requests_max=client_requests_max,
             request_bytes_max=REQUEST_BYTES_MAX,
             failing_workers=lambda: frozenset(failing),
             failing_endpoints=lambda: frozenset(failing_endpoints),

@@ -42,7 +42,7 @@ from ringback.api.openapi_rules import apply_rules
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.api.public_path import PublicPathMiddleware, read_public_path
 from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
-from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
+from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
 
@@ -152,13 +152,13 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
         )
     app.add_middleware(HostOriginMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
-    app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
     if config.trusted_proxies:
         app.add_middleware(
             ForwardedClientMiddleware,
             trusted_proxies=config.trusted_proxies,
             requests_max=config.client_requests_max,
         )
+    app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
     if public_path := read_public_path(config.public_url):
         app.add_middleware(PublicPathMiddleware, public_path=public_path)
     return app

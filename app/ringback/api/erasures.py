@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.operator_access import OwnerCallerDep
+from ringback.api.operator_access import AdminCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
 from ringback.domain.erasure import Erasure, ErasureState
@@ -77,13 +77,13 @@ async def erase_principal(
     principal: Annotated[str, Path(description="The owner of the data.", examples=["reports-team"])],
     query: Annotated[ErasePrincipalQuery, Query()],
     services: ServicesDep,
-    caller: CallerDep,
+    caller: AdminCallerDep,
     response: Response,
 ) -> ErasureView:
     """Erase everything of a principal: calls, results, events, deliveries, webhooks, MCP sessions, API keys. Needs `admin`.
 
-    Its API keys end at once. Its event log continues after the last place. Tombstones of its calls stay as long as those of
-    expired calls.
+    Its API keys are refused from then on, and event streams that are open end within 15 minutes. Its event log continues after
+    the last place. Tombstones of its calls stay as long as those of expired calls.
     """
     return _respond(response, await services.erasures.erase_principal(caller, principal, cancel=query.cancel))
 
@@ -95,7 +95,12 @@ async def read_erasure(
     caller: CallerDep,
 ) -> ErasureView:
     """Read how far an erasure is. It can be read as long as the tombstones of erased calls."""
-    return ErasureView.from_erasure(await services.erasures.get_erasure(caller, erasure_id))
+    erasure = await services.erasures.get_erasure(caller, erasure_id)
+    if erasure.principal != caller.principal:
+        services.operators.require_admin(
+            caller, operation="read_erasure", principal=erasure.principal, target=erasure.id
+        )
+    return ErasureView.from_erasure(erasure)
 
 
 def _respond(response: Response, erasure: Erasure) -> ErasureView:

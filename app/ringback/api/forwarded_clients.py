@@ -34,8 +34,9 @@ class ForwardedClientMiddleware:
         if client is None:
             await self._app(scope, receive, send)
             return
-        forwarded_scope = {**scope, "client": (str(client), 0)}  # a proxy does not report the port
-        await self._serve_client(identify_peer(client), forwarded_scope, receive, send)
+        # The request line reads the route that the router adds to the scope, so the scope is changed and not copied.
+        scope["client"] = (str(client), 0)  # a proxy does not report the port
+        await self._serve_client(identify_peer(client), scope, receive, send)
 
     async def _serve_client(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
         if self._open_requests[key] >= self._requests_max:

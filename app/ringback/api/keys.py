@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import AdminCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
@@ -37,13 +38,16 @@ async def create_key(
 
     If your key may use only some upstreams, so may the new one.
     """
+    services.operators.require_admin(caller, operation="create_key", principal=body.principal)
     key, text = await services.api_keys.create_key(body.principal, **body.to_new_key(), caller=caller)
     response.headers.update({"Location": f"/v1/keys/{key.id}", **_NO_STORE})
     return CreatedKeyView.from_created(key, text)
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
-async def list_keys(query: Annotated[KeyListQuery, Query()], services: ServicesDep, caller: CallerDep) -> KeyPageView:
+async def list_keys(
+    query: Annotated[KeyListQuery, Query()], services: ServicesDep, caller: AdminCallerDep
+) -> KeyPageView:
     """List the API keys of all principals, or of one, newest first, with the expired and the revoked ones. Needs `admin`."""
     position = decode_id_cursor(CursorList.KEYS, query.cursor)
     page = await services.api_keys.list_page(caller, query.principal, position=position, limit=query.limit)
@@ -51,7 +55,7 @@ async def list_keys(query: Annotated[KeyListQuery, Query()], services: ServicesD
 
 
 @router.get("/{key_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def read_key(key_id: KeyIdPath, services: ServicesDep, caller: CallerDep) -> KeyView:
+async def read_key(key_id: KeyIdPath, services: ServicesDep, caller: AdminCallerDep) -> KeyView:
     """Read an API key without the key itself. Needs the scope `admin`."""
     return KeyView.from_key(await services.api_keys.get_key(caller, key_id))
 
@@ -64,7 +68,7 @@ async def read_key(key_id: KeyIdPath, services: ServicesDep, caller: CallerDep) 
 async def rotate_key(
     key_id: KeyIdPath,
     services: ServicesDep,
-    caller: CallerDep,
+    caller: AdminCallerDep,
     response: Response,
     body: RotateKeyBody = _DEFAULT_ROTATE_BODY,
 ) -> RotatedKeyView:
@@ -77,6 +81,6 @@ async def rotate_key(
 
 
 @router.delete("/{key_id}", status_code=204, responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def revoke_key(key_id: KeyIdPath, services: ServicesDep, caller: CallerDep) -> None:
+async def revoke_key(key_id: KeyIdPath, services: ServicesDep, caller: AdminCallerDep) -> None:
     """Revoke an API key: its next request gets 401, on every node. Needs the scope `admin`."""
     await services.api_keys.revoke_key(key_id, caller=caller)

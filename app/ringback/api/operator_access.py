@@ -1,4 +1,8 @@
-"""The query parameter `principal`, with which an operator reads other principals' rows or acts for their owner."""
+"""What operators may do over REST, each of it with a line in the audit log.
+
+They read other principals' rows or act for their owner, with the query parameter `principal`; and they run the operations that
+need the scope `admin`.
+"""
 
 from typing import Annotated
 
@@ -46,6 +50,14 @@ async def act_for_owner(
     return await services.operators.act_for_owner(caller, principal, operation=operation, target=target)
 
 
+async def require_admin(request: Request, services: ServicesDep, caller: CallerDep) -> Caller:
+    """The caller of an operation that only operators may run. Its path names the object, or the principal."""
+    principal = request.path_params.get("principal") or request.query_params.get("principal")
+    target = next((value for name, value in request.path_params.items() if name != "principal"), None)
+    services.operators.require_admin(caller, operation=_operation(request), principal=principal, target=target)
+    return caller
+
+
 def _operation(request: Request) -> str:
     """The operation's id in the OpenAPI document."""
     return str(request.scope["route"].name)
@@ -56,3 +68,6 @@ ListCallerDep = Annotated[Caller, Depends(view_principals)]
 
 OwnerCallerDep = Annotated[Caller, Depends(act_for_owner)]
 """The parameter of an operation that an operator may run for the owner of its object."""
+
+AdminCallerDep = Annotated[Caller, Depends(require_admin)]
+"""The parameter of an operation that needs the scope `admin`."""

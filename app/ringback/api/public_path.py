@@ -17,7 +17,7 @@ from ringback.domain import jsontext
 OWN_FIRST_SEGMENTS: Final = frozenset(
     {"v1", "mcp", "problems", "healthz", "readyz", "metrics", ".well-known", "openapi.json", "llms.txt", "register"}
 )
-"""First segments of the service's own paths. A public path that begins with one must be removed by the proxy: nobody could say
+"""First segments of the service's own paths. A public path that begins with one must be removed by the proxy: no rule could say
 whether `/mcp/git` is the endpoint of an upstream or a path below the public path `/mcp`."""
 
 

@@ -29,7 +29,7 @@ _TRACEPARENT: Final = re.compile(
 
 
 class RequestContextMiddleware:
-    """Gives each request its ids. It is the outermost middleware, so that refused and failed requests have them, too."""
+    """Gives each request its ids. All middleware that refuses requests is inside it, so refused requests have ids, too."""
 
     def __init__(self, app: ASGIApp, *, random_bytes: Callable[[int], bytes]) -> None:
         self._app = app

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.operator_access import AdminCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
 from ringback.domain.upstream_rows import UpstreamIntake
@@ -38,13 +39,13 @@ async def list_tools(
 
 
 @router.post("/reload", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidConfiguration))
-async def reload_upstreams(services: ServicesDep, caller: CallerDep) -> ReloadedView:
+async def reload_upstreams(services: ServicesDep, caller: AdminCallerDep) -> ReloadedView:
     """Read the configuration of upstreams again. Running calls continue. Needs the scope `admin`. SIGHUP does the same."""
     return ReloadedView.from_reloaded(await services.administration.reload_upstreams(caller))
 
 
 @router.post("/{name}/pause", responses=problem_responses(*_CONTROL_ERRORS))
-async def pause_upstream(name: UpstreamName, services: ServicesDep, caller: CallerDep) -> UpstreamIntakeView:
+async def pause_upstream(name: UpstreamName, services: ServicesDep, caller: AdminCallerDep) -> UpstreamIntakeView:
     """Keep calls of an upstream queued: new ones are accepted, and none begins until it is resumed. Running calls continue.
 
     It holds for all nodes and after a restart. The deadlines of queued calls go on. Needs the scope `admin`.
@@ -54,7 +55,7 @@ async def pause_upstream(name: UpstreamName, services: ServicesDep, caller: Call
 
 
 @router.post("/{name}/drain", responses=problem_responses(*_CONTROL_ERRORS))
-async def drain_upstream(name: UpstreamName, services: ServicesDep, caller: CallerDep) -> UpstreamIntakeView:
+async def drain_upstream(name: UpstreamName, services: ServicesDep, caller: AdminCallerDep) -> UpstreamIntakeView:
     """Refuse new calls of an upstream until it is resumed. Queued and running calls continue.
 
     It holds for all nodes, within a second, and after a restart. Needs the scope `admin`.
@@ -64,7 +65,7 @@ async def drain_upstream(name: UpstreamName, services: ServicesDep, caller: Call
 
 
 @router.post("/{name}/resume", responses=problem_responses(*_CONTROL_ERRORS))
-async def resume_upstream(name: UpstreamName, services: ServicesDep, caller: CallerDep) -> UpstreamIntakeView:
+async def resume_upstream(name: UpstreamName, services: ServicesDep, caller: AdminCallerDep) -> UpstreamIntakeView:
     """Accept and run calls of an upstream again. Calls that were queued meanwhile begin. Needs the scope `admin`."""
     await services.upstream_controls.set_intake(caller, name, UpstreamIntake.OPEN)
     return UpstreamIntakeView(name=name, intake=UpstreamIntake.OPEN)

@@ -55,6 +55,7 @@ def back_up(settings: Settings, folder: Path, *, clock: Clock, on_step: OnStep) 
             ringback=__version__,
             store="postgresql" if path is None else "sqlite",
             migration=state.applied,
+            required_code=state.required_code,
             files=files,
         )
         write_manifest(folder, manifest)

@@ -40,6 +40,8 @@ class Manifest:
     store: Literal["sqlite", "postgresql"]
     migration: int
     """The last migration of the database."""
+    required_code: int = 0
+    """The last migration that code must know to run on the database. 0 in backups of versions without this field."""
     files: Mapping[str, FileDigest]
 
 

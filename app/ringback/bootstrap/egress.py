@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from ringback.bootstrap.configuration import build_target_policy
+from ringback.domain.client_address import Address
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.client_certificates import InvalidClientCertificate, load_client_contexts
 from ringback.notifier.http.dialer import Connector, Egress, make_tls_context
 from ringback.notifier.http.egress_proxy import ProxyConnector, parse_proxy_url

@@ -18,6 +18,7 @@ from ringback.bootstrap.backup_manifest import (
 from ringback.domain.clock import Clock
 from ringback.keyring import KEY_FILE_SUFFIX
 from ringback.settings import Settings
+from ringback.storage.migrations import require_allowed
 from ringback.storage.postgres_programs import restore_database
 from ringback.storage.schema import read_schema_state
 from ringback.storage.sqlite.backup import replace_database_file, require_unused
@@ -37,13 +38,14 @@ def restore(settings: Settings, folder: Path, *, replace: bool, clock: Clock) ->
     """Put a backup into the place of the settings' database; with `replace`, also if there is one, which is kept.
 
     Raises `BackupError`, `SettingsError` and `StoreUnavailable`, the last one also while a service uses the database and if
-    this version may not run on the backup. Nothing is changed then.
+    this version may not run on the backup. Nothing is changed then, except by a backup of PostgreSQL whose manifest does not
+    say that: it may fail after the restore, into a database that was empty.
     """
     manifest = read_manifest(folder)
     path = find_sqlite_path(settings.database_url)
     _require_same_store(manifest, settings, is_sqlite=path is not None)
     if path is None:
-        _restore_postgres(settings, folder)
+        _restore_postgres(settings, folder, manifest)
         return Restored(manifest, [])
     if not replace:
         _require_absent(path)
@@ -87,12 +89,14 @@ def _restore_file(path: Path, folder: Path, manifest: Manifest, clock: Clock) ->
     return moved
 
 
-def _restore_postgres(settings: Settings, folder: Path) -> None:
+def _restore_postgres(settings: Settings, folder: Path, manifest: Manifest) -> None:
     url = settings.database_url
-    if asyncio.run(read_schema_state(url)).applied:
+    state = asyncio.run(read_schema_state(url))
+    require_allowed(manifest.migration, manifest.required_code, state.known)
+    if state.applied:
         raise BackupError(
             f"{describe_database(url)} has tables of Ringback. Restore into an empty database, so that nothing of the lost one "
             "remains, and name it in RINGBACK_DATABASE_URL: createdb NAME"
         )
     restore_database(url, folder / DUMP_NAME)
-    asyncio.run(read_schema_state(url))  # whether this version may run on it
+    asyncio.run(read_schema_state(url))  # the dump itself says whether this version may run on it

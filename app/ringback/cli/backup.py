@@ -42,7 +42,9 @@ def backup(
         f"{folder}: {', '.join(manifest.files)}, {total:,} bytes, of {describe_database(settings.database_url)}"
     )
     if KEY_FILE_NAME not in manifest.files:
-        print_message("The keys are not in it. Keep RINGBACK_SECRET_KEYS, too: without them nobody can read secrets.")
+        print_message(
+            "The keys are not in it. Keep RINGBACK_SECRET_KEYS, too: without them no program can read the secrets."
+        )
 
 
 def _pause(_remaining: int, _total: int) -> None:

@@ -36,12 +36,14 @@ ApiKey = Annotated[
 ]
 
 
+WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
+
 ForPrincipal = Annotated[
     str | None,
     typer.Option("--principal", metavar="NAME", help="For an operator (scope admin): this principal's, not yours."),
 ]
 ForAllPrincipals = Annotated[
-    bool, typer.Option("--all-principals", help="For an operator (scope admin): whoever is the owner.")
+    bool, typer.Option("--all-principals", help="For an operator (scope admin): of all owners.")
 ]
 
 

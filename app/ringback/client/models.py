@@ -407,7 +407,7 @@ class Redelivery(OpenDeliveries):
 
     redelivered: int
     skipped: int = 0
-    """Matching deliveries whose webhook is disabled or removed."""
+    """Matching deliveries whose webhook is disabled or removed, or that were sent again meanwhile."""
     webhooks: int = 0
     cursor: str | None = None
     """Continue from it; None at the end."""

@@ -101,7 +101,7 @@ ADVICE: Final[Mapping[AttemptCategory, str]] = MappingProxyType(
         AttemptCategory.TLS_TIMEOUT: "The receiver accepts connections but does not complete the TLS handshake; check "
         "that the port speaks TLS.",
         AttemptCategory.CERTIFICATE_UNTRUSTED: "Install a certificate of a trusted authority, with its intermediate "
-        "certificates.",
+        "certificates; for a private authority, the operator sets RINGBACK_CA_FILE.",
         AttemptCategory.CERTIFICATE_NAME_MISMATCH: "Install a certificate for the URL's host name, or change the "
         "webhook's URL.",
         AttemptCategory.CERTIFICATE_EXPIRED: "Renew the receiver's certificate, and check the clocks.",

@@ -23,7 +23,7 @@ from typing import Final
 
 from ringback.backoff import add_jitter
 from ringback.domain.clock import seconds
-from ringback.domain.retry import HOUR, MINUTE
+from ringback.domain.retry import BREAKER_PAUSE_SECONDS_MAX, HOUR, MINUTE
 
 
 class CircuitState(StrEnum):
@@ -56,10 +56,10 @@ class BreakerPolicy:
     """The last step repeats."""
 
 
-OPEN_SECONDS_STEPS: Final = (15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE)
+OPEN_SECONDS_STEPS: Final = (15, 30, MINUTE, 2 * MINUTE, BREAKER_PAUSE_SECONDS_MAX)
 """The first pause is longer than an attempt (10 s), so attempts in flight end before the probe. The last pause is the longest
-time until a receiver that recovered is noticed. No pause is longer than the retry step at which it can occur, so a breaker
-never delays a single delivery beyond its schedule."""
+time until a receiver that recovered is noticed. No pause is longer than the step of a named schedule at which it can occur;
+schedules of owners leave time for it (`own_retry_schedule`). So a breaker delays no single delivery beyond its schedule."""
 
 WEBHOOK_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=5, open_seconds_steps=OPEN_SECONDS_STEPS)
 ORIGIN_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=10, open_seconds_steps=OPEN_SECONDS_STEPS[:-1])
@@ -68,7 +68,7 @@ SUSPENDED_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=1, open_seconds
 """A receiver that failed for days is probed once an hour."""
 
 REQUESTED_PROBE_SPACING_SECONDS: Final = 15.0
-"""An origin is probed upon request at most once in this time, whoever requests it: the first pause of its breaker, which is
+"""An origin is probed upon request at most once in this time for all callers together: the first pause of its breaker, which is
 longer than an attempt. So no owner can send more to an origin that others share than its breaker sends at the beginning."""
 
 

@@ -47,7 +47,8 @@ runs again.
     replay                                   the webhook; the generation is unique
     attempts now, pause of a webhook         the webhook, its deliveries (skipping locked ones), then its origin
     bulk cancellation                        the calls in the order of their ids, then the log
-    pause, drain or resume of an upstream    its row; leases read it, so none begins after the commit of a pause
+    pause, drain or resume of an upstream    its row; a unit that begins after the commit of a pause leases
+                                             nothing, but a lease that began before may commit after it
     catch-up                                 the webhook, its catch-up, then the log
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost

@@ -50,6 +50,8 @@ OWN_STEPS_SECONDS_MAX: Final = 4 * DAY
 """All steps together: the age at which `days` gives up. Results are kept longer than this (`janitor.Retention`)."""
 ATTEMPT_ALLOWANCE_SECONDS: Final = 10.0
 """How long one attempt may take (`notifier.http.sender.ATTEMPT_SECONDS`): an own schedule allows it for each attempt."""
+BREAKER_PAUSE_SECONDS_MAX: Final = 5 * MINUTE
+"""The longest pause of a circuit breaker (`circuit_breaker.OPEN_SECONDS_STEPS`)."""
 ORDERED_GIVE_UP_SECONDS: Final = HOUR
 """Ordered deliveries wait behind a failing one. They wait no longer than this, whatever the schedule."""
 
@@ -57,8 +59,13 @@ _DELAY_DIGITS_MAX: Final = 10
 
 
 def own_retry_schedule(steps_seconds: tuple[int, ...]) -> RetrySchedule:
-    """The schedule of these steps. It gives up once all attempts fit with the longest jitter, after 4 days at the latest."""
-    longest = sum(steps_seconds) * (1 + JITTER_FRACTION) + ATTEMPT_ALLOWANCE_SECONDS * (len(steps_seconds) + 1)
+    """The schedule of these steps. It gives up once all attempts fit with the longest jitter, after 4 days at the latest.
+
+    It also leaves time for a breaker's longest pause: otherwise deliveries with short steps would be given up without an
+    attempt while the breaker waits, although the receiver works again.
+    """
+    longest = (sum(steps_seconds) + BREAKER_PAUSE_SECONDS_MAX) * (1 + JITTER_FRACTION)
+    longest += ATTEMPT_ALLOWANCE_SECONDS * (len(steps_seconds) + 1)
     return RetrySchedule(delays_seconds=steps_seconds, give_up_seconds=min(longest, OWN_STEPS_SECONDS_MAX))
 
 

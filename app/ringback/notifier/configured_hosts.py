@@ -18,8 +18,9 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
+from ringback.domain.client_address import Address
 from ringback.domain.principal import Principal
-from ringback.notifier.http.addresses import Address, parse_address_literal
+from ringback.notifier.http.addresses import parse_address_literal
 from ringback.notifier.http.caching_resolver import CachingResolver, LookupLimiter
 from ringback.notifier.http.resolver import CAresResolver, Resolution, Resolver
 

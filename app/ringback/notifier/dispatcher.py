@@ -131,6 +131,7 @@ class Dispatcher:
                         if not batch.has_more:
                             await self._wait_for_work(waiter, stop)
         finally:
+            self._leasing.stop_watching()
             await self._attempt_batcher.drain()
 
     async def run_once(self) -> int:

@@ -152,6 +152,10 @@ class DeliveryLeasing:
         until = tx.now() + seconds(self._lease_seconds)
         return DeliveryLease(self._owner, self._new_token(tx, ids), until, hand_off_and_note)
 
+    def stop_watching(self) -> None:
+        """End the subscriptions to owners' requests. Webhooks that wait then are queried again at their time."""
+        self._attempt_requests.keep_only(lambda _: False)
+
     async def release_unused(self) -> None:
         """Let deliveries be leased again that were leased to this process without its knowledge. Raises `StoreUnavailable`."""
         if tokens := self.unused.list_tokens():

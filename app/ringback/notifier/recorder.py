@@ -1,5 +1,6 @@
 """Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,6 +26,9 @@ from ringback.notifier.fan_out import EventContext, FanOut
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import PayloadBuilder, build_gap_delivery
 from ringback.post_commit import DeliveryHandoff
+from ringback.telemetry import call_facts
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +201,7 @@ class Recorder:
     def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
         for call, result in ended:
             self.measurements.record_end(call)
+            log.info("call.finished", extra={**call_facts(call), "tool": call.tool, "outcome": str(call.outcome)})
             has_earlier_events = call.input_round > 0 or call.progress is not None
             self.attended_calls.publish_end(
                 CallEnd(call=call, result=result, has_deliveries=has_earlier_events or call.id in delivered)

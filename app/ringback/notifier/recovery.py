@@ -1,6 +1,5 @@
 """Recovers calls that nothing runs any more: their process died, or lost its lease, or never learned of it."""
 
-import logging
 from collections.abc import Sequence
 
 from ringback.domain.call import Call
@@ -10,9 +9,6 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_changed_topic
 from ringback.notifier.recorder import CompletionRequest, Recorder
-from ringback.telemetry import call_facts
-
-log = logging.getLogger(__name__)
 
 
 async def recover_calls(tx: Transaction, recorder: Recorder, lost: Sequence[Call]) -> None:
@@ -25,11 +21,4 @@ async def recover_calls(tx: Transaction, recorder: Recorder, lost: Sequence[Call
         else:
             await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
             tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
-    await finish_lost_calls(tx, recorder, requests)
-
-
-async def finish_lost_calls(tx: Transaction, recorder: Recorder, requests: Sequence[CompletionRequest]) -> None:
-    """Finish calls whose rows this unit has locked, and log their ends."""
-    for call in await recorder.finish_calls(tx, requests):
-        if call is not None:
-            log.info("call.finished", extra={**call_facts(call), "outcome": str(call.outcome)})
+    await recorder.finish_calls(tx, requests)

@@ -289,7 +289,7 @@ class LeasedCall:
             is_last_attempt = self._abort_requested.is_set()
             try:
                 if (written := await write()) is not None:
-                    _log_written(written)
+                    _log_released(written)
             except LeaseLost:
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
             except StoreUnavailable:
@@ -333,8 +333,7 @@ def _is_current_lease(leased: Call, clock: Clock) -> bool:
     return leased.lease_until is not None and clock.now() < leased.lease_until
 
 
-def _log_written(call: Call) -> None:
-    if call.is_final:
-        log.info("call.finished", extra={**call_facts(call), "tool": call.tool, "outcome": str(call.outcome)})
-    else:
+def _log_released(call: Call) -> None:
+    """Log that the call was parked or handed back. The recorder logs the ends."""
+    if not call.is_final:
         log.info("call.parked" if call.phase is CallPhase.PARKED else "call.handed_back", extra=call_facts(call))

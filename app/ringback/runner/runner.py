@@ -214,7 +214,7 @@ class Runner:
         """Extend the leases of all executions. An execution whose lease is gone stops its own work.
 
         Only the store says that a lease is gone. While the store is away, or after a freeze of this process, the requests
-        upstream go on: to stop them would end the calls as `unknown`, although nobody else may have taken them.
+        upstream go on: to stop them would end the calls as `unknown`, although perhaps no other node has leased them.
 
         Calls that another unit has locked come last, and wait for it: only they are late if a row stays locked.
 

@@ -159,7 +159,9 @@ class RedeliveredView(OpenDeliveriesView):
     """What a bulk redelivery did. The numbers of open deliveries are those of all its webhooks together."""
 
     redelivered: int = Field(description="The number of deliveries that are sent again.")
-    skipped: int = Field(description="The number of matching deliveries whose webhook is disabled or removed.")
+    skipped: int = Field(
+        description="The number of matching deliveries whose webhook is disabled or removed, or that were sent again meanwhile."
+    )
     webhooks: int = Field(description="The number of webhooks that they are sent to.")
     cursor: str | None = Field(description="Send the request again with it to continue; null at the end.")
 

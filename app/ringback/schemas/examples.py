@@ -1,4 +1,4 @@
-"""Examples of the OpenAPI document: one call of a git server's tool, its webhook, events and deliveries."""
+"""Values of the examples in the OpenAPI document: one call of a git server's tool, its webhook, events and deliveries."""
 
 import json
 from typing import Any, Final
@@ -109,6 +109,13 @@ START_BATCH: Final[dict[str, Any]] = {
     ]
 }
 
+ADOPT_TASK: Final[dict[str, Any]] = {
+    "upstream": "git",
+    "task_id": "786512e2-9e0d-44bd-8f29-789f320fe840",
+    "tool": "git_log",
+    **_IDS,
+}
+
 REPORT_START: Final[dict[str, Any]] = {
     "key": "build-4711",
     "upstream": "build-farm",
@@ -201,47 +208,6 @@ EVENT: Final[dict[str, Any]] = {
     "data": FINISHED_DATA,
 }
 
-_RECEIVER_DATA: Final[dict[str, Any]] = {
-    "subscription_id": WEBHOOK_ID,
-    "webhook_correlation_id": "inbox-3",
-    "resume_token": RESUME_TOKEN,
-    "resume_url": "https://ringback.example/v1/resume",
-    "resource_uri": f"ringback://calls/{CALL_ID}",
-    "mcp_url": "https://ringback.example/mcp",
-}
-_COMMON_CALL_DATA: Final[dict[str, Any]] = {
-    name: FINISHED_DATA[name]
-    for name in ("call_id", "upstream", "tool", "correlation_id", "client_session_id", "created_at")
-}
-FINISHED_CALLBACK: Final[dict[str, Any]] = {
-    **EVENT,
-    "data": {**FINISHED_DATA, **_RECEIVER_DATA, "answered_inline": False},
-}
-FAILED_CALLBACK: Final[dict[str, Any]] = {
-    **FINISHED_CALLBACK,
-    "data": {
-        **FINISHED_CALLBACK["data"],
-        "status": "failed",
-        "outcome": "timed_out",
-        "error": {
-            "code": "timed_out",
-            "message": "The call's deadline passed before the tool returned. The tool may have run.",
-        },
-        "result_bytes": None,
-        "result_sha256": None,
-    },
-}
-INPUT_REQUIRED_CALLBACK: Final[dict[str, Any]] = {
-    **EVENT,
-    "name": "call.input_required",
-    "data": {**_COMMON_CALL_DATA, "status": "input_required", "input_keys": ["r1.1"], **_RECEIVER_DATA},
-}
-PROGRESS_CALLBACK: Final[dict[str, Any]] = {
-    **EVENT,
-    "name": "call.progress",
-    "data": {**_COMMON_CALL_DATA, "status": "working", "progress": WORKING_CALL["progress"], **_RECEIVER_DATA},
-}
-
 DELIVERY: Final[dict[str, Any]] = {
     "id": DELIVERY_ID,
     "webhook_id": WEBHOOK_ID,
@@ -270,48 +236,6 @@ ATTEMPT: Final[dict[str, Any]] = {
     "advice": "The receiver failed; look at its log.",
 }
 
-TEST_CALLBACK: Final[dict[str, Any]] = {
-    **EVENT,
-    "name": "webhook.test",
-    "data": {
-        "webhook_id": WEBHOOK_ID,
-        "client_session_id": "session-7",
-        "subscription_id": WEBHOOK_ID,
-        "webhook_correlation_id": "inbox-3",
-    },
-}
-_WEBHOOK_DATA: Final[dict[str, Any]] = {
-    "webhook_id": WEBHOOK_ID,
-    "subscription_id": OTHER_WEBHOOK_ID,
-    "webhook_correlation_id": "inbox-3",
-}
-SUSPENDED_CALLBACK: Final[dict[str, Any]] = {
-    **EVENT,
-    "name": "webhook.suspended",
-    "data": {
-        **_WEBHOOK_DATA,
-        "state": "suspended",
-        "last_error": "timeout",
-        "failing_since": "2026-11-16T17:00:00.000Z",
-    },
-}
-RECOVERED_CALLBACK: Final[dict[str, Any]] = {
-    **EVENT,
-    "name": "webhook.recovered",
-    "data": {**_WEBHOOK_DATA, "state": "active", "last_error": None, "failing_since": None},
-}
-UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
-    **EVENT,
-    "name": "upstream.changed",
-    "data": {
-        "upstream": "git",
-        "change": "resource",
-        "uri": "file:///srv/report.md",
-        "subscription_id": WEBHOOK_ID,
-        "webhook_correlation_id": "inbox-3",
-    },
-}
-GAP: Final[dict[str, Any]] = {"type": "gap", "cursor": CURSOR}
 STREAM: Final = (
     f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\nid: {CURSOR}\n: still here\n\n"
 )
@@ -401,98 +325,3 @@ ERASURE: Final[dict[str, Any]] = {
     "events": 5,
     "webhooks": 1,
 }
-
-EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
-    "AnswerBody": [ANSWER],
-    "AnsweredView": [ANSWERED],
-    "StartCallBody": [START_CALL, START_CALL_WITH_CALLBACK],
-    "StartedCallView": [
-        STARTED_CALL,
-        {"call_id": CALL_ID, "call": FINISHED_CALL, "resume_token": RESUME_TOKEN, "webhooks": [], "result": RESULT},
-    ],
-    "StartBatchBody": [START_BATCH],
-    "StartedBatchView": [{"calls": [{**STARTED_CALL, "replayed": False}]}],
-    "AdoptBody": [{"upstream": "git", "task_id": "786512e2-9e0d-44bd-8f29-789f320fe840", "tool": "git_log", **_IDS}],
-    "ReportBody": [REPORT_START, REPORT_END],
-    "CallView": [WORKING_CALL, FINISHED_CALL, FAILED_CALL, INPUT_REQUIRED_CALL],
-    "JoinCallsBody": [{"call_ids": [CALL_ID], "mode": "all", "wait_seconds": 30}],
-    "JoinedCallsView": [{"calls": [FINISHED_CALL], "done": True}],
-    "CallPageView": [{"calls": [WORKING_CALL], "next_cursor": None}],
-    "NamedWebhookBody": [PUT_WEBHOOK],
-    "RegisterWebhookBody": [REGISTER_WEBHOOK, REGISTER_CHANGE_WEBHOOK],
-    "RegisteredWebhookView": [REGISTERED_WEBHOOK],
-    "ChangeWebhookBody": [{"state": "disabled"}, {"paused": True}, {"retries": {"schedule": [5, 10, 20]}}],
-    "ChangedWebhookView": [{**WEBHOOK, **DUE_NOW}],
-    "RotateSecretBody": [{"overlap_seconds": 3600}],
-    "RotatedWebhookView": [{**WEBHOOK, **DUE_NOW, "overlap_ends_at": "2026-11-20T18:00:00.000Z", "secret": SECRET}],
-    "ReplayBody": [{"dead": True}, {"since": "2026-11-20T12:00:00Z"}, {"cursor": CURSOR}],
-    "ReplayedView": [{**DUE_NOW, "replayed": 2, "still_open": 1, "more": False, "cursor": None}],
-    "WebhookView": [WEBHOOK],
-    "WebhookPageView": [{"webhooks": [WEBHOOK], "next_cursor": None}],
-    "ResumeBody": [{"resume_token": RESUME_TOKEN, "wait_seconds": 30}],
-    "ResumeTokenBody": [{"revoke_older": True}],
-    "ResumeTokenView": [{"resume_token": RESUME_TOKEN}],
-    "ResumedView": [
-        {"call": FINISHED_CALL, "events": [EVENT], "truncated": False, "resume_token": RESUME_TOKEN, "result": RESULT}
-    ],
-    "EventPageView": [{"events": [EVENT], "cursor": CURSOR, "truncated": False, "has_more": False}],
-    "DeliveryPageView": [{"deliveries": [DELIVERY], "next_cursor": None}],
-    "DeliveryView": [DELIVERY],
-    "DeliveryWithAttemptsView": [{**DELIVERY, "attempts": [ATTEMPT]}],
-    "RequestedDeliveryView": [{**DELIVERY, **DUE_NOW}],
-    "RedeliverBody": [
-        {"category": "http_5xx", "since": "2026-11-20T12:00:00Z"},
-        {"webhook_id": WEBHOOK_ID, "dry_run": True},
-    ],
-    "RedeliveredView": [{**DUE_NOW, "redelivered": 3, "skipped": 0, "webhooks": 1, "cursor": None}],
-    "CancelCallsBody": [{"upstream": "git", "tool": "git_log"}, {"client_session_id": "session-7", "dry_run": True}],
-    "CancelledCallsView": [{"cancelled": 12, "requested": 4, "more": False}],
-    "UpstreamIntakeView": [{"name": "git", "intake": "paused"}],
-    "CreateKeyBody": [{"principal": "reports-team", "upstreams": ["git"], "expires_in_seconds": 7776000}],
-    "CreatedKeyView": [{**KEY, "key": API_KEY}],
-    "KeyView": [KEY],
-    "KeyPageView": [{"keys": [KEY], "next_cursor": None}],
-    "RotateKeyBody": [{"overlap_seconds": 86400}],
-    "RotatedKeyView": [ROTATED_KEY],
-    "ErasureView": [ERASURE],
-    "UsageView": [{"limits": [{"name": "open_calls", "limit": 10000, "used": 12, "scope": "service"}]}],
-    "UpstreamsView": [{"upstreams": [UPSTREAM]}],
-    "ReloadedView": [{"added": ["search"], "changed": [], "removed": [], "unchanged": ["git"]}],
-    "ToolsView": [{"tools": [TOOL]}],
-    "JwkSetView": [JWK_SET],
-    "VerificationEnvelope": [{"type": "verification", "challenge": CHALLENGE}],
-    "VerificationAnswer": [{"challenge": CHALLENGE}],
-    "HealthView": [{"status": "ok"}],
-    "ReadinessView": [
-        {
-            "status": "ready",
-            "degraded": [],
-            "roles": {"api": True, "runner": True, "dispatcher": True, "janitor": True},
-        }
-    ],
-    "StatusView": [
-        {
-            "version": "1.0.0",
-            "time": "2026-11-20T17:00:06.000Z",
-            "public_url": "https://ringback.example.com",
-            "problem": None,
-            "roles": {"api": True, "runner": True, "dispatcher": True, "janitor": True},
-            "failing_workers": [],
-            "failing_endpoints": [],
-            "lacks_keys": False,
-            "failing_webhooks": 0,
-            "oldest_due_delivery_age_seconds": 0.0,
-            "upstreams": [UPSTREAM],
-        }
-    ],
-    "ProblemTypeView": [{"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}],
-    "FinishedCallback": [FINISHED_CALLBACK, FAILED_CALLBACK],
-    "InputRequiredCallback": [INPUT_REQUIRED_CALLBACK],
-    "ProgressCallback": [PROGRESS_CALLBACK],
-    "TestCallback": [TEST_CALLBACK],
-    "SuspendedCallback": [SUSPENDED_CALLBACK],
-    "RecoveredCallback": [RECOVERED_CALLBACK],
-    "UpstreamChangedCallback": [UPSTREAM_CHANGED_CALLBACK],
-    "GapEnvelope": [GAP],
-}
-"""By the name of the schema."""

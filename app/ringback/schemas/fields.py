@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -125,7 +125,11 @@ def _require_date_and_time(value: object) -> object:
 def _require_offset(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("Add the UTC offset: 2026-11-20T17:00:00Z.")
-    return value
+    try:
+        value = value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("Write a time of the years 1 to 9999 in UTC.") from None
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
 
 
 def headers_from_body(headers: Mapping[str, SecretStr]) -> CallbackHeaders:

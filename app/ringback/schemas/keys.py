@@ -45,7 +45,9 @@ class CreateKeyBody(RequestBody):
     """A new API key."""
 
     principal: PrincipalName = Field(description="The owner. All keys of a principal see the same calls.")
-    name: str = Field(default="", max_length=KEY_NAME_LENGTH_MAX, description="A label for the list of keys.")
+    name: Annotated[str, AfterValidator(require_printable)] = Field(
+        default="", max_length=KEY_NAME_LENGTH_MAX, description="A label for the list of keys."
+    )
     scopes: Annotated[frozenset[Scope], Field(min_length=1)] = Field(
         default=DEFAULT_SCOPES, json_schema_extra=_DEFAULT_SCOPES_SCHEMA
     )
@@ -90,7 +92,7 @@ class RotateKeyBody(RequestBody):
 
 
 class KeyListQuery(QueryParams):
-    principal: PrincipalName | None = Field(default=None, description="Only keys of this principal.")
+    principal: PrincipalName | None = Field(default=None, description="Only keys of this principal; `*` means all.")
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 

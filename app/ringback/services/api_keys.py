@@ -28,6 +28,8 @@ from ringback.signing import secrets
 
 log = logging.getLogger(__name__)
 
+KEY_LIFETIME_SECONDS_MAX: Final = 100 * 365 * 86_400.0
+"""A hundred years: what is longer is a mistake, and a rotation that adds it again stays within the years that exist."""
 API_KEY_PREFIX_LENGTH: Final = 12
 """Characters of a key that are stored readable: enough to distinguish keys, too few to guess the rest."""
 
@@ -75,6 +77,8 @@ class ApiKeys:
             ends_at = expires_at if lifetime_seconds is None else now + seconds(lifetime_seconds)
             if ends_at is not None and ends_at <= now:
                 raise InvalidRequest(f"expires_at must be in the future; now is {format_iso(now)}.")
+            if ends_at is not None and ends_at > now + seconds(KEY_LIFETIME_SECONDS_MAX):
+                raise InvalidRequest("expires_at must be within 100 years. A key without it does not expire.")
             key = ApiKey(
                 id=self._ids.new_key_id(),
                 principal=Principal(principal),
@@ -136,9 +140,9 @@ class ApiKeys:
     async def list_page(
         self, caller: Caller, principal: str | None, *, position: str | None, limit: int
     ) -> Page[ApiKey, str]:
-        """Keys of this principal (None: of all), newest first."""
+        """Keys of this principal (None or `*`: of all), newest first."""
         caller.require_scope(Scope.ADMIN)
-        owner = None if principal is None else Principal(principal)
+        owner = None if principal is None or principal == ALL_PRINCIPALS else Principal(principal)
         return await self._store.scan(
             caller.principal, lambda tx: tx.api_keys.list_page(owner, position=position, limit=limit)
         )

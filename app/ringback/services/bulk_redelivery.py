@@ -35,7 +35,7 @@ PAGES_MAX: Final = 100
 class BulkRedelivery:
     redelivered: int
     skipped: int
-    """Deliveries of webhooks that are disabled or removed."""
+    """Deliveries whose webhook is disabled or removed, and those that another request sent again meanwhile."""
     webhooks: int
     """Webhooks of the redelivered ones."""
     deliveries: OpenDeliveries

@@ -1,8 +1,9 @@
-"""Operators: callers with the scope `admin` who read the rows of all principals, or act for one of them.
+"""Operators: callers with the scope `admin` who read the rows of all principals, act for one of them, or run the service.
 
-A request names a principal, or `*` for all of them. Every such request is written to the log `ringback.audit`, before it is
-executed: who asked, for whom, and which operation on which object. A caller without the scope `admin` gets the same refusal for
-every name, so the response does not show which principals exist.
+A request for other principals' rows names a principal, or `*` for all of them. Keys, the erasure of a principal and upstreams
+belong to operators only. Every request of both kinds is written to the log `ringback.audit`, before it is executed: who asked,
+for whom, and which operation on which object. A caller without the scope `admin` gets the same refusal for every name, so the
+response does not show which principals exist.
 """
 
 import logging
@@ -23,6 +24,15 @@ class Operators:
     def __init__(self, *, store: Store) -> None:
         self._store = store
 
+    def require_admin(
+        self, caller: Caller, *, operation: str, principal: str | None = None, target: str | None = None
+    ) -> None:
+        """Write an operation that only operators may run to the audit log; raise `Forbidden` without the scope `admin`.
+
+        `principal` is the one that the request names, None if it names none. `target` is the id or the name of the object.
+        """
+        _require_operator(caller, principal, operation=operation, target=target)
+
     def view_principal(self, caller: Caller, principal: str, *, operation: str) -> Caller:
         """The caller of a list: one principal, or all of them."""
         _require_operator(caller, principal, operation=operation, target=None)
@@ -33,7 +43,7 @@ class Operators:
     async def act_for_owner(self, caller: Caller, principal: str, *, operation: str, target: str) -> Caller:
         """The caller of an operation on one object: as the named principal, or as its owner if all are named.
 
-        Raises `NotFound` if all are named and nobody has an object of this id.
+        Raises `NotFound` if all are named and no principal has an object of this id.
         """
         _require_operator(caller, principal, operation=operation, target=target)
         if principal != ALL_PRINCIPALS:
@@ -49,7 +59,7 @@ def _operator(caller: Caller) -> Operator:
     return Operator(principal=caller.principal, key_id=caller.key_id)
 
 
-def _require_operator(caller: Caller, principal: str, *, operation: str, target: str | None) -> None:
+def _require_operator(caller: Caller, principal: str | None, *, operation: str, target: str | None) -> None:
     facts = {
         "operator": caller.principal,
         "key_id": caller.key_id,

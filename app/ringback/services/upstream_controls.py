@@ -4,6 +4,7 @@ paused      new calls are accepted and queued; no call is leased (the store sees
 draining    new calls are refused here; queued and running ones continue
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -14,6 +15,8 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog
+
+log = logging.getLogger(__name__)
 
 REREAD_SECONDS: Final = 1.0
 """How long another node may go on accepting calls of an upstream that is drained. Starting a call costs no query for it."""
@@ -31,7 +34,8 @@ class UpstreamControls:
     async def set_intake(self, caller: Caller, upstream: str, intake: UpstreamIntake) -> None:
         """Decide which calls the upstream takes, from the commit on. The caller needs the scope `admin`.
 
-        Raises `NotFound` for an upstream that is not configured and was never paused or drained.
+        Raises `NotFound` for an upstream that the caller's key may not use, and for one that is not configured and was never
+        paused or drained.
         """
         caller.require_scope(Scope.ADMIN)
 
@@ -43,9 +47,9 @@ class UpstreamControls:
             tx.notify(CALL_QUEUED_TOPIC)  # the runners lease what was queued meanwhile
             return await tx.upstream_controls.list_all()
 
-        if not self._catalog.has_upstream(upstream) and upstream not in await self.read_intakes():
-            raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
+        await self._require_upstream(caller, upstream)
         self._remember(await self._store.write(save))
+        log.info("upstream.intake_changed", extra={"upstream": upstream, "intake": str(intake), "by": caller.principal})
 
     async def read_intakes(self) -> Mapping[str, UpstreamIntake]:
         """The upstreams that are not open."""
@@ -62,6 +66,11 @@ class UpstreamControls:
                 "Nothing was started. Try again once it is resumed.",
                 upstream=upstream,
             )
+
+    async def _require_upstream(self, caller: Caller, upstream: str) -> None:
+        is_known = self._catalog.has_upstream(upstream) or upstream in await self.read_intakes()
+        if not is_known or not caller.may_use_upstream(upstream):
+            raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
 
     def _remember(self, controls: Sequence[UpstreamControl]) -> None:
         self._intakes = {each.upstream: each.intake for each in controls}

@@ -54,6 +54,8 @@ class SchemaState:
     known: int
     """The highest number that this code has."""
     missing: Sequence[Migration]
+    required_code: int
+    """The number of the last migration that code must know to run on the database as it is; 0 for an empty one."""
 
     @property
     def oldest_code(self) -> int | None:
@@ -74,18 +76,20 @@ def compare_migrations(shipped: Sequence[Migration], applied: Mapping[int, Appli
     digests = {each.number: each.sha256 for each in shipped}
     for number, found in applied.items():
         if number not in digests:
-            _require_allowed(number, found, known)
+            require_allowed(number, found.oldest_code, known)
         elif digests[number] != found.sha256:
             raise StoreUnavailable(
                 f"Migration {number} is not the one that made this database. Run the version that made it, unchanged.",
                 needs_operator=True,
             )
     missing = [each for each in shipped if each.number not in applied]
-    return SchemaState(applied=max(applied, default=0), known=known, missing=missing)
+    required = max((found.oldest_code for found in applied.values()), default=0)
+    return SchemaState(applied=max(applied, default=0), known=known, missing=missing, required_code=required)
 
 
-def _require_allowed(number: int, found: AppliedMigration, known: int) -> None:
-    if found.oldest_code > known:
+def require_allowed(number: int, oldest_code: int, known: int) -> None:
+    """Raise `StoreUnavailable` if code that knows the migrations up to `known` may not run on a database with this one."""
+    if oldest_code > known:
         raise StoreUnavailable(
             f"The database was changed by a newer version (migration {number}). This version knows {known}. "
             "Run that version, or a later one.",

@@ -21,7 +21,7 @@ class PrincipalQueue:
     def put(self, unit: UnitOfWork) -> None:
         self._waiting.setdefault(unit.principal, deque()).append(unit)
 
-    def take(self, may_run: Callable[[Principal | None], bool] = lambda _: True) -> UnitOfWork | None:
+    def pop_unit(self, may_run: Callable[[Principal | None], bool] = lambda _: True) -> UnitOfWork | None:
         """The oldest unit of the first principal that may run one. The principal then moves behind the others."""
         for principal in self._waiting:
             if may_run(principal):
@@ -62,17 +62,17 @@ class WritingQueue:
         else:
             self._of_principals.put(unit)
 
-    def take(self) -> UnitOfWork | None:
+    def pop_unit(self) -> UnitOfWork | None:
         """The next unit; None if none waits, or only units whose principals run as many as they may."""
         for queue in self._queues_in_order():
-            if (unit := queue.take(self._may_run)) is not None:
+            if (unit := queue.pop_unit(self._may_run)) is not None:
                 self._note_turn(queue)
                 self._running[unit.principal] += 1
                 return unit
         return None
 
     def release(self, unit: UnitOfWork) -> None:
-        """A unit that was taken has ended, so another one of its principal may run."""
+        """A popped unit has ended, so another one of its principal may run."""
         self._running[unit.principal] -= 1
         if not self._running[unit.principal]:
             del self._running[unit.principal]

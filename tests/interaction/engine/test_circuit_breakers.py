@@ -1,5 +1,8 @@
 """Breakers: what fails is left alone for a while, asked with one attempt at a time, and costs nobody else anything."""
 
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 
 import httpx
@@ -12,13 +15,16 @@ from ringback.domain.circuit_breaker import (
     CircuitState,
 )
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ports import Store
+from ringback.domain.signals import Signals, Waiter, webhook_due_topic
 from ringback.domain.webhook import Webhook, with_url
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.dispatcher import Dispatcher
 from tests.support.builders import make_delivery, make_verified_webhook, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import Engine
+from tests.support.engine import Engine, running_dispatcher, wait_until
 from tests.support.receivers_by_host import CONNECTION_REFUSED, TIMEOUT, ReceiversByHost
+from tests.support.stores import StoreWrapper
 
 AGENT = "agent.example"
 
@@ -209,3 +215,50 @@ async def test_a_new_url_begins_without_the_failures_of_the_old_one(still: Engin
 
     assert await still.make_dispatcher(board).run_once() == 1
     assert (await still.read_webhook(webhook.id)).failing_since is None
+
+
+class CountingSignals:
+    """Implements `domain.signals.Signals`, and counts the subscriptions that are open."""
+
+    def __init__(self, signals: Signals) -> None:
+        self._signals = signals
+        self.subscribed: Counter[str] = Counter()
+
+    def listen(self, *topics: str) -> AbstractContextManager[Waiter]:
+        return self._signals.listen(*topics)
+
+    @contextmanager
+    def subscribe(self, callback: Callable[[], None], *topics: str) -> Generator[None]:
+        self.subscribed.update(topics)
+        with self._signals.subscribe(callback, *topics):
+            yield
+        self.subscribed.subtract(topics)
+
+
+class StoreWithCountingSignals(StoreWrapper):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._counting = CountingSignals(store.signals)
+
+    @property
+    def signals(self) -> CountingSignals:
+        return self._counting
+
+
+async def test_a_stopped_dispatcher_listens_to_no_requests_for_webhooks_that_wait(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    webhook = make_webhook()
+    await still.insert_webhooks(webhook)
+    await insert_due_deliveries(still, webhook, 50)
+    store = StoreWithCountingSignals(still.store)
+    dispatcher = Engine(store, fake_clock).make_dispatcher(ReceiversByHost(500))
+    subscribed, topic = store.signals.subscribed, webhook_due_topic(webhook.id)
+
+    async def waits_for_a_request() -> bool:
+        return subscribed[topic] == 1
+
+    async with running_dispatcher(dispatcher):
+        await wait_until(waits_for_a_request)
+
+    assert subscribed[topic] == 0

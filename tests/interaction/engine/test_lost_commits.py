@@ -41,7 +41,8 @@ async def test_calls_whose_lease_was_committed_without_an_answer_run_after_a_hea
     losing.lose_next_commit(of=LEASE_UNIT)
 
     async with Engine(losing, heartbeats).running_runner(ScriptedUpstreams(tool), poll_seconds=3600.0):
-        await wait_until(partial(is_leased, engine, calls[0]))
+        await losing.wait_until_lost()
+        assert await is_leased(engine, calls[0])
         assert tool.inside == []
         clock.advance(2 * HEARTBEAT_SECONDS)
         heartbeats.advance(2 * HEARTBEAT_SECONDS)
@@ -82,7 +83,8 @@ async def test_leases_of_this_process_that_are_extended_or_younger_than_a_heartb
     losing.lose_next_commit(of=LEASE_UNIT)
 
     async with Engine(losing, heartbeats).running_runner(ScriptedUpstreams(tool), poll_seconds=1.0):
-        await wait_until(partial(is_leased, engine, lost))
+        await losing.wait_until_lost()
+        assert await is_leased(engine, lost)
         await engine.insert_calls(running)
         heartbeats.advance(1.0)
         await tool.wait_until_inside(1)

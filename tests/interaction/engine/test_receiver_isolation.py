@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
@@ -129,6 +130,7 @@ async def test_leases_are_spread_over_webhooks_when_permits_are_scarce(still: En
 
 @pytest.mark.requirement("R27")
 async def test_a_sender_that_raises_anything_counts_as_a_failed_attempt(still: Engine) -> None:
+    """It is no failure of the receiver, so nothing is suspended for it. The retry steps and the webhook's breaker space it."""
     webhook = make_webhook()
     await still.insert_webhooks(webhook)
     (delivery,) = await insert_due_deliveries(still, webhook, 1)
@@ -137,12 +139,16 @@ async def test_a_sender_that_raises_anything_counts_as_a_failed_attempt(still: E
         del request
         raise ZeroDivisionError
 
-    await still.make_dispatcher(broken).run_once()
+    dispatcher = still.make_dispatcher(broken)
+    await dispatcher.run_once()
 
     failed = await still.read_delivery(delivery)
     assert (failed.state, failed.attempts) == (DeliveryState.PENDING, 1)
-    assert len(await still.read_attempts(delivery)) == 1
-    assert (await still.read_webhook(webhook.id)).failing_since == still.clock.now()
+    assert failed.due_at > still.clock.now()
+    assert [attempt.category for attempt in await still.read_attempts(delivery)] == [AttemptCategory.INTERNAL_ERROR]
+    after = await still.read_webhook(webhook.id)
+    assert (after.last_error, after.failing_since, after.breaker.failures) == ("internal_error", None, 1)
+    assert await dispatcher.run_once() == 0
 
 
 class RecorderWithoutServiceEvents(Recorder):

@@ -15,6 +15,7 @@ from ringback.telemetry import JsonFormatter
 from tests.support.application import PUBLIC_URL, RunningApplication, running_with_upstream
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ModernClient, legacy_session
+from tests.support.service import CALL_BODY, running_service
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, serving
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -120,3 +121,15 @@ async def test_a_request_over_mcp_and_its_call_are_found_by_their_ids(tmp_path: 
     assert shown(began, *IDS, "request_id", "trace_id") == IDS | {"request_id": "proxy-17", "trace_id": TRACE}
     assert shown(ended, "call_id", *IDS) == {"call_id": began["call_id"], **IDS}
     assert "request_id" not in ended
+
+
+async def test_a_cancelled_call_that_never_ran_has_a_line_of_its_end(tmp_path: Path, log: LogLines) -> None:
+    async with running_service(tmp_path) as service:
+        alice = await service.create_client("alice")
+        cancelled = (await alice.post("/v1/calls", json=CALL_BODY | IDS)).json()["call"]["id"]
+        await alice.post(f"/v1/calls/{cancelled}/cancel")
+        await alice.post(f"/v1/calls/{cancelled}/cancel")
+
+    (ended,) = log.named("call.finished")
+    facts = {"call_id": cancelled, **IDS, "tool": CALL_BODY["tool"], "outcome": "cancelled"}
+    assert shown(ended, *facts) == facts

@@ -163,3 +163,24 @@ async def test_an_invalid_key_is_refused_and_nothing_is_stored(
     assert refused.status_code == 422
     assert words in refused.text
     assert len(await service.services.api_keys.list_keys()) == 1
+
+
+@pytest.mark.parametrize(
+    "expires_at",
+    ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z", "2199-01-01T00:00:00Z"],
+)
+async def test_an_expiry_beyond_a_hundred_years_is_refused_and_makes_no_key(
+    admin: httpx.AsyncClient, expires_at: str
+) -> None:
+    before = (await admin.get("/v1/keys")).json()
+
+    refused = await admin.post("/v1/keys", json={"principal": "alice", "expires_at": expires_at})
+
+    assert refused.status_code in {400, 422}
+    assert (await admin.get("/v1/keys")).json() == before
+
+
+async def test_a_name_with_control_characters_is_refused(admin: httpx.AsyncClient) -> None:
+    refused = await admin.post("/v1/keys", json={"principal": "alice", "name": "a\x1b[31m"})
+
+    assert refused.status_code == 422

@@ -1,8 +1,10 @@
 """Behind a trusted proxy, each client has its own limit of open requests, by the address that the proxy reports."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from ringback.api.forwarded_clients import ForwardedClientMiddleware
 from tests.support.limits import WAIT_SECONDS
+from tests.support.service import PUBLIC_URL, running_service
 from tests.support.upstreams import send_response
 
 PROXY = "10.0.0.1"
@@ -76,3 +79,34 @@ async def test_without_a_reported_client_nothing_is_limited(peer: str) -> None:
         app.release.set()
 
     assert set(app.clients) == {peer}
+
+
+async def test_a_refused_client_behind_the_proxy_gets_a_request_id_and_a_request_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="ringback.api")
+    async with running_service(tmp_path, trusted_proxies=[ip_network("10.0.0.0/8")], client_requests_max=0) as service:
+        transport = httpx.ASGITransport(app=service.app, client=(PROXY, 4711))
+        async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL) as http:
+            refused = await http.get("/healthz", headers={"X-Forwarded-For": "192.0.2.1", "X-Request-Id": "proxy-17"})
+            served = await http.get("/healthz")
+
+    lines = [
+        (each.__dict__["route"], each.__dict__["status"]) for each in caplog.records if each.msg == "request.finished"
+    ]
+    assert (refused.status_code, refused.headers["x-request-id"]) == (503, "proxy-17")
+    assert served.status_code == 200
+    assert lines == [("-", 503), ("/healthz", 200)]
+
+
+async def test_the_request_line_of_a_client_behind_the_proxy_names_the_route(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="ringback.api")
+    async with running_service(tmp_path, trusted_proxies=[ip_network("10.0.0.0/8")]) as service:
+        transport = httpx.ASGITransport(app=service.app, client=(PROXY, 4711))
+        async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL) as http:
+            await http.get("/healthz", **forwarded("192.0.2.1"))
+
+    (line,) = [each.__dict__ for each in caplog.records if each.msg == "request.finished"]
+    assert line["route"] == "/healthz"

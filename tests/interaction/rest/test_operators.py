@@ -222,6 +222,51 @@ async def test_each_request_of_an_operator_is_in_the_audit_log(
     assert all(each["key_id"].startswith("key_") for each in audited)
 
 
+async def test_each_operation_for_operators_only_is_in_the_audit_log(
+    service: ServiceUnderTest,
+    alice: httpx.AsyncClient,
+    operator: httpx.AsyncClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="ringback.audit")
+    await alice.delete("/v1/principals/operator")
+    erasure = (await operator.delete("/v1/principals/alice")).json()["id"]
+    await operator.get(f"/v1/erasures/{erasure}")
+    key = (await operator.post("/v1/keys", json={"principal": "bob"})).json()["id"]
+    await operator.get("/v1/keys", params={"principal": "bob"})
+    await operator.get(f"/v1/keys/{key}")
+    rotated = (await operator.post(f"/v1/keys/{key}/rotate")).json()["id"]
+    await operator.delete(f"/v1/keys/{rotated}")
+    for action in ("pause", "drain", "resume"):
+        await operator.post(f"/v1/upstreams/git/{action}")
+    await operator.post("/v1/upstreams/reload")
+
+    audited = [each.__dict__ for each in caplog.records if each.name == "ringback.audit"]
+
+    assert [(each["operator"], each["principal"], each["operation"], each["target"]) for each in audited] == [
+        ("alice", "operator", "erase_principal", None),
+        ("operator", "alice", "erase_principal", None),
+        ("operator", "alice", "read_erasure", erasure),
+        ("operator", "bob", "create_key", None),
+        ("operator", "bob", "list_keys", None),
+        ("operator", None, "read_key", key),
+        ("operator", None, "rotate_key", key),
+        ("operator", None, "revoke_key", rotated),
+        *[("operator", None, f"{action}_upstream", "git") for action in ("pause", "drain", "resume")],
+        ("operator", None, "reload_upstreams", None),
+    ]
+    assert [each["msg"] for each in audited] == ["audit.operator_refused", *["audit.operator_request"] * 11]
+
+
+async def test_the_keys_of_all_principals_are_listed_without_a_principal_or_for_a_star(
+    alice: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    everything = (await operator.get("/v1/keys")).json()["keys"]
+
+    assert {each["principal"] for each in everything} == {"alice", "operator"}
+    assert (await operator.get("/v1/keys", params={"principal": "*"})).json()["keys"] == everything
+
+
 async def test_no_key_is_created_for_a_principal_that_is_named_like_all(service: ServiceUnderTest) -> None:
     with pytest.raises(Exception, match="must not be"):
         await service.create_client("*")

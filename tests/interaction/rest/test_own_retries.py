@@ -1,11 +1,12 @@
 """A retry schedule of the owner's own: what is accepted, shown and followed, and a dead letter within a minute."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from ringback.domain.circuit_breaker import OPEN_SECONDS_STEPS
 from ringback.domain.retry import OWN_STEPS_SECONDS_MAX, own_retry_schedule
 from ringback.janitor import GIVE_UP_SECONDS_MAX
 from tests.support.engine import Engine
@@ -83,3 +84,40 @@ async def test_a_schedule_beyond_the_limits_is_refused_with_the_limits(
     assert error["pointer"].endswith("/retries")
     assert "1 to 20 steps of 1 to 86,400 seconds" in error["detail"]
     assert f"{OWN_STEPS_SECONDS_MAX:,} seconds (4 days)" in error["detail"]
+
+
+@pytest.mark.parametrize("schedule", [[1], [1, 2], [5, 10, 20]])
+async def test_a_delivery_with_short_steps_outlasts_the_longest_pause_of_a_breaker(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, schedule: list[int]
+) -> None:
+    """Otherwise it is dead without an attempt although its receiver works again."""
+    answers = [500]
+    dispatcher = Engine(service.store, service.clock).make_dispatcher(lambda _: httpx.Response(answers[0]))
+    webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "retries": {"schedule": schedule}})).json()
+
+    async def make_delivery() -> str:
+        call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        await service.finish_call(call)
+        return call
+
+    async def remaining_pause_seconds() -> float:
+        paused_until = (await alice.get(f"/v1/webhooks/{webhook['id']}")).json()["paused_until"]
+        return (
+            0 if paused_until is None else (datetime.fromisoformat(paused_until) - service.clock.now()).total_seconds()
+        )
+
+    while (pause_seconds := await remaining_pause_seconds()) < OPEN_SECONDS_STEPS[-1] / 2:
+        service.clock.advance(pause_seconds)
+        await make_delivery()
+        await dispatcher.run_once()
+        service.clock.advance(1 if pause_seconds <= 0 else 0)
+    call = await make_delivery()
+    answers[0] = 200
+    while True:
+        (delivery,) = [each for each in await service.read_deliveries("alice") if each.call_id == call]
+        if delivery.finished_at is not None:
+            break
+        await dispatcher.run_once()
+        service.clock.advance(1)
+
+    assert delivery.state == "delivered"

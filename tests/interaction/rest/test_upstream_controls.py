@@ -1,5 +1,7 @@
 """Pausing, draining and resuming an upstream over REST."""
 
+import logging
+
 import httpx
 import pytest
 
@@ -60,3 +62,37 @@ async def test_only_an_operator_controls_upstreams_and_only_those_that_exist(
 
     assert (forbidden.status_code, unknown.status_code) == (403, 404)
     assert set((await intakes(alice)).values()) == {"open"}
+
+
+@pytest.mark.parametrize("operation", ["pause", "drain", "resume"])
+async def test_an_operator_whose_key_may_use_some_upstreams_controls_only_these(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, operation: str
+) -> None:
+    key_of_other = await service.create_client(
+        "limited", scopes=frozenset({Scope.ADMIN}), upstreams=frozenset({"other"})
+    )
+    key_of_git = await service.create_client("limited", scopes=frozenset({Scope.ADMIN}), upstreams=frozenset({"git"}))
+
+    refused = await key_of_other.post(f"/v1/upstreams/git/{operation}")
+    unknown = await key_of_other.post(f"/v1/upstreams/gti/{operation}")
+    shown = await intakes(alice)
+    allowed = await key_of_git.post(f"/v1/upstreams/git/{operation}")
+
+    assert (refused.status_code, shown["git"], allowed.status_code) == (404, "open", 200)
+    assert refused.json()["detail"] == unknown.json()["detail"].replace("gti", "git")
+
+
+async def test_a_key_for_some_upstreams_does_not_reload_the_configuration_of_all(service: ServiceUnderTest) -> None:
+    limited = await service.create_client("limited", scopes=frozenset({Scope.ADMIN}), upstreams=frozenset({"git"}))
+
+    assert (await limited.post("/v1/upstreams/reload")).status_code == 403
+
+
+async def test_the_log_says_who_paused_an_upstream(
+    operator: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ringback")
+    await operator.post("/v1/upstreams/git/pause")
+
+    (said,) = [each.__dict__ for each in caplog.records if each.msg == "upstream.intake_changed"]
+    assert (said["upstream"], said["intake"], said["by"]) == ("git", "paused", "operator")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.client_address import Address
 from ringback.domain.delivery import AttemptResult
 from ringback.notifier.http import dialer as http1_dialer
-from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.client import Http1Sender, encode_request
 from ringback.notifier.http.connection import ReceiverConnection
 from ringback.notifier.http.connection_pool import ConnectionPool

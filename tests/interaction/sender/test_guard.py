@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.client_address import Address
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Principal
-from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from ringback.bootstrap import restore as restoring
 from ringback.bootstrap.backup import back_up
 from ringback.bootstrap.backup_manifest import Manifest, digest_file, write_manifest
 from ringback.bootstrap.environment import Environment
@@ -18,12 +20,15 @@ from ringback.bootstrap.key_ring import open_store_without_keys
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.settings import load_settings
+from ringback.storage.migrations import SchemaState
 from ringback.storage.sqlite import backup as copying
 from ringback.storage.sqlite.store import lock_for_database
 
 Run = Callable[..., Result]
 
 DATABASE, KEY_FILE, BACKUP = Path("ringback.db"), Path("ringback.db.key"), Path("backups/monday")
+SERVICE_USER = 65_534
+"""Any user but root."""
 
 
 @pytest.fixture
@@ -113,6 +118,25 @@ def test_a_backup_is_restored_elsewhere_by_one_command(
     assert [mode(file) for file in (DATABASE, KEY_FILE)] == [0o600, 0o600]
 
 
+def test_a_restored_database_belongs_to_the_owner_of_its_folder_also_if_root_restores(
+    made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving():
+        made("backup", str(BACKUP))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder, SERVICE_USER, SERVICE_USER)
+    monkeypatch.chdir(folder)
+
+    assert made("restore", str(tmp_path / BACKUP)).exit_code == 0
+    assert made("restore", str(tmp_path / BACKUP), "--replace").exit_code == 0
+
+    assert {file.name: file.stat().st_uid for file in folder.iterdir()} == dict.fromkeys(
+        list_files(folder), folder.stat().st_uid
+    )
+
+
 def test_nothing_is_restored_while_a_service_runs(made: Run) -> None:
     made("backup", str(BACKUP))
     with serving():
@@ -167,6 +191,36 @@ def test_a_backup_of_a_newer_version_changes_nothing(made: Run) -> None:
 
     assert (refused.exit_code, DATABASE.stat().st_ino) == (2, inode)
     assert "changed by a newer version (migration 999)" in refused.stderr
+
+
+def test_a_backup_of_a_newer_version_is_not_restored_into_postgresql(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read_empty(_url: str) -> SchemaState:
+        return SchemaState(applied=0, known=6, missing=[], required_code=0)
+
+    def refuse(_url: str, _file: Path) -> None:
+        pytest.fail("the database was changed")
+
+    monkeypatch.setattr(restoring, "read_schema_state", read_empty)
+    monkeypatch.setattr(restoring, "restore_database", refuse)
+    BACKUP.mkdir(parents=True)
+    (BACKUP / "ringback.dump").write_bytes(b"of a newer version")
+    newer = Manifest(
+        created_at="", ringback="9", store="postgresql", migration=9, required_code=8,
+        files={"ringback.dump": digest_file(BACKUP / "ringback.dump")},
+    )  # fmt: skip
+    write_manifest(BACKUP, newer)
+
+    refused = run("restore", str(BACKUP), "--database", "postgresql://db.example/empty")
+
+    assert refused.exit_code == 2
+    assert "changed by a newer version (migration 9). This version knows 6." in refused.stderr
+
+
+def test_a_manifest_says_which_code_may_run_on_the_backup(made: Run) -> None:
+    made("backup", str(BACKUP))
+
+    written = json.loads((BACKUP / "backup.json").read_text())
+    assert 0 < written["required_code"] <= written["migration"]
 
 
 def test_a_backup_has_a_folder_of_its_own(made: Run) -> None:

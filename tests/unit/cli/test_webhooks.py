@@ -9,7 +9,7 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.schemas import examples
+from ringback.schemas import examples, schema_examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 Run = Callable[..., Result]
@@ -125,7 +125,7 @@ def test_a_test_prints_the_id_of_its_delivery(run: Run, service: respx.MockRoute
 
 
 def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> None:
-    (answer,) = examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
+    (answer,) = schema_examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     route = service.post(f"{HOOK}/rotate-secret").respond(json=answer)
 
     ran = run("webhooks", "rotate-secret", "wh_1", "--overlap-seconds", "60")
@@ -142,7 +142,7 @@ def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> N
 def test_a_verification_prints_its_outcome(
     run: Run, service: respx.MockRouter, state: str, last_error: str | None, hint: str
 ) -> None:
-    (answer,) = examples.EXAMPLES_BY_SCHEMA["WebhookView"]
+    (answer,) = schema_examples.EXAMPLES_BY_SCHEMA["WebhookView"]
     service.post(f"{HOOK}/verify").respond(json={**answer, "state": state, "last_error": last_error})
 
     ran = run("webhooks", "verify", "wh_1")
@@ -191,7 +191,7 @@ def test_a_day_without_a_time_is_one_of_this_machine(run: Run, service: respx.Mo
 
 
 def test_every_command_prints_json(run: Run, service: respx.MockRouter) -> None:
-    (rotated,) = examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
+    (rotated,) = schema_examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
     service.get(HOOK).respond(json=examples.WEBHOOK)
     service.patch(HOOK).respond(json=examples.WEBHOOK)

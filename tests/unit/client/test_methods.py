@@ -10,7 +10,7 @@ import pytest
 import respx
 
 from ringback.client import CallbackOptions, RingbackClient
-from ringback.schemas import examples
+from ringback.schemas import examples, schema_examples
 from tests.support.clock import FakeClock
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
@@ -99,7 +99,7 @@ async def test_a_webhook_is_tested_and_replayed(client: RingbackClient, service:
 async def test_a_secret_is_rotated_to_the_given_or_a_generated_one(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
-    (answer,) = examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
+    (answer,) = schema_examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     route = service.post("/v1/webhooks/wh_1/rotate-secret").respond(json=answer)
 
     rotated = await client.rotate_secret("wh_1")

@@ -27,7 +27,7 @@ def make_queue(*principals: Principal | None, connections: int = 8) -> WritingQu
 def take_all(queue: WritingQueue) -> list[Principal | None]:
     """The principals of all units that run at once, in their order."""
     taken: list[Principal | None] = []
-    while (unit := queue.take()) is not None:
+    while (unit := queue.pop_unit()) is not None:
         taken.append(unit.principal)
     return taken
 
@@ -53,7 +53,7 @@ async def test_one_principal_and_the_service_leave_a_connection_to_the_others() 
 
 async def test_a_unit_that_ends_lets_the_next_one_of_its_principal_run() -> None:
     queue = make_queue(*[ALICE] * 5)
-    first = queue.take()
+    first = queue.pop_unit()
     take_all(queue)
 
     assert first is not None

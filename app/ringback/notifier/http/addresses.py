@@ -12,11 +12,10 @@ Packets to an IPv6 address that embeds an IPv4 address may reach either, so both
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from ringback.domain.client_address import Address, Network
 
 
 @dataclass(frozen=True, slots=True)

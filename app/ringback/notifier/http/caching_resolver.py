@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from ringback.domain.client_address import Address
 from ringback.domain.principal import Principal
-from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.resolver import FAILURE_TTL_SECONDS, LookupFailed, NameNotFound, Resolution, Resolver
 
 LOOKUPS_MAX: Final = 256

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from ringback.domain.client_address import Address
 from ringback.domain.principal import Principal
-from ringback.notifier.http.addresses import Address
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.notifier.http.connection import ReceiverConnection
 from ringback.notifier.http.failures import ConnectTimeout, TlsTimeout

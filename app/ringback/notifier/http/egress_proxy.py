@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from ringback.domain.client_address import Address, Network
 from ringback.notifier.configured_hosts import LookUp
-from ringback.notifier.http.addresses import Address, Network
 from ringback.notifier.http.dialer import OpenSocket, connect_socket, open_socket
 from ringback.notifier.http.failures import ConnectTimeout, ProxyFailed
 from ringback.notifier.http.sender import ADDED_HEADERS

@@ -10,9 +10,10 @@ resolve differently a moment later (DNS rebinding).
 
 from collections.abc import Sequence
 
+from ringback.domain.client_address import Address
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Principal
-from ringback.notifier.http.addresses import Address, SpecialRange, find_forbidden_range, parse_address_literal
+from ringback.notifier.http.addresses import SpecialRange, find_forbidden_range, parse_address_literal
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL, CachingResolver
 from ringback.notifier.http.resolver import CAresResolver, Resolver, UnresolvedHost
 from ringback.notifier.http.target import PRIVATE_CIDRS_SETTING, Target, TargetPolicy, parse_target

@@ -23,7 +23,7 @@ import aiodns
 import pycares
 from aiodns.error import DNSError
 
-from ringback.notifier.http.addresses import Address
+from ringback.domain.client_address import Address
 
 TTL_SECONDS_MIN: Final = 1.0
 """A TTL of 0 (/etc/hosts has it, too) would cost one lookup for each POST to a receiver that closes its connections."""

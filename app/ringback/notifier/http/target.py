@@ -10,8 +10,9 @@ from typing import Final
 
 import idna
 
+from ringback.domain.client_address import Network
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.http.addresses import Network, is_in_allowed_networks, parse_address_literal
+from ringback.notifier.http.addresses import is_in_allowed_networks, parse_address_literal
 
 URL_LENGTH_MAX: Final = 2048
 """Characters: the conventional limit of browsers and proxies, far above what receivers use for routing."""

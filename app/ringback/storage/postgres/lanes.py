@@ -37,7 +37,7 @@ T = TypeVar("T")
 class UnitQueue(Protocol):
     def put(self, unit: UnitOfWork) -> None: ...
 
-    def take(self) -> UnitOfWork | None:
+    def pop_unit(self) -> UnitOfWork | None:
         """The next unit that may run now. `release` follows when it has ended."""
         ...
 
@@ -100,9 +100,9 @@ class Lane:
                 self._workers.discard(worker)
 
     async def _run_waiting_units(self) -> None:
-        """Awaits nothing after the last unit is taken: who puts a unit later finds one worker less."""
+        """Awaits nothing after the last unit: a caller that puts a unit later finds one worker less."""
         connection: Connection | None = None
-        while (unit := self._take()) is not None:
+        while (unit := self._pop_unit()) is not None:
             try:
                 connection = await self._acquire(connection)
             except Exception as error:  # noqa: BLE001 - boundary: every caller gets an answer
@@ -122,8 +122,8 @@ class Lane:
         finally:
             self._running -= 1
 
-    def _take(self) -> UnitOfWork | None:
-        while (unit := self._queue.take()) is not None:
+    def _pop_unit(self) -> UnitOfWork | None:
+        while (unit := self._queue.pop_unit()) is not None:
             if not unit.done.done():
                 return unit
             self._queue.release(unit)
@@ -152,7 +152,7 @@ class Lane:
             self._queue.release(unit)
             unit.error = StoreUnavailable(error.detail, needs_operator=error.needs_operator)
             unit.resolve()
-            unit = self._take()
+            unit = self._pop_unit()
 
 
 async def close_connection(connection: Connection) -> None:

@@ -4,7 +4,7 @@
           ╰──▶ topics gather ──▶ one NOTIFY at a time ──▶ PostgreSQL ──▶ other nodes ──▶ their waiters
 
 A NOTIFY in every unit of work would halve the commits per second, because PostgreSQL lets one transaction at a time commit with
-one. So units notify nobody themselves: the topics of all units that commit while one NOTIFY is under way are the next one.
+one. So units send no NOTIFY themselves: the topics of all units that commit while one NOTIFY is under way are the next one.
 
 A notification is a hint. Every waiter also reads the store now and then, so a lost connection costs latency and never an event:
 topics that cannot be sent are dropped, and after a reconnect all waiters of all nodes read the store once.

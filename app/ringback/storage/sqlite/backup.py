@@ -15,7 +15,7 @@ from typing import Final
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.sqlite.commit_counter import read_commit_count, require_no_missing_commits
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, connect, to_store_unavailable
-from ringback.storage.sqlite.file_lock import FileLock
+from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.integrity import DATABASE_FILE_SUFFIXES
 from ringback.storage.sqlite.store import lock_for_database
 from ringback.storage.sqlite.use_mark import mark_complete
@@ -79,12 +79,21 @@ def replace_database_file(path: Path, drafts: Mapping[str, Path], *, now: dateti
     lock.acquire()
     try:
         moved = _move_aside(path, f"before-restore-{now:%Y%m%dT%H%M%SZ}", {*DATABASE_FILE_SUFFIXES, *drafts})
+        owner = (moved[0] if moved else path.parent).stat()
         for suffix, draft in sorted(drafts.items(), reverse=True):  # the database last
+            _give_to(draft, owner)
             draft.replace(_with_suffix(path, suffix))
         _accept_commits(path, lock)
+        _give_to(_with_suffix(path, LOCK_FILE_SUFFIX), owner)
     finally:
         lock.release()
     return moved
+
+
+def _give_to(file: Path, owner: os.stat_result) -> None:
+    """To the service's user, if root restores: only the owner of the database may open it."""
+    if os.geteuid() == 0:
+        os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def _move_aside(path: Path, label: str, suffixes: Collection[str]) -> list[Path]:

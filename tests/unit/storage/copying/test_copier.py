@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Generator
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import asyncpg
 import pytest
@@ -23,6 +24,8 @@ from tests.support.stores import make_sealer
 ROWS = 300
 BATCH_ROWS = 40
 """So that each large table has several batches."""
+VALUES: Final = {"TEXT": "[]", "INTEGER": 1, "REAL": 0.5, "BLOB": b"\x00\xff"}
+"""A value of each type of a column."""
 
 
 class Interrupted(Exception):
@@ -36,7 +39,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A database with rows in every table."""
+    """A database with rows in every table, and with a value in every column."""
     path = tmp_path / "ringback.db"
     with closing(fill_database(path, rows=ROWS)) as connection, connection:
         connection.execute("INSERT INTO catalog VALUES ('git', 'tools', '[]', 1)")
@@ -46,7 +49,19 @@ def path(tmp_path: Path) -> Path:
             "INSERT INTO erasures VALUES ('era_1', 'alice', 'session', 's', 1, 'alice', 1, 7, 1, 0, NULL, NULL, 0, 1, 2, 3, 4)"
         )
         connection.execute("INSERT INTO webhook_rates VALUES ('wh_rare', 1)")
+        connection.execute("INSERT INTO upstream_controls VALUES ('busy', 'paused', 1)")
+        fill_empty_columns(connection)
     return path
+
+
+def fill_empty_columns(connection: sqlite3.Connection) -> None:
+    """Give each column that is NULL in all rows a value in one row."""
+    for table, key in KEYS.items():
+        row = f"({', '.join(key)}) = (SELECT {', '.join(key)} FROM {table} LIMIT 1)"  # noqa: S608 - its own names
+        for _, column, kind, *_ in connection.execute(f"PRAGMA table_info({table})").fetchall():
+            (count,) = connection.execute(f'SELECT count("{column}") FROM {table}').fetchone()  # noqa: S608
+            if count == 0:
+                connection.execute(f'UPDATE {table} SET "{column}" = ? WHERE {row}', [VALUES[kind]])  # noqa: S608
 
 
 @pytest.fixture
@@ -154,7 +169,7 @@ async def test_while_a_service_runs_the_large_tables_are_copied_and_later_only_w
     )
     sqlite.execute("DELETE FROM deliveries WHERE id IN ('dlv_000000000', 'dlv_000000004')")
     sqlite.execute("DELETE FROM events WHERE seq > 295")
-    sqlite.execute("INSERT INTO results VALUES ('call_000000001', x'00ff')")
+    sqlite.execute("INSERT INTO results (call_id, body) VALUES ('call_000000001', x'00ff')")
     service.release()
 
     finished = await copy(path, url)

@@ -59,12 +59,13 @@ WHERE :catching_up::boolean
     OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id) IS NULL;
 
 -- The webhooks that belong to these calls, then those that the calls name. (The empty text keeps PostgreSQL from reading all webhooks
--- of the principal while it believes that there are none.)
+-- of the principal while it believes that there are none. LIMIT keeps it from beginning with all webhooks: an id has one.)
 -- name: of_calls
 SELECT {webhook in webhooks}, call_id AS of_call FROM webhooks
 WHERE principal || '' = :principal AND call_id = ANY(:call_ids::text[]) AND origin = 'call' AND state <> 'disabled'
 UNION ALL
-SELECT {webhook in webhooks}, call_webhooks.call_id FROM call_webhooks JOIN webhooks ON webhooks.id = call_webhooks.webhook_id
+SELECT {webhook in webhooks}, call_webhooks.call_id FROM call_webhooks
+CROSS JOIN LATERAL (SELECT * FROM webhooks WHERE id = call_webhooks.webhook_id LIMIT 1) AS webhooks
 WHERE call_webhooks.call_id = ANY(:call_ids::text[]) AND state <> 'disabled'
     AND (
         :catching_up::boolean
