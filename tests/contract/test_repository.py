@@ -1,6 +1,7 @@
 """Rules that no linter checks: the top-level files, the sizes of files and functions, sleeping in tests."""
 
 import ast
+import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -29,8 +30,22 @@ FUNCTION_LINES_MAX = 60
 PROTOCOL_METHODS_MAX = 8
 """The largest sizes in well-kept projects of this field; typical ones are a third."""
 
+_SERVICE_UNIT = re.compile(r"store\.write\b")
+
 SLEEPING_MODULES = {"asyncio", "anyio", "time", "trio"}
 SKIP_MARKS = {"skip", "skipif", "xfail", "importorskip"}
+
+SERVICE_UNITS = {
+    "administration.py": 1,  # a notification; no row
+    "api_keys.py": 3,  # one row of a key, by an operator
+    "insights.py": 1,  # the probe's row
+    "mcp_sessions.py": 1,  # sessions of all principals that had requests
+    "node_signals.py": 1,  # a notification; no row
+    "tool_aliases.py": 1,  # names that all principals share
+    "upstream_controls.py": 1,  # one row of an upstream, by an operator
+}
+"""Units in `services` with `store.write`, by file, and what they lock. Such units share few connections, which leases and
+recorded attempts need too."""
 
 SOURCES = sorted((ROOT / "app").rglob("*.py"))
 TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
@@ -70,6 +85,14 @@ def test_files_functions_and_protocols_stay_small() -> None:
     found = {str(path.relative_to(ROOT)): list(_find_large_parts(path.read_text(encoding="utf-8"))) for path in SOURCES}
 
     assert {path: parts for path, parts in found.items() if parts} == {}
+
+
+def test_units_that_lock_rows_of_one_principal_run_on_its_share_of_the_connections() -> None:
+    """A unit for a request of a principal is run by `store.write_for`."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCES if path.parent.name == "services"}
+    found = {name: len(_SERVICE_UNIT.findall(text)) for name, text in texts.items()}
+
+    assert {name: number for name, number in found.items() if number} == SERVICE_UNITS
 
 
 def test_no_test_sleeps_or_is_skipped() -> None:

@@ -52,9 +52,16 @@ class HoldingStore(StoreWrapper):
         return self._next
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.write(self._hold_if_next(work))
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """For its principal, whose units have a share of the connections only."""
+        return await self._store.write_for(principal, self._hold_if_next(work))
+
+    def _hold_if_next(self, work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
         held, self._next = self._next, None
         if held is None:
-            return await super().write(work)
+            return work
 
         async def run_and_hold(tx: Transaction) -> T:
             value = await work(tx)
@@ -63,7 +70,7 @@ class HoldingStore(StoreWrapper):
                 await tx.pause()
             return value
 
-        return await super().write(run_and_hold)
+        return run_and_hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +99,9 @@ class Nodes:
             results = await asyncio.gather(one, two, return_exceptions=True)
         return results[0], results[1]
 
-    async def wait_until_blocked(self) -> None:
-        """Wait until a unit of work waits for a lock."""
-        while query_rows(self.folder, LOCK_WAITS)[0][0] == 0:  # noqa: ASYNC110 - PostgreSQL sets no event
+    async def wait_until_blocked(self, *, units: int = 1) -> None:
+        """So many units wait for a row that another unit has locked. On PostgreSQL only."""
+        while query_rows(self.folder, LOCK_WAITS)[0][0] < units:  # noqa: ASYNC110 - PostgreSQL sets no event
             await asyncio.sleep(0.001)
 
     async def _wait_until_ended_or_blocked(self, task: "asyncio.Future[Any]") -> None:

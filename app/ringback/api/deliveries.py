@@ -10,7 +10,7 @@ from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, decode_redelivery_position
 from ringback.schemas import examples
 from ringback.schemas.deliveries import (
     DeliveryListQuery,
@@ -51,7 +51,7 @@ async def redeliver_many(body: RedeliverBody, services: ServicesDep, caller: Own
     At most 2,000 in one request. The other pending deliveries of their webhooks are due now, too. With `dry_run` the response
     has the numbers and nothing changes.
     """
-    position = decode_id_cursor(CursorList.DELIVERIES, body.cursor)
+    position = None if body.cursor is None else decode_redelivery_position(body.cursor)
     return RedeliveredView.from_redelivery(
         await services.bulk_redeliveries.redeliver(caller, body.to_filter(), position=position, dry_run=body.dry_run)
     )

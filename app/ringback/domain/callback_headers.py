@@ -63,9 +63,9 @@ def parse_headers(headers: Mapping[str, str]) -> CallbackHeaders:
 def redact_header_values(text: str, headers: CallbackHeaders) -> str:
     """The text without the values of these headers: a receiver may echo a request, and excerpts are stored in clear.
 
-    A value that the end of the text cuts off is removed, too.
+    A value that the end of the text cuts off is removed, too. Longer values come first, as a value may contain another one.
     """
-    for name, value in headers:
+    for name, value in sorted(headers, key=lambda header: -len(header[1])):
         if len(value) >= REDACTED_LENGTH_MIN:
             text = _cut_off_end(text.replace(value, f"[{name}]"), value)
     return text

@@ -38,6 +38,8 @@ class CursorList(StrEnum):
     CALLS = "calls"
     WEBHOOKS = "webhooks"
     DELIVERIES = "deliveries"
+    REDELIVERIES = "redeliveries"
+    """The deliveries that one bulk redelivery sends again, over several requests."""
     KEYS = "keys"
 
 
@@ -118,6 +120,26 @@ def decode_event_time(cursor: str) -> EventTime:
     if _MILLISECONDS_PATTERN.fullmatch(milliseconds) is None or not is_well_formed_id("evt", event_id):
         raise InvalidCursor("This cursor names no place among the events of all principals. Start without one.")
     return EventTime(int(milliseconds), event_id)
+
+
+class RedeliveryPosition(NamedTuple):
+    """A place in a bulk redelivery: where its next request continues, and where the redelivery ends."""
+
+    until_milliseconds: int
+    """Since 1970: the time of the first request. Later requests send nothing again that this redelivery has inserted."""
+    delivery_id: str
+    """The last delivery that a request has visited."""
+
+
+def encode_redelivery_position(position: RedeliveryPosition) -> str:
+    return encode_cursor(CursorList.REDELIVERIES, f"{position.until_milliseconds}.{position.delivery_id}")
+
+
+def decode_redelivery_position(cursor: str) -> RedeliveryPosition:
+    milliseconds, _, delivery_id = decode_cursor(CursorList.REDELIVERIES, cursor).partition(".")
+    if _MILLISECONDS_PATTERN.fullmatch(milliseconds) is None or not is_well_formed_id("dlv", delivery_id):
+        raise InvalidCursor("This cursor names no place in a bulk redelivery. Start without one.")
+    return RedeliveryPosition(int(milliseconds), delivery_id)
 
 
 def is_position_in_log(position: LogPosition, *, head: int, retention_floor: int, event_id: str | None) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from ringback.domain.attempt_category import AttemptCategory
-from ringback.domain.cursor import CursorList, encode_cursor
+from ringback.domain.cursor import encode_redelivery_position
 from ringback.domain.delivery import Attempt, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter, RedeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
@@ -172,7 +172,7 @@ class RedeliveredView(OpenDeliveriesView):
             redelivered=redelivery.redelivered,
             skipped=redelivery.skipped,
             webhooks=redelivery.webhooks,
-            cursor=None if position is None else encode_cursor(CursorList.DELIVERIES, position),
+            cursor=None if position is None else encode_redelivery_position(position),
             **deliveries_members(redelivery.deliveries),
         )
 

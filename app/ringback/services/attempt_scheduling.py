@@ -17,6 +17,7 @@ from typing import Final
 from ringback.domain.circuit_breaker import CircuitState, half_opened
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, webhook_due_topic
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import HELD_DELIVERIES_MAX, RELEASE_BATCH_SIZE
@@ -59,7 +60,7 @@ class AttemptScheduler:
             tx.notify(DELIVERY_DUE_TOPIC, webhook_due_topic(webhook.id))
         return await self.describe(tx, webhook)
 
-    async def schedule_rest(self, webhook_id: WebhookId) -> None:
+    async def schedule_rest(self, principal: Principal, webhook_id: WebhookId) -> None:
         """Make the deliveries due that `schedule_now` left, a batch in each transaction, `DUE_NOW_MAX` at most."""
 
         async def make_due(tx: Transaction) -> int:
@@ -71,7 +72,7 @@ class AttemptScheduler:
             return made_due
 
         for _ in range(DUE_NOW_MAX // RELEASE_BATCH_SIZE):
-            if await self._store.write(make_due) < RELEASE_BATCH_SIZE:
+            if await self._store.write_for(principal, make_due) < RELEASE_BATCH_SIZE:
                 return
 
     async def schedule_all(self, webhook: Webhook) -> OpenDeliveries:
@@ -81,11 +82,18 @@ class AttemptScheduler:
             latest = await tx.webhooks.get(webhook.id)
             return await self.schedule_now(tx, latest or webhook)
 
-        scheduled = await self._store.write(schedule)
+        return await self.complete_schedule(webhook, await self._store.write_for(webhook.principal, schedule))
+
+    async def complete_schedule(self, webhook: Webhook, scheduled: OpenDeliveries) -> OpenDeliveries:
+        """Make the deliveries due that `schedule_now` left. Return what happens with all of them."""
         if scheduled.due_now < RELEASE_BATCH_SIZE:
             return scheduled
-        await self.schedule_rest(webhook.id)
-        return await self._store.read(lambda tx: self.describe(tx, webhook))
+        await self.schedule_rest(webhook.principal, webhook.id)
+
+        async def describe_latest(tx: Transaction) -> OpenDeliveries:
+            return await self.describe(tx, await tx.webhooks.get(webhook.id) or webhook)
+
+        return await self._store.read(describe_latest)
 
     async def preview(self, tx: Transaction, webhook: Webhook, *, added: int) -> OpenDeliveries:
         """The open deliveries as a request would leave them that adds so many. Changes nothing and schedules nothing."""

@@ -6,19 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ringback.domain.call import Call, CallStatus, has_no_upstream_state
-from ringback.domain.call_outcome import CANCELLED_COMPLETION
-from ringback.domain.call_rows import CallChange, CallFilter
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import Page
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
-from ringback.domain.signals import call_cancel_topic, call_changed_topic
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recorder import Recorder
+from ringback.services.calls import cancel_open_calls
 
 CANCELLATIONS_MAX: Final = 1_000
 """Calls of one request. Each that ends at once writes its event and its deliveries: some 300 µs of the one writer's time."""
-CANCEL_BATCH_SIZE: Final = 50
+CANCELLED_CALLS_BATCH_SIZE: Final = 50
 """Calls in one transaction, as many as the janitor finishes in one."""
 PAGES_MAX: Final = 100
 """Pages of one request, most of which may be empty: half a million rows are visited."""
@@ -62,11 +61,11 @@ class BulkCancellations:
         """Count the calls by whether they ended at once. Return whether more are left."""
         position: str | None = None
         for _ in range(PAGES_MAX):
-            limit = min(CANCEL_BATCH_SIZE, CANCELLATIONS_MAX - counts.total())
+            limit = min(CANCELLED_CALLS_BATCH_SIZE, CANCELLATIONS_MAX - counts.total())
             if limit <= 0:
                 return True
             page = await self._find(caller, where, position=position, limit=limit)
-            counts.update(await self._cancel_page(page, dry_run=dry_run))
+            counts.update(await self._cancel_page(caller, page, dry_run=dry_run))
             position = page.next_position
             if position is None:
                 return False
@@ -77,25 +76,14 @@ class BulkCancellations:
             caller.principal, lambda tx: tx.calls.list_page(caller.principal, where, position=position, limit=limit)
         )
 
-    async def _cancel_page(self, page: Sequence[Call], *, dry_run: bool) -> Counter[bool]:
+    async def _cancel_page(self, caller: Caller, page: Sequence[Call], *, dry_run: bool) -> Counter[bool]:
         wanted = [call.id for call in page if not call.cancel_requested]
         if dry_run:
             return Counter(has_no_upstream_state(call) for call in page if not call.cancel_requested)
         if not wanted:
             return Counter()
-        return await self._store.write(lambda tx: self._cancel_batch(tx, wanted))
+        return await self._store.write_for(caller.principal, lambda tx: self._cancel_batch(tx, wanted))
 
     async def _cancel_batch(self, tx: Transaction, call_ids: Sequence[CallId]) -> Counter[bool]:
         calls = [call for call in await tx.calls.get_many(call_ids) if not call.is_final and not call.cancel_requested]
-        requests: list[CompletionRequest] = []
-        for call in calls:
-            tx.notify(call_cancel_topic(call.id))
-            cancelling = replace(call, cancel_requested=True, updated_at=tx.now())
-            if has_no_upstream_state(call):
-                requests.append(CompletionRequest(call=cancelling, completion=CANCELLED_COMPLETION, lease_token=None))
-            else:
-                await tx.calls.update(cancelling, CallChange.CANCELLING, expected=call.status, lease_token=None)
-                tx.notify(call_changed_topic(call.id))
-        ended = await self._recorder.finish_calls(tx, requests)
-        at_once = sum(call is not None for call in ended)
-        return Counter({True: at_once, False: len(calls) - at_once})
+        return Counter(call.is_final for call in await cancel_open_calls(tx, self._recorder, calls))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.cursor import Page
+from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
+from ringback.domain.cursor import Page, RedeliveryPosition
 from ringback.domain.delivery import OPEN_STATES, Delivery
 from ringback.domain.delivery_rows import RedeliveryFilter
 from ringback.domain.errors import InvalidRequest
@@ -39,7 +40,7 @@ class BulkRedelivery:
     """Webhooks of the redelivered ones."""
     deliveries: OpenDeliveries
     """The open deliveries of these webhooks together. `next_attempt_at` is the earliest."""
-    next_position: str | None
+    next_position: RedeliveryPosition | None
     """Where the next request continues; None at the end."""
 
 
@@ -60,20 +61,21 @@ class BulkRedeliveries:
         self._lifecycle = lifecycle
 
     async def redeliver(
-        self, caller: Caller, where: RedeliveryFilter, *, position: str | None, dry_run: bool
+        self, caller: Caller, where: RedeliveryFilter, *, position: RedeliveryPosition | None, dry_run: bool
     ) -> BulkRedelivery:
         """Send at most `REDELIVERIES_MAX` deliveries again. With `dry_run`, count them and change nothing."""
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         if where.state in OPEN_STATES:
             raise InvalidRequest("state: only ended deliveries are sent again: dead, cancelled or delivered.")
-        where = replace(where, until=await self._store.read(lambda tx: _end_of(tx, where)))
+        until = await self._store.read(lambda tx: _find_end(tx, where, position))
+        where = replace(where, until=until)
         sent: defaultdict[WebhookId, int] = defaultdict(int)
-        skipped, after = 0, position or ""
+        skipped, after = 0, "" if position is None else position.delivery_id
         for _ in range(PAGES_MAX):
             page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
-            skipped += await self._redeliver_page(page, sent, dry_run=dry_run)
+            skipped += await self._redeliver_page(caller, page, sent, dry_run=dry_run)
             after = page.next_position
             if after is None or sum(sent.values()) + REPLAY_BATCH_SIZE > REDELIVERIES_MAX:
                 break
@@ -82,7 +84,7 @@ class BulkRedeliveries:
             skipped=skipped,
             webhooks=len(sent),
             deliveries=_total([await self._schedule(each, sent[each], dry_run=dry_run) for each in sorted(sent)]),
-            next_position=after,
+            next_position=None if after is None else RedeliveryPosition(epoch_milliseconds(until), after),
         )
 
     async def _find(self, caller: Caller, where: RedeliveryFilter, *, after: str, limit: int) -> Page[Delivery, str]:
@@ -91,7 +93,7 @@ class BulkRedeliveries:
         )
 
     async def _redeliver_page(
-        self, page: Sequence[Delivery], sent: defaultdict[WebhookId, int], *, dry_run: bool
+        self, caller: Caller, page: Sequence[Delivery], sent: defaultdict[WebhookId, int], *, dry_run: bool
     ) -> int:
         """Send the deliveries again and count them in `sent`. Return the number of skipped ones."""
         if not page:
@@ -102,7 +104,8 @@ class BulkRedeliveries:
             replayed = {each.id: await self._replay(tx, each, page, dry_run=dry_run) for each in _enabled(found)}
             return {webhook_id: number for webhook_id, number in replayed.items() if number}
 
-        replayed = await (self._store.read(replay) if dry_run else self._store.write(replay))
+        run = self._store.scan if dry_run else self._store.write_for
+        replayed = await run(caller.principal, replay)
         for webhook_id, number in replayed.items():
             sent[webhook_id] += number
         return len(page) - sum(replayed.values())
@@ -122,13 +125,16 @@ class BulkRedeliveries:
         if webhook is None:  # removed in the meantime
             return OpenDeliveries(due_now=0, held=0, in_flight=0, next_attempt_at=None)
         if dry_run:
-            return await self._store.read(lambda tx: self._attempts.preview(tx, webhook, added=replayed))
+            return await self._store.scan(
+                webhook.principal, lambda tx: self._attempts.preview(tx, webhook, added=replayed)
+            )
         return await self._attempts.schedule_all(webhook)
 
 
-async def _end_of(tx: Transaction, where: RedeliveryFilter) -> datetime:
-    """Not later than now: what this request inserts is not sent again by it."""
-    return tx.now() if where.until is None else min(where.until, tx.now())
+async def _find_end(tx: Transaction, where: RedeliveryFilter, position: RedeliveryPosition | None) -> datetime:
+    """Not later than the first request: what this redelivery inserts is not sent again by it, also if it ends meanwhile."""
+    first_request_at = tx.now() if position is None else from_epoch_milliseconds(position.until_milliseconds)
+    return min([tx.now(), first_request_at, *([] if where.until is None else [where.until])])
 
 
 def _enabled(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:

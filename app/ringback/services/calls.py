@@ -16,7 +16,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
 from ringback.domain.upstreams import ToolCatalog
-from ringback.notifier.recorder import Recorder
+from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
@@ -317,11 +317,23 @@ def _raise_if_gone(tombstone: Tombstone | None) -> None:
 
 async def cancel_open_call(tx: Transaction, recorder: Recorder, call: Call) -> Call:
     """End the call now if its upstream holds no state for it; else request its cancellation."""
-    tx.notify(call_cancel_topic(call.id))
-    if has_no_upstream_state(call):
-        cancelled = replace(call, cancel_requested=True)
-        return await recorder.finish_call(tx, cancelled, CANCELLED_COMPLETION, lease_token=None) or call
-    return await _request_cancellation(tx, call)
+    (cancelled,) = await cancel_open_calls(tx, recorder, [call])
+    return cancelled
+
+
+async def cancel_open_calls(tx: Transaction, recorder: Recorder, calls: Sequence[Call]) -> Sequence[Call]:
+    """As `cancel_open_call`, for several calls, whose rows the caller has locked. Their ends come last: they lock the log."""
+    cancelled: dict[CallId, Call] = {}
+    for call in calls:
+        tx.notify(call_cancel_topic(call.id))
+        cancelled[call.id] = call if has_no_upstream_state(call) else await _request_cancellation(tx, call)
+    requests = [
+        CompletionRequest(call=replace(call, cancel_requested=True), completion=CANCELLED_COMPLETION, lease_token=None)
+        for call in calls
+        if has_no_upstream_state(call)
+    ]
+    ended = await recorder.finish_calls(tx, requests)
+    return list((cancelled | {call.id: call for call in ended if call is not None}).values())
 
 
 async def _request_cancellation(tx: Transaction, call: Call) -> Call:

@@ -50,7 +50,7 @@ class Erasures:
                     )
             return await self._insert(tx, caller, caller.principal, ErasureKind.CALL, call_id, cancel=cancel)
 
-        return await self._request(request)
+        return await self._request(caller.principal, request)
 
     async def erase_session(self, caller: Caller, client_session_id: str, *, cancel: bool) -> Erasure:
         """Erase the session's calls, and the webhooks registered for it; these need the scope `webhooks` too."""
@@ -65,7 +65,7 @@ class Erasures:
                 caller.require_scope(Scope.WEBHOOKS)
             return erasure
 
-        return await self._request(request)
+        return await self._request(caller.principal, request)
 
     async def erase_principal(self, caller: Caller, principal: str, *, cancel: bool) -> Erasure:
         """Erase everything of a principal, its API keys too, for a caller with the scope `admin`."""
@@ -74,9 +74,10 @@ class Erasures:
             raise Forbidden("Your key may use only some upstreams, and a principal's data belongs to all of them.")
         _require_name(principal, PRINCIPAL_LENGTH_MAX, "principal")
         return await self._request(
+            Principal(principal),
             lambda tx: self._request_many(
                 tx, caller, Principal(principal), ErasureKind.PRINCIPAL, principal, cancel=cancel
-            )
+            ),
         )
 
     async def get_erasure(self, caller: Caller, erasure_id: str) -> Erasure:
@@ -88,12 +89,12 @@ class Erasures:
                 return erasure
         raise NotFound("No erasure of yours has this id.")
 
-    async def _request(self, request: Callable[[Transaction], Awaitable[Erasure]]) -> Erasure:
+    async def _request(self, principal: Principal, request: Callable[[Transaction], Awaitable[Erasure]]) -> Erasure:
         """Store the request, then erase its first batches."""
         self._lifecycle.require_running()
-        erasure = await self._store.write(request)
+        erasure = await self._store.write_for(principal, request)
         for _ in range(INLINE_BATCHES_MAX):
-            erasure = await self._store.write(partial(self._run_batch, erasure.id))
+            erasure = await self._store.write_for(principal, partial(self._run_batch, erasure.id))
             if erasure.state is not ErasureState.ERASING:
                 break
         return erasure

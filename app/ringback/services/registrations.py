@@ -145,11 +145,13 @@ class WebhookRegistrations:
                 inserted = await self._insert_webhook(tx, wanted, registration.cursor)
                 return RegisteredWebhook(webhook=inserted, secret=generated)
             headers = existing.headers if registration.headers is None else registration.headers
-            require_headers_for_origin(existing, wanted.url, are_given=registration.headers is not None)
+            require_headers_for_origin(
+                existing, wanted.url, are_given=registration.headers is not None, policy=self._guard.policy
+            )
             wanted_with_headers = replace(wanted, headers=headers)
             changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)
             if changed != existing:
-                changed = await update_webhook(tx, self._verification, self._attempts, existing, changed)
+                changed = (await update_webhook(tx, self._verification, self._attempts, existing, changed)).webhook
             return RegisteredWebhook(webhook=changed, is_new=False)
 
         return await self._wait_until_challenged(await self._store.write_for(caller.principal, insert_or_change))

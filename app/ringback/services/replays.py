@@ -150,11 +150,11 @@ class DeliveryReplays:
         self._check_request(caller)
         webhook, source = await self._store.read(lambda tx: _select_source(tx, caller.principal, webhook_id, request))
         replay_batch = self._count_batch if request.dry_run else self._replay_batch
-        run = self._store.read if request.dry_run else partial(self._store.write_for, caller.principal)
+        run = self._store.scan if request.dry_run else self._store.write_for
         replayed = still_open = 0
         while source is not None and replayed < REPLAY_DELIVERIES_MAX:
             limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
-            batch = await run(partial(replay_batch, caller.principal, webhook_id, source, limit))
+            batch = await run(caller.principal, partial(replay_batch, caller.principal, webhook_id, source, limit))
             replayed += len(batch.finished)
             still_open += batch.still_open
             source = batch.next_source
@@ -164,7 +164,7 @@ class DeliveryReplays:
             has_more=source is not None,
             cursor=None if source is None else source.cursor,
             deliveries=(
-                await self._store.read(lambda tx: self._attempts.preview(tx, webhook, added=replayed))
+                await self._store.scan(caller.principal, lambda tx: self._attempts.preview(tx, webhook, added=replayed))
                 if request.dry_run
                 else await self._attempts.schedule_all(webhook)
             ),
@@ -193,7 +193,7 @@ class DeliveryReplays:
             return RequestedDelivery(delivery=await tx.deliveries.get(latest.id) or latest, deliveries=scheduled)
 
         requested = await self._store.write_for(caller.principal, redeliver)
-        await self._attempts.schedule_rest(requested.delivery.webhook_id)
+        await self._attempts.schedule_rest(caller.principal, requested.delivery.webhook_id)
         return requested
 
     def _check_request(self, caller: Caller) -> None:

@@ -3,7 +3,6 @@
 import math
 from datetime import datetime
 from typing import Final
-from urllib.parse import urlsplit
 
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
@@ -14,6 +13,7 @@ from ringback.domain.principal import Caller, Principal
 from ringback.domain.retry import DAY
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, Webhook, WebhookState
+from ringback.notifier.http.target import TargetCache, TargetPolicy
 from ringback.signing import secrets as signing_secrets
 
 SECRET_OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
@@ -73,21 +73,17 @@ def require_effective_outcomes(webhook: Webhook) -> None:
         raise InvalidRequest("outcomes: only call.finished has an outcome. Add it to events, or leave outcomes out.")
 
 
-def require_headers_for_origin(webhook: Webhook, url: str, *, are_given: bool) -> None:
+def require_headers_for_origin(webhook: Webhook, url: str, *, are_given: bool, policy: TargetPolicy) -> None:
     """Raise `InvalidRequest` if stored headers would be sent to another origin.
 
     Responses show names only, so a stolen API key must not get the values by changing the URL.
     """
-    if webhook.headers and not are_given and _origin(url) != _origin(webhook.url):
+    targets = TargetCache(policy)
+    if webhook.headers and not are_given and targets.get_origin(url) != targets.get_origin(webhook.url):
         raise InvalidRequest(
             "headers: the webhook has headers, and its new URL has another origin. Send the headers again with the URL, "
             "or {} to remove them."
         )
-
-
-def _origin(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.scheme.lower(), parts.netloc.lower()
 
 
 def subscribes_to_changes(webhook: Webhook) -> bool:

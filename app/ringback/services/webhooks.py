@@ -46,10 +46,10 @@ from ringback.services.webhook_checks import (
     require_secret_quota,
     subscribes_to_changes,
 )
-from ringback.services.webhook_updates import update_webhook
+from ringback.services.webhook_updates import UpdatedWebhook, update_webhook
 
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
-CANCEL_BATCH_SIZE: Final = 200
+CANCELLED_DELIVERIES_BATCH_SIZE: Final = 200
 """Deliveries that one transaction cancels when a webhook is removed: about 10 ms on a slow core."""
 
 
@@ -163,25 +163,37 @@ class Webhooks:
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
 
-        async def apply(tx: Transaction) -> Webhook:
+        async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
-            require_headers_for_origin(previous, change.url or previous.url, are_given=change.headers is not None)
+            require_headers_for_origin(
+                previous,
+                change.url or previous.url,
+                are_given=change.headers is not None,
+                policy=self._guard.policy,
+            )
             updated = replace(_apply_change(previous, change, now=tx.now()), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
-            return await update_webhook(tx, self._verification, self._attempts, previous, updated)
+            return await update_webhook(
+                tx,
+                self._verification,
+                self._attempts,
+                previous,
+                updated,
+                requests_attempts=change.state is WebhookState.ACTIVE or change.paused is False,
+            )
 
-        changed = await self._store.write_for(caller.principal, apply)
-        if change.url is not None:
-            changed = await self._verification.wait_until_challenged(changed)
-        return await self._with_deliveries(changed, acts_at_once=_acts_at_once(change))
-
-    async def _with_deliveries(self, webhook: Webhook, *, acts_at_once: bool) -> ChangedWebhook:
-        if acts_at_once:
+        updated = await self._store.write_for(caller.principal, apply)
+        if change.url is not None and updated.webhook.state is WebhookState.PENDING_VERIFICATION:
+            webhook = await self._verification.wait_until_challenged(updated.webhook)
+            # The change itself could schedule nothing: it came before the proof.
             return ChangedWebhook(webhook=webhook, deliveries=await self._attempts.schedule_all(webhook))
-        return ChangedWebhook(
-            webhook=webhook, deliveries=await self._store.read(lambda tx: self._attempts.describe(tx, webhook))
-        )
+        return ChangedWebhook(webhook=updated.webhook, deliveries=await self._complete_schedule(updated))
+
+    async def _complete_schedule(self, updated: UpdatedWebhook) -> OpenDeliveries:
+        if updated.scheduled is not None:
+            return await self._attempts.complete_schedule(updated.webhook, updated.scheduled)
+        return await self._store.read(lambda tx: self._attempts.describe(tx, updated.webhook))
 
     async def verify_webhook(self, caller: Caller, webhook_id: str) -> ChangedWebhook:
         """Challenge the URL now, and then make the webhook's pending deliveries due.
@@ -200,7 +212,7 @@ class Webhooks:
         webhook = await self._store.write_for(caller.principal, restart_challenge)
         await self._verification.wait_for_challenge(webhook.id)
         challenged = await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
-        return await self._with_deliveries(challenged, acts_at_once=True)
+        return ChangedWebhook(webhook=challenged, deliveries=await self._attempts.schedule_all(challenged))
 
     async def send_test(self, caller: Caller, webhook_id: str) -> RequestedDelivery:
         """Send a test to this webhook only, before its other deliveries. It takes the same path as every delivery."""
@@ -215,7 +227,7 @@ class Webhooks:
             return RequestedDelivery(delivery=test, deliveries=await self._attempts.schedule_now(tx, webhook))
 
         sent = await self._store.write_for(caller.principal, test)
-        await self._attempts.schedule_rest(sent.delivery.webhook_id)
+        await self._attempts.schedule_rest(caller.principal, sent.delivery.webhook_id)
         return sent
 
     async def rotate_secret(
@@ -239,7 +251,7 @@ class Webhooks:
             )
 
         rotated = await self._store.write_for(caller.principal, rotate)
-        await self._attempts.schedule_rest(rotated.webhook.id)
+        await self._attempts.schedule_rest(caller.principal, rotated.webhook.id)
         return rotated
 
     async def remove_named_webhook(self, caller: Caller, name: str) -> None:
@@ -264,8 +276,8 @@ class Webhooks:
             # A call that ends meanwhile has inserted its deliveries before, or does not find the webhook.
             await tx.event_log.get_head(webhook.principal, lock=True)
             if (
-                await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCEL_BATCH_SIZE)
-                < CANCEL_BATCH_SIZE
+                await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCELLED_DELIVERIES_BATCH_SIZE)
+                < CANCELLED_DELIVERIES_BATCH_SIZE
             ):
                 await tx.webhooks.delete(webhook.id)
                 return True
@@ -281,15 +293,6 @@ class Webhooks:
                 removed = await self._store.write_for(caller.principal, remove_batch)
             except NotFound:  # another request has removed it in the meantime
                 removed = True
-
-
-def _acts_at_once(change: WebhookChange) -> bool:
-    return (
-        change.url is not None
-        or change.headers is not None
-        or change.state is WebhookState.ACTIVE
-        or change.paused is False
-    )
 
 
 def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> Webhook:

@@ -9,8 +9,10 @@ import httpx
 import pytest
 
 from ringback.domain.circuit_breaker import WEBHOOK_BREAKER_POLICY
+from ringback.domain.ports import Transaction
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
-from ringback.domain.webhook import WebhookState
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from tests.support.engine import Engine
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
@@ -146,6 +148,32 @@ async def test_a_receiver_that_is_still_broken_gets_one_attempt_for_each_request
         attempts.append(await deliver())
 
     assert attempts == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"state": "active"}, {"paused": False}, {"url": "https://agent.example/mended"}, {"headers": {"x-tenant": "7"}}],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_change_half_opens_the_breaker_once(
+    service: ServiceUnderTest,
+    alice: httpx.AsyncClient,
+    deliver: Deliver,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+) -> None:
+    webhook_id, _ = await register_failing(service, alice, deliver)
+    schedule, scheduled = AttemptScheduler.schedule_now, list[str]()
+
+    async def count(scheduler: AttemptScheduler, tx: Transaction, webhook: Webhook) -> OpenDeliveries:
+        scheduled.append(webhook.id)
+        return await schedule(scheduler, tx, webhook)
+
+    monkeypatch.setattr(AttemptScheduler, "schedule_now", count)
+    answer = (await alice.patch(f"/v1/webhooks/{webhook_id}", json=change)).json()
+
+    assert scheduled == [webhook_id]
+    assert answer["due_now"] == EVENTS
 
 
 async def test_the_requested_attempt_is_the_test(

@@ -50,7 +50,7 @@ async def test_a_cancellation_is_bounded_and_a_repeated_one_continues(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_cancellation, "CANCELLATIONS_MAX", 3)
-    monkeypatch.setattr(bulk_cancellation, "CANCEL_BATCH_SIZE", 2)
+    monkeypatch.setattr(bulk_cancellation, "CANCELLED_CALLS_BATCH_SIZE", 2)
     for _ in range(5):
         await start(alice)
 
@@ -143,6 +143,26 @@ async def test_a_redelivery_is_bounded_and_says_where_to_continue(
     assert [each["redelivered"] for each in (first, second)] == [4, 1]
     assert second["cursor"] is None
     assert len(await replayed(service)) == 5
+
+
+async def test_a_continued_redelivery_ends_although_its_own_deliveries_end_meanwhile(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_redelivery, "REDELIVERIES_MAX", 2)
+    monkeypatch.setattr(bulk_redelivery, "REPLAY_BATCH_SIZE", 2)
+    await register(alice)
+    await end_calls(service, alice, 4)
+    service.clock.advance(1)
+
+    answers: list[dict[str, Any]] = []
+    while not answers or (answers[-1]["cursor"] is not None and len(answers) < 8):
+        cursor = answers[-1]["cursor"] if answers else None
+        answers.append((await alice.post("/v1/deliveries/redeliver", json={"cursor": cursor})).json())
+        await service.settle_deliveries(await replayed(service), DeliveryState.DEAD)
+        service.clock.advance(1)
+
+    assert sum(each["redelivered"] for each in answers) == 4
+    assert len(await replayed(service)) == 4
 
 
 @pytest.mark.parametrize(

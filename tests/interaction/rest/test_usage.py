@@ -76,3 +76,17 @@ async def test_a_key_with_a_rate_of_its_own_leaves_the_other_keys_theirs(tmp_pat
         assert answers[1].json()["quota"] == "key_starts_per_minute"
         assert (await read_limits(first))["key_starts_per_minute"] == (1, 1, "node")
         assert "key_starts_per_minute" not in await read_limits(other)
+
+
+async def test_a_bulk_redelivery_uses_a_start_of_its_key(tmp_path: Path) -> None:
+    async with running_service(tmp_path) as service:
+        limited, text = await service.services.api_keys.create_key(
+            "alice", name="", scopes=frozenset(Scope), upstreams=None
+        )
+        service.quotas.replace_overrides(QuotaOverrides(keys={limited.id: KeyLimits(starts_per_minute=1)}))
+        client = await service.create_anonymous_client(headers={"Authorization": f"Bearer {text}"})
+
+        answers = [await client.post("/v1/deliveries/redeliver", json={}) for _ in range(2)]
+
+        assert [answer.status_code for answer in answers] == [202, 429]
+        assert answers[1].json()["quota"] == "key_starts_per_minute"

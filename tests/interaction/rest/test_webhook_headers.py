@@ -56,6 +56,17 @@ async def test_another_origin_needs_the_headers_again(alice: httpx.AsyncClient) 
     assert given.json()["header_names"] == []
 
 
+async def test_the_default_port_in_a_url_is_the_same_origin(alice: httpx.AsyncClient) -> None:
+    path = f"/v1/webhooks/{(await register(alice, url='https://agent.example/hook'))['id']}"
+
+    answers = [
+        await alice.patch(path, json={"url": f"https://{authority}/hook"})
+        for authority in ("agent.example:443", "Agent.example", "agent.example:8443")
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 422]
+
+
 async def test_a_named_webhook_keeps_its_headers_without_the_member(alice: httpx.AsyncClient) -> None:
     async def put(**body: Any) -> httpx.Response:
         return await alice.put("/v1/webhooks/by-name/reports", json={"url": CALLBACK_URL} | body)

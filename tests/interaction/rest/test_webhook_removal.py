@@ -11,11 +11,11 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
-from ringback.services.webhooks import CANCEL_BATCH_SIZE
+from ringback.services.webhooks import CANCELLED_DELIVERIES_BATCH_SIZE
 from tests.support.builders import make_delivery
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 
-HELD: Final = 2 * CANCEL_BATCH_SIZE + CANCEL_BATCH_SIZE // 2
+HELD: Final = 2 * CANCELLED_DELIVERIES_BATCH_SIZE + CANCELLED_DELIVERIES_BATCH_SIZE // 2
 
 
 async def register(service: ServiceUnderTest, client: httpx.AsyncClient, *, held: int) -> WebhookId:
@@ -67,8 +67,8 @@ async def test_no_transaction_cancels_more_than_one_batch_of_a_removed_webhooks_
 
     assert removed.status_code == 204
     assert watched.left == [
-        (HELD - CANCEL_BATCH_SIZE, WebhookState.DISABLED),
-        (HELD - 2 * CANCEL_BATCH_SIZE, WebhookState.DISABLED),
+        (HELD - CANCELLED_DELIVERIES_BATCH_SIZE, WebhookState.DISABLED),
+        (HELD - 2 * CANCELLED_DELIVERIES_BATCH_SIZE, WebhookState.DISABLED),
         (0, None),
     ]
 

@@ -80,5 +80,12 @@ def test_an_echoed_value_is_removed_also_when_the_text_cuts_it_off(text: str) ->
     assert KEY[:6] not in redacted
 
 
+def test_a_value_that_begins_with_another_value_is_removed_as_a_whole() -> None:
+    headers = (("x-a", "secret-1"), ("x-b", "secret-1-and-more-9f"))
+
+    assert redact_header_values("secret-1-and-more-9f, secret-1.", headers) == "[x-b], [x-a]."
+    assert redact_header_values("got secret-1-and-more", headers) == "got "
+
+
 def test_a_short_value_removes_no_ordinary_words() -> None:
     assert redact_header_values("it is on", (("x-flag", "on"),)) == "it is on"

@@ -5,9 +5,13 @@ import pytest
 from ringback.domain.cursor import (
     CursorList,
     LogPosition,
+    RedeliveryPosition,
     decode_cursor,
     decode_log_position,
+    decode_redelivery_position,
+    encode_cursor,
     encode_log_position,
+    encode_redelivery_position,
     event_mark,
     is_position_in_log,
 )
@@ -42,6 +46,17 @@ def test_a_place_in_the_log_is_a_plain_number_that_a_store_can_hold(position: st
     cursor = base64.urlsafe_b64encode(f"1:events:{position}".encode()).decode()
     with pytest.raises(InvalidCursor, match="names no place"):
         decode_log_position(cursor)
+
+
+@pytest.mark.parametrize(
+    "position", ["dlv_01KAGZ8A000000000000000001", "1.", ".dlv_01KAGZ8A000000000000000001", "-1.dlv_1", "1.evt_1"]
+)
+def test_a_place_in_a_bulk_redelivery_is_the_time_of_its_first_request_and_a_delivery(position: str) -> None:
+    place = RedeliveryPosition(1_795_000_000_000, "dlv_01KAGZ8A000000000000000001")
+    assert decode_redelivery_position(encode_redelivery_position(place)) == place
+
+    with pytest.raises(InvalidCursor, match="names no place"):
+        decode_redelivery_position(encode_cursor(CursorList.REDELIVERIES, position))
 
 
 ID, OTHER = "evt_01KAGZ8A000000000000000001", "evt_01KAGZ8A000000000000000002"
