@@ -136,5 +136,15 @@ def _check_upstreams(status: ServiceStatus) -> list[Finding]:
         Finding(f"service upstream {each.name}", False, f"{each.last_error}. {each.advice or ''}".rstrip())
         for each in failing
     ]
+    closed = [
+        Finding(
+            f"service upstream {each.name}",
+            False,
+            f"it is {each.intake}. Resume it: ringback upstreams resume {each.name}",
+        )
+        for each in status.upstreams
+        if each.intake != "open"
+    ]
     working = len(status.upstreams) - len(failing)
-    return [Finding("service upstreams", True, f"{working} of {len(status.upstreams)} have no error"), *found]
+    summary = Finding("service upstreams", True, f"{working} of {len(status.upstreams)} have no error")
+    return [summary, *found, *closed]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from ringback.domain import jsontext
@@ -11,7 +12,7 @@ from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.errors import Gone, IdempotencyConflict, InvalidRequest
-from ringback.domain.ids import IdGenerator
+from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstreams import ToolCatalog
@@ -152,9 +153,14 @@ class WebhookRegistrations:
             changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)
             if changed != existing:
                 changed = (await update_webhook(tx, self._verification, self._attempts, existing, changed)).webhook
+                tx.on_commit(partial(rescheduled.add, changed.id))
             return RegisteredWebhook(webhook=changed, is_new=False)
 
-        return await self._wait_until_challenged(await self._store.write_for(caller.principal, insert_or_change))
+        rescheduled: set[WebhookId] = set()
+        registered = await self._store.write_for(caller.principal, insert_or_change)
+        for webhook_id in rescheduled:
+            await self._attempts.schedule_rest(caller.principal, webhook_id)
+        return await self._wait_until_challenged(registered)
 
     async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
         """Register a callback URL for a model. The same registration again is the same webhook, with a later expiry.

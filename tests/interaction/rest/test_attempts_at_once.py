@@ -12,6 +12,7 @@ from ringback.domain.circuit_breaker import WEBHOOK_BREAKER_POLICY
 from ringback.domain.ports import Transaction
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.services import attempt_scheduling
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from tests.support.engine import Engine
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
@@ -63,7 +64,7 @@ async def register_failing(
     service: ServiceUnderTest, client: httpx.AsyncClient, deliver: Deliver, **body: Any
 ) -> tuple[str, list[str]]:
     """A webhook whose breaker is open, with pending deliveries that wait for a later attempt; their events in order."""
-    webhook_id = (await client.post("/v1/webhooks", json={"url": CALLBACK_URL, **body})).json()["id"]
+    webhook_id = (await client.put(NAMED_PATH, json={"url": CALLBACK_URL, **body})).json()["id"]
     for _ in range(EVENTS):
         await service.finish_call((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
     await deliver()
@@ -75,6 +76,8 @@ async def register_failing(
     return webhook_id, [event["eventId"] for event in events]
 
 
+NAMED_PATH = "/v1/webhooks/by-name/reports"
+
 Act = Callable[[httpx.AsyncClient, str], Awaitable[httpx.Response]]
 
 ACTS: dict[str, Act] = {
@@ -83,6 +86,7 @@ ACTS: dict[str, Act] = {
     "change the URL": lambda client, webhook_id: client.patch(
         f"/v1/webhooks/{webhook_id}", json={"url": "https://agent.example/mended"}
     ),
+    "change the URL by name": lambda client, _: client.put(NAMED_PATH, json={"url": "https://agent.example/mended"}),
     "rotate the secret": lambda client, webhook_id: client.post(f"/v1/webhooks/{webhook_id}/rotate-secret"),
     "verify": lambda client, webhook_id: client.post(f"/v1/webhooks/{webhook_id}/verify"),
     "test": lambda client, webhook_id: client.post(f"/v1/webhooks/{webhook_id}/test"),
@@ -92,8 +96,15 @@ ACTS: dict[str, Act] = {
 
 @pytest.mark.parametrize("act", ACTS)
 async def test_after_an_act_of_its_owner_a_mended_receiver_gets_everything_without_waiting(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, receiver: Receiver, deliver: Deliver, act: str
+    service: ServiceUnderTest,
+    alice: httpx.AsyncClient,
+    receiver: Receiver,
+    deliver: Deliver,
+    act: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also more deliveries than one transaction makes due."""
+    monkeypatch.setattr(attempt_scheduling, "RELEASE_BATCH_SIZE", EVENTS - 1)
     webhook_id, events = await register_failing(service, alice, deliver)
     assert await deliver() == 0
     receiver.status_code = 204
@@ -101,12 +112,21 @@ async def test_after_an_act_of_its_owner_a_mended_receiver_gets_everything_witho
     answer = await ACTS[act](alice, webhook_id)
     await deliver()
 
-    body, now = answer.json(), service.clock.now()
     assert answer.is_success, answer.text
+    assert set(events) <= set(receiver.arrived)
+
+
+@pytest.mark.parametrize("act", [act for act in ACTS if act != "change the URL by name"])
+async def test_the_answer_to_an_act_says_what_happens_when(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, deliver: Deliver, act: str
+) -> None:
+    webhook_id, _ = await register_failing(service, alice, deliver)
+
+    body, now = (await ACTS[act](alice, webhook_id)).json(), service.clock.now()
+
     assert body["due_now"] == EVENTS + (act == "test")
     assert (body["held"], body["in_flight"]) == (0, 0)
     assert now - timedelta(seconds=60) < datetime.fromisoformat(body["next_attempt_at"]) <= now
-    assert set(events) <= set(receiver.arrived)
 
 
 async def test_a_redelivery_makes_the_next_attempt_of_an_open_delivery_and_of_its_webhooks_others_now(

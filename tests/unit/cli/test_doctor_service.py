@@ -101,6 +101,11 @@ def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRo
             "service upstream git",
             "not_found. Check 'command'.",
         ),
+        (
+            {"upstreams": [{"name": "git", "transport": "stdio", "state": "ready", "intake": "paused"}]},
+            "service upstream git",
+            "it is paused. Resume it: ringback upstreams resume git",
+        ),
     ],
     ids=lambda value: str(value)[:30],
 )
