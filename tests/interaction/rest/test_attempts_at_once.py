@@ -12,7 +12,6 @@ from ringback.domain.circuit_breaker import WEBHOOK_BREAKER_POLICY
 from ringback.domain.ports import Transaction
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.services import attempt_scheduling
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from tests.support.engine import Engine
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
@@ -96,15 +95,8 @@ ACTS: dict[str, Act] = {
 
 @pytest.mark.parametrize("act", ACTS)
 async def test_after_an_act_of_its_owner_a_mended_receiver_gets_everything_without_waiting(
-    service: ServiceUnderTest,
-    alice: httpx.AsyncClient,
-    receiver: Receiver,
-    deliver: Deliver,
-    act: str,
-    monkeypatch: pytest.MonkeyPatch,
+    service: ServiceUnderTest, alice: httpx.AsyncClient, receiver: Receiver, deliver: Deliver, act: str
 ) -> None:
-    """Also more deliveries than one transaction makes due."""
-    monkeypatch.setattr(attempt_scheduling, "RELEASE_BATCH_SIZE", EVENTS - 1)
     webhook_id, events = await register_failing(service, alice, deliver)
     assert await deliver() == 0
     receiver.status_code = 204
