@@ -56,7 +56,7 @@ async def _list_open_calls(tx: Transaction, erasure: Erasure) -> list[Call]:
 
 async def _wait_for_calls(tx: Transaction, recorder: Recorder, erasure: Erasure, calls: list[Call]) -> Erasure:
     if erasure.kind is ErasureKind.PRINCIPAL:
-        await _erase_identity(tx, erasure)  # first, so that its keys start no others
+        await erase_identity(tx, erasure)  # first, so that its keys start no others
     for call in calls:
         if erasure.cancels and not call.cancel_requested:
             await cancel_open_call(tx, recorder, call)
@@ -230,14 +230,15 @@ async def _bury_call_with_late_rows(tx: Transaction, erasure: Erasure, call: Cal
     return replace(after, events=after.events + len(events), calls=after.calls + 1)
 
 
-async def _erase_identity(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def erase_identity(tx: Transaction, erasure: Erasure) -> Erasure | None:
+    """Erase a batch of the principal's keys, MCP sessions and proven URLs, as a step does."""
     return erasure if await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) else None
 
 
 _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
     ErasureKind.CALL: (_erase_one_call,),
     ErasureKind.SESSION: (_erase_session_call, _erase_session_events, _erase_webhooks),
-    ErasureKind.PRINCIPAL: (_erase_identity, _erase_deliveries, _erase_log, _bury_calls, _erase_webhooks),
+    ErasureKind.PRINCIPAL: (erase_identity, _erase_deliveries, _erase_log, _bury_calls, _erase_webhooks),
 }
 
 

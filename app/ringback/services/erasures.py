@@ -16,7 +16,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Caller, Principal, Scope
 from ringback.notifier.recorder import Recorder
 from ringback.services.calls import get_own_call
-from ringback.services.erasure_batches import erase_batch
+from ringback.services.erasure_batches import erase_batch, erase_identity
 from ringback.services.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -73,12 +73,14 @@ class Erasures:
         if caller.upstreams is not None:
             raise Forbidden("Your key may use only some upstreams, and a principal's data belongs to all of them.")
         _require_name(principal, PRINCIPAL_LENGTH_MAX, "principal")
-        return await self._request(
-            Principal(principal),
-            lambda tx: self._request_many(
-                tx, caller, Principal(principal), ErasureKind.PRINCIPAL, principal, cancel=cancel
-            ),
-        )
+        owner = Principal(principal)
+
+        async def request(tx: Transaction) -> Erasure:
+            erasure = await self._request_many(tx, caller, owner, ErasureKind.PRINCIPAL, principal, cancel=cancel)
+            await erase_identity(tx, erasure)  # in this transaction, so that its keys start nothing after the request
+            return erasure
+
+        return await self._request(owner, request)
 
     async def get_erasure(self, caller: Caller, erasure_id: str) -> Erasure:
         """An erasure of the caller's own data, or for an admin any other."""

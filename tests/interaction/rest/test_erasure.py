@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.principal import Scope
+from ringback.services import erasures
 from tests.support.databases import count_rows, query_rows
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest, running_service
 
@@ -219,6 +220,20 @@ async def test_an_erased_principal_leaves_nothing_but_tombstones_and_the_end_of_
     next_call = await run_call(service, again)
     (event,) = (await again.get("/v1/events")).json()["events"]
     assert event["data"]["call_id"] == next_call
+
+
+async def test_the_keys_of_an_erased_principal_end_with_the_request_and_not_with_a_later_batch(
+    service: ServiceUnderTest, admin: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise they start calls that are newer than the request and stay."""
+    monkeypatch.setattr(erasures, "INLINE_BATCHES_MAX", 0)
+    alice = await service.create_client("alice")
+    await run_call(service, alice)
+
+    erased = await admin.delete("/v1/principals/alice")
+
+    assert (erased.status_code, erased.json()["state"]) == (202, "erasing")
+    assert (await alice.post("/v1/calls", json=CALL_BODY)).status_code == 401
 
 
 async def test_only_an_admin_erases_a_principal_and_reads_its_erasure(
