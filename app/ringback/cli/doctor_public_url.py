@@ -1,6 +1,6 @@
 """The checks of `ringback doctor` on what lies behind the public URL: a proxy must send each of these routes to the service.
 
-{public URL}/healthz                                        and the same of the process, which tells the proxy's faults apart
+{public URL}/healthz                                        and the same of the process, which separates the proxy's faults
 {public URL}/openapi.json                                   names the public URL of the running service
 {public URL}/v1/resume                                      where callbacks lead
 {public URL}/problems/{slug}                                where the type of a problem leads

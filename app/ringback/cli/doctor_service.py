@@ -31,9 +31,9 @@ def is_elsewhere(service_url: str, settings: Settings) -> bool:
 
 
 async def check_running_service(url: str, api_key: str | None, *, clock: Clock) -> list[Finding]:
-    """The service's own checks, for a key with the scope `admin`. Without a key there are none."""
+    """The service's own checks, for a key with the scope `admin`."""
     if not api_key:
-        return []
+        return [Finding("service status", True, "not asked: give a key with the scope admin (--api-key)")]
     try:
         async with (
             create_client(url, api_key) as client,

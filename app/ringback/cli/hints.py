@@ -9,6 +9,9 @@ _COMMANDS: Final = tuple(
     for pattern, command in (
         (rf"GET /v1/upstreams/{_ID}/tools", r"ringback tools \1"),
         (r"GET /v1/upstreams\b", "ringback upstreams"),
+        (rf"DELETE /v1/calls/{_ID}\?cancel=true", r"ringback calls erase \1 --cancel"),
+        (r"Name one principal instead of '\*'", "Name one principal with --principal instead of --all-principals"),
+        (r"send the same request with \?cancel=true", "repeat the command with --cancel"),
         (rf"GET /v1/calls/{_ID}\?wait_seconds=\d+", r"ringback join \1"),
         (rf"GET /v1/calls/{_ID}/result", r"ringback join \1"),
         (rf"GET /v1/calls/{_ID}", r"ringback calls show \1"),

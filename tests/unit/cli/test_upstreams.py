@@ -72,6 +72,12 @@ def test_the_service_s_advice_names_a_command(run: Run, service: respx.MockRoute
         ("Its error is in GET /v1/calls/call_1", "Its error is in ringback calls show call_1"),
         ("It is stored: GET /v1/calls/call_1/result", "It is stored: ringback join call_1"),
         ("List yours: GET /v1/calls", "List yours: ringback calls"),
+        ("Erase it: DELETE /v1/calls/call_1?cancel=true", "Erase it: ringback calls erase call_1 --cancel"),
+        ("Wait, or send the same request with ?cancel=true", "Wait, or repeat the command with --cancel"),
+        (
+            "Name one principal instead of '*': names",
+            "Name one principal with --principal instead of --all-principals: names",
+        ),
         ("List yours: GET /v1/webhooks", "List yours: ringback webhooks list"),
         ("Poll: GET /v1/events", "Poll: ringback events"),
         ("List yours: GET /v1/deliveries", "List yours: ringback deliveries list"),
