@@ -62,7 +62,7 @@ class SealingKey:
     lost_at: datetime | None = None
     """When an operator accepted its loss; None: not accepted."""
     check_value: bytes | None = None
-    """Tells it from other keys with its id; None until a service that has it starts."""
+    """Distinguishes it from other keys with its id; None until a service that has it starts."""
 
 
 class SealingKeyRows(Protocol):
@@ -109,7 +109,7 @@ class Sealer(Protocol):
 
     @property
     def check_values(self) -> Mapping[str, bytes]:
-        """For each key id what tells its key from others."""
+        """For each key id the value that distinguishes its key from others."""
         ...
 
     def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:

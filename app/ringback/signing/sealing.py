@@ -100,7 +100,7 @@ class AesGcmSealer:
 
     @property
     def check_values(self) -> Mapping[str, bytes]:
-        """For each key id what tells its key from others."""
+        """For each key id the value that distinguishes its key from others."""
         return self._check_values
 
     def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:
@@ -109,7 +109,7 @@ class AesGcmSealer:
 
 
 def compute_check_values(keys: Mapping[str, bytes]) -> dict[str, bytes]:
-    """For each key id what tells its key from others. It reveals nothing about the key, and may be stored."""
+    """For each key id the value that distinguishes its key from others. It reveals nothing about the key, and may be stored."""
     return {
         key_id: hmac.digest(key, _CHECK_PURPOSE + key_id.encode(), "sha512")[:CHECK_VALUE_BYTES]
         for key_id, key in keys.items()

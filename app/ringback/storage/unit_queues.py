@@ -18,7 +18,7 @@ class PrincipalQueue:
     def __init__(self) -> None:
         self._waiting: OrderedDict[Principal | None, deque[UnitOfWork]] = OrderedDict()
 
-    def put(self, unit: UnitOfWork) -> None:
+    def add_unit(self, unit: UnitOfWork) -> None:
         self._waiting.setdefault(unit.principal, deque()).append(unit)
 
     def pop_unit(self, may_run: Callable[[Principal | None], bool] = lambda _: True) -> UnitOfWork | None:
@@ -41,7 +41,7 @@ class WritingQueue:
 
     A unit that waits for a locked row keeps its connection meanwhile. So the units of one principal, and those of the service,
     run on a share of the connections only. If one principal's rows stay locked, at most its share and the service's wait for
-    them, and the other connections remain for the other principals. The context of `put` says which unit starts a call.
+    them, and the other connections remain for the other principals. The context of `add_unit` says which unit starts a call.
     """
 
     def __init__(self, *, connections: int) -> None:
@@ -54,13 +54,13 @@ class WritingQueue:
         self._admissions_in_a_row = 0
         self._service_is_next = True
 
-    def put(self, unit: UnitOfWork) -> None:
+    def add_unit(self, unit: UnitOfWork) -> None:
         if is_in_admission():
-            self._admissions.put(unit)
+            self._admissions.add_unit(unit)
         elif unit.principal is None:
-            self._of_service.put(unit)
+            self._of_service.add_unit(unit)
         else:
-            self._of_principals.put(unit)
+            self._of_principals.add_unit(unit)
 
     def pop_unit(self) -> UnitOfWork | None:
         """The next unit; None if none waits, or only units whose principals run as many as they may."""

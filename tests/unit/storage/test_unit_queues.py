@@ -20,7 +20,7 @@ def make_unit(principal: Principal | None) -> UnitOfWork:
 def make_queue(*principals: Principal | None, connections: int = 8) -> WritingQueue:
     queue = WritingQueue(connections=connections)
     for principal in principals:
-        queue.put(make_unit(principal))
+        queue.add_unit(make_unit(principal))
     return queue
 
 
@@ -47,7 +47,7 @@ async def test_one_principal_and_the_service_leave_a_connection_to_the_others() 
     queue = make_queue(*[ALICE] * 20, *[None] * 20)
 
     assert len(take_all(queue)) == 7
-    queue.put(make_unit(BOB))
+    queue.add_unit(make_unit(BOB))
     assert take_all(queue) == [BOB]
 
 
@@ -71,6 +71,6 @@ async def test_units_that_start_calls_come_first_and_every_fourth_unit_is_anothe
     queue = make_queue(None, BOB)
     with AdmissionGate().admit_call():
         for _ in range(4):
-            queue.put(make_unit(ALICE))
+            queue.add_unit(make_unit(ALICE))
 
     assert take_all(queue) == [ALICE, ALICE, ALICE, None, ALICE, BOB]

@@ -81,7 +81,7 @@ class ProxyConnector:
     async def connect(self, address: Address, port: int) -> socket.socket:
         """A socket to this address and port; the caller's timeout bounds it.
 
-        Raises ProxyFailed if the proxy is unreachable or refuses, and otherwise an OSError that tells of the receiver.
+        Raises ProxyFailed if the proxy is unreachable or refuses, and otherwise an OSError about the receiver.
         """
         connected = await self._connect_to_proxy()
         try:

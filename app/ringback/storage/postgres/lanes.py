@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class UnitQueue(Protocol):
-    def put(self, unit: UnitOfWork) -> None: ...
+    def add_unit(self, unit: UnitOfWork) -> None: ...
 
     def pop_unit(self) -> UnitOfWork | None:
         """The next unit that may run now. `release` follows when it has ended."""
@@ -70,7 +70,7 @@ class Lane:
         if self._closed:
             raise StoreUnavailable("The database is not open.")
         unit = UnitOfWork(work, asyncio.get_running_loop().create_future(), principal)
-        self._queue.put(unit)
+        self._queue.add_unit(unit)
         if len(self._workers) < self._connections_max:
             worker = asyncio.create_task(self._work(), name="postgres-lane")
             self._workers.add(worker)
@@ -146,7 +146,7 @@ class Lane:
         """Leave the units to the workers that have a connection; if none has one, the units fail."""
         if self._running and unit is not None:
             self._queue.release(unit)
-            self._queue.put(unit)
+            self._queue.add_unit(unit)
             return
         while unit is not None:
             self._queue.release(unit)
