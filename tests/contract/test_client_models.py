@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from ringback.client import RingbackClient, administration_models, models, options, service_models
+from ringback.client import RingbackClient, administration_models, models, options, service_models, upstream_models
 
 SCHEMAS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "openapi" / "ringback.json").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.RequestedDelivery: "RequestedDeliveryView",
     service_models.ServiceStatus: "StatusView",
     models.RegisteredWebhook: "RegisteredWebhookView",
-    models.Reloaded: "ReloadedView",
+    upstream_models.Reloaded: "ReloadedView",
     models.Replay: "ReplayedView",
     models.ResumeToken: "ResumeTokenView",
     models.Resumed: "ResumedView",
@@ -52,10 +52,10 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.RotatedWebhook: "RotatedWebhookView",
     models.Started: "StartedCallView",
     models.StartedBatch: "StartedBatchView",
-    models.ToolList: "ToolsView",
-    models.Upstream: "UpstreamView",
-    models.UpstreamIntake: "UpstreamIntakeView",
-    models.UpstreamList: "UpstreamsView",
+    upstream_models.ToolList: "ToolsView",
+    upstream_models.Upstream: "UpstreamView",
+    upstream_models.UpstreamIntake: "UpstreamIntakeView",
+    upstream_models.UpstreamList: "UpstreamsView",
     administration_models.Usage: "UsageView",
     administration_models.UsedLimit: "UsedLimitView",
     models.Webhook: "WebhookView",

@@ -20,6 +20,7 @@
     models              the returned values
     service_models      … about results and the service itself
     administration_models  … about API keys, erasures and quotas
+    upstream_models        … about upstreams and their tools
     problems            the errors, one tree
     sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
     durable             DurableCaller: calls that outlive the process that requested them
@@ -59,15 +60,11 @@ if typing.TYPE_CHECKING:
         Progress,
         Redelivery,
         RegisteredWebhook,
-        Reloaded,
         Replay,
         RequestedDelivery,
         Resumed,
         RotatedWebhook,
         Started,
-        Tool,
-        Upstream,
-        UpstreamIntake,
         Webhook,
     )
     from ringback.client.options import (
@@ -98,6 +95,7 @@ if typing.TYPE_CHECKING:
     )
     from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo, ServiceStatus
     from ringback.client.sync import SyncEventStream, SyncRingbackClient
+    from ringback.client.upstream_models import Reloaded, Tool, Upstream, UpstreamIntake
 
 __all__ = [
     "AdoptOptions",
@@ -171,6 +169,7 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
+    "upstream_models": ("Reloaded", "Tool", "Upstream", "UpstreamIntake"),
     "administration_models": (
         "ApiKey",
         "CreatedApiKey",
@@ -205,15 +204,11 @@ _NAMES_BY_MODULE: typing.Final = {
         "Progress",
         "Redelivery",
         "RegisteredWebhook",
-        "Reloaded",
         "Replay",
         "RequestedDelivery",
         "Resumed",
         "RotatedWebhook",
         "Started",
-        "Tool",
-        "Upstream",
-        "UpstreamIntake",
         "Webhook",
     ),
     "options": (

@@ -26,16 +26,10 @@ from ringback.client.models import (
     CallPage,
     Cancellation,
     Joined,
-    Reloaded,
     Resumed,
     ResumeToken,
     Started,
     StartedBatch,
-    Tool,
-    ToolList,
-    Upstream,
-    UpstreamIntake,
-    UpstreamList,
 )
 from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
@@ -46,6 +40,7 @@ from ringback.client.resource_client import (
     without_none,
 )
 from ringback.client.results import ResultMethods
+from ringback.client.upstream_models import Reloaded, Tool, ToolList, Upstream, UpstreamIntake, UpstreamList
 from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0

@@ -7,7 +7,8 @@ from typing import Final
 
 from pydantic import Field
 
-from ringback.client.models import ClientModel, Upstream
+from ringback.client.models import ClientModel
+from ringback.client.upstream_models import Upstream
 
 ED25519_KEY_BYTES: Final = 32
 """RFC 8032 §5.1.5."""

@@ -4,20 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from ringback.client.models import (
-    Answered,
-    BatchedCall,
-    Call,
-    Cancellation,
-    Reloaded,
-    Resumed,
-    Started,
-    Tool,
-    Upstream,
-    UpstreamIntake,
-)
+from ringback.client.models import Answered, BatchedCall, Call, Cancellation, Resumed, Started
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.sync.methods import SyncMethods
+from ringback.client.upstream_models import Reloaded, Tool, Upstream, UpstreamIntake
 
 
 class SyncCallMethods(SyncMethods):
