@@ -14,6 +14,7 @@ from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event, progress_data
+from ringback.domain.failure_rate import FailureRate
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
@@ -57,7 +58,7 @@ class Records:
                 "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
                 "retry_steps": json.storing(list, tuple),
             },
-            embedded={"breaker": self.circuit_breaker},
+            embedded={"breaker": self.circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
             sealed=("secrets",),
             stored_within=("headers",),
         )
