@@ -75,7 +75,7 @@ PERMANENT_FAILURE_STATUS_CODES: Final = frozenset({410, 413})
 """Gone, and content too large: the same body would fail again (mcp-events §8)."""
 RETRY_AFTER_STATUS_CODES: Final = frozenset({429, 503})
 SUSPENDED_HOLD_SECONDS_MAX: Final = 3.0 * DAY
-"""With the longest retry window of a subscription (an hour) it stays below the four days of the schedule `days`, and so below the
+"""With the retry window of a subscription (an hour) it stays below the four days of the schedule `days`, and so below the
 retention of results: the resume token of a delivery that waited works."""
 DETAIL_LENGTH_MAX: Final = 300
 """Characters of an attempt's detail: an ordinary URL and a sentence."""

@@ -4,8 +4,8 @@
         ▲                      │
         └──────────────────────┘ more than 5 of at least 100 attempts succeeded, or the hour ends with a success
 
-A window begins with a failure, so a receiver that works costs no writes. It is judged after its whole hour and not before: the
-successes before its first failure are not counted, and a short outage of a busy receiver must not look like an hour of failures.
+A window begins with a failure, so a receiver that works costs no writes. It is judged after its whole hour and not before,
+because the successes before its first failure are not counted: a short outage must not look like an hour of failures.
 """
 
 from dataclasses import dataclass
