@@ -15,6 +15,7 @@ from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event, progress_data
 from ringback.domain.event_subscriptions import EventSubscription
+from ringback.domain.failure_rate import FailureRate
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
@@ -58,7 +59,7 @@ class Records:
                 "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
                 "retry_steps": json.storing(list, tuple),
             },
-            embedded={"breaker": self.circuit_breaker},
+            embedded={"breaker": self.circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
             sealed=("secrets",),
             stored_within=("headers",),
         )

@@ -69,8 +69,8 @@ UPDATE webhooks SET
     url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
     retries = :retries, retry_steps = :retry_steps, include_result = :include_result, "when" = :when, ordered = :ordered,
-    rate_per_second = :rate_per_second, description = :description, created_at = :created_at, updated_at = :updated_at,
-    expires_at = :expires_at
+    rate_per_second = :rate_per_second, description = :description, message_ids = :message_ids, created_at = :created_at,
+    updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
 
 -- name: update_secrets
@@ -82,7 +82,8 @@ UPDATE webhooks SET state = :state, paused_at = :paused_at, updated_at = max(upd
 -- name: update_health
 UPDATE webhooks SET
     last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
-    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until,
+    counted_since = :counted_since, counted_attempts = :counted_attempts, counted_failures = :counted_failures
 WHERE id = :id;
 
 -- name: update_missed
