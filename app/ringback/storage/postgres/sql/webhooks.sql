@@ -117,7 +117,7 @@ FROM waiting WHERE deliveries.id = waiting.id;
 -- locks make sure that what is deleted has still expired: a webhook that another unit changes now is skipped, and
 -- PostgreSQL looks again at one that was extended before its lock.
 -- name: expired
-SELECT id, expires_at, coalesce((
+SELECT id, principal, expires_at, coalesce((
     SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased') LIMIT 1
 ), false) AS busy
 FROM webhooks

@@ -99,7 +99,7 @@ WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
 -- Every visited webhook is a row, so that the last row is where the next scan begins.
 -- name: expired
-SELECT id, expires_at, EXISTS (
+SELECT id, principal, expires_at, EXISTS (
     SELECT 1 FROM deliveries INDEXED BY deliveries_open
     WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
 ) AS busy
