@@ -98,6 +98,10 @@ INLINE_GRACE_SECONDS: Final = 15.0
 """How long a delivery to a `detached` webhook waits for the inline response to be written. The waiting request wakes within a
 second; the rest is for a client that reads slowly."""
 
+SUBSCRIBE_GRACE_SECONDS: Final = 1.0
+"""How long the deliveries to a new event subscription wait, so that its client has the subscription's id first. A response is
+written within milliseconds; if a client takes longer to store it, it refuses the delivery and gets the first retry."""
+
 PREVIOUS_SECRETS_MAX: Final = 10
 """Rotated secrets that still sign. Each adds a signature to every attempt, and the header has a limit."""
 
@@ -187,7 +191,7 @@ class Webhook(WebhookSpec):
 
     @property
     def is_subscription(self) -> bool:
-        """Whether an MCP client registered it with events/subscribe."""
+        """Whether an MCP client subscribed it (events/subscribe). Its URL, secret and filters are that client's to change."""
         return self.id.startswith(SUBSCRIPTION_ID_PREFIX)
 
     @property
@@ -242,8 +246,11 @@ def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: d
     """When the event's delivery is due: now, or after `INLINE_GRACE_SECONDS` if the client may get the result inline.
 
     The delivery is cancelled once the inline response is written, and sent otherwise. Only the end of a call can be returned
-    inline, so input requests and progress are due at once.
+    inline, so input requests and progress are due at once. An event subscription gets nothing in its first
+    `SUBSCRIBE_GRACE_SECONDS`.
     """
+    if webhook.is_subscription:
+        return max(now, webhook.created_at + seconds(SUBSCRIBE_GRACE_SECONDS))
     if webhook.when is DeliveryCondition.ALWAYS or event.name != EventName.CALL_FINISHED:
         return now
     if call is None or not call.answered_inline:
