@@ -23,7 +23,13 @@ FORBIDDEN = {"code": -32012, "message": "Forbidden: the key was revoked", "data"
 
 
 def make_subscription(**over: Any) -> Webhook:
-    return make_webhook(**({"id": WebhookId("sub_" + "a" * 32), "retries": RetryProfile.MINUTES} | over))
+    """A subscription that is older than the grace after its subscribe response."""
+    known = {
+        "id": WebhookId("sub_" + "a" * 32),
+        "retries": RetryProfile.MINUTES,
+        "created_at": START - timedelta(hours=1),
+    }
+    return make_webhook(**(known | over))
 
 
 async def end_subscription(engine: Engine, webhook: Webhook) -> None:
