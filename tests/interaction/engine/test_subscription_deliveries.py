@@ -1,10 +1,12 @@
 """Deliveries to MCP subscriptions: the end of a subscription, its retries, its suspension, and the ids of its messages."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import SUSPENDED_HOLD_SECONDS_MAX, DeliveryKind, DeliveryState
 from ringback.domain.ids import WebhookId
 from ringback.domain.retry import HOUR, RetryProfile
@@ -12,7 +14,7 @@ from ringback.domain.webhook import MessageIds, Webhook, WebhookState, with_stat
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.receiver import verify
 from tests.support.builders import make_call, make_webhook
-from tests.support.clock import FakeClock
+from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
 from tests.support.receivers_by_host import CONNECTION_REFUSED, ReceiversByHost
 
@@ -21,16 +23,17 @@ FORBIDDEN = {"code": -32012, "message": "Forbidden: the key was revoked", "data"
 
 
 def make_subscription(**over: Any) -> Webhook:
-    return make_webhook(**({"id": WebhookId("sub_" + "a" * 32), "retries": RetryProfile.MINUTES} | over))
+    """A subscription that is older than the grace after its subscribe response."""
+    known = {
+        "id": WebhookId("sub_" + "a" * 32),
+        "retries": RetryProfile.MINUTES,
+        "created_at": START - timedelta(hours=1),
+    }
+    return make_webhook(**(known | over))
 
 
 async def end_subscription(engine: Engine, webhook: Webhook) -> None:
     await engine.store.write(lambda tx: engine.recorder.enqueue_terminated(tx, webhook, FORBIDDEN))
-
-
-async def set_state(engine: Engine, webhook: Webhook, state: WebhookState) -> None:
-    changed = with_state(await engine.read_webhook(webhook.id), state)
-    await engine.store.write(lambda tx: tx.webhooks.update(changed, WebhookPart.STATE, WebhookPart.HEALTH))
 
 
 # -- the end of a subscription ----------------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ async def test_time_in_suspension_does_not_count_against_the_retry_window(still:
     await dispatcher.run_once()
     (before,) = await still.read_deliveries()
     fake_clock.advance(600)
-    await _suspend(still, subscription)
+    await _suspend(still, subscription, pause=timedelta(days=4))
 
     fake_clock.advance(SUSPENDED_HOLD_SECONDS_MAX - 2 * HOUR)
     await still.make_janitor().run_once()
@@ -214,13 +217,16 @@ async def test_what_becomes_pending_after_the_suspension_is_held_too(still: Engi
     assert delivery.give_up_at > fake_clock.now()
 
 
-async def _suspend(engine: Engine, webhook: Webhook) -> None:
-    await set_state(engine, webhook, WebhookState.SUSPENDED)
+async def _suspend(engine: Engine, webhook: Webhook, *, pause: timedelta = timedelta(0)) -> None:
+    breaker = CircuitBreaker(failures=1, openings=1, paused_until=START + pause)
+    suspended = replace(await engine.read_webhook(webhook.id), state=WebhookState.SUSPENDED, breaker=breaker)
+    await engine.store.write(lambda tx: tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH))
     await engine.store.write(lambda tx: tx.webhook_deliveries.hold_pending(webhook.id, limit=10, suspended=True))
 
 
 async def _resume(engine: Engine, webhook: Webhook) -> None:
-    await set_state(engine, webhook, WebhookState.ACTIVE)
+    active = with_state(await engine.read_webhook(webhook.id), WebhookState.ACTIVE)
+    await engine.store.write(lambda tx: tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH))
     await engine.make_janitor().run_once()
 
 

@@ -53,14 +53,14 @@ UPDATE deliveries SET state = 'held', due_at = least(due_at, :now) FROM waiting 
 -- As `domain.delivery.suspended_window`. Progress and control envelopes are not kept: they are worth nothing later.
 -- name: suspend_pending
 WITH waiting AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' AND kind = 'event' LIMIT :limit
+    SELECT id, kind FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET
     state = 'held',
     due_at = :now + greatest(created_at + :kept - :now, 0),
     give_up_at = give_up_at + greatest(created_at + :kept - :now, 0)
-FROM waiting WHERE deliveries.id = waiting.id;
+FROM waiting WHERE deliveries.id = waiting.id AND waiting.kind = 'event';
 
 -- name: count_held
 SELECT coalesce(sum(held), 0)::bigint AS held FROM held_counts WHERE webhook_id = :webhook_id;

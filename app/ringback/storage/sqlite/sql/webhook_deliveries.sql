@@ -47,7 +47,8 @@ UPDATE deliveries SET
     due_at = :now + max(created_at + :kept - :now, 0),
     give_up_at = give_up_at + max(created_at + :kept - :now, 0)
 WHERE id IN (
-    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' AND kind = 'event' LIMIT :limit
+    SELECT id FROM (SELECT id, kind FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit)
+    WHERE kind = 'event'
 );
 
 -- name: count_held
