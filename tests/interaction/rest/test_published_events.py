@@ -7,8 +7,11 @@ import httpx
 import orjson
 import pytest
 
-from ringback.services.event_publishing import DATA_BYTES_MAX
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.principal import Caller, Scope
+from ringback.services.event_publishing import DATA_BYTES_MAX, PublishedEvent
 from ringback.services.event_types import PUBLISHED_TYPES_MAX
+from tests.support.examples import ALICE
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R17")
@@ -100,15 +103,24 @@ async def test_a_batch_with_a_wrong_event_publishes_none(alice: httpx.AsyncClien
         {"name": "upstream.changed"},
         {"id": "evt_1"},
         {"id": "github:1"},
-        {"data": {"text": "x" * DATA_BYTES_MAX}},
     ],
 )
-async def test_what_could_be_mistaken_or_is_too_large_is_refused(
+async def test_what_could_be_mistaken_for_another_event_is_refused(
     alice: httpx.AsyncClient, wrong: dict[str, Any]
 ) -> None:
     response = await alice.post("/v1/events", json=PAID | wrong)
 
     assert response.status_code == 422
+    assert await read_events(alice) == []
+
+
+async def test_data_above_the_limit_is_refused(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    caller = Caller(principal=ALICE, scopes=frozenset({Scope.CALLS}))
+    too_large = PublishedEvent(name="order.paid", data={"text": "x" * DATA_BYTES_MAX})
+
+    with pytest.raises(InvalidRequest, match="more than 65536 bytes"):
+        await service.services.event_publishing.publish_events(caller, [too_large])
+
     assert await read_events(alice) == []
 
 
