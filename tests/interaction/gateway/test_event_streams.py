@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
-from ringback.mcp_server import events as mcp_events
+from ringback.mcp_server import event_backend
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway.test_event_polls import NOTHING_DECLARED, call_echo, poll
 from tests.support.limits import WAIT_SECONDS
@@ -24,7 +24,7 @@ HEARTBEAT: Final = "notifications/events/heartbeat"
 async def open_stream(
     client: ModernClient | LegacyClientSession, name: str = "call.finished", **params: Any
 ) -> AsyncGenerator[JsonRpcMessages]:
-    wanted = {"name": name, "arguments": {}, **params}
+    wanted: Json = {"name": name, "arguments": {}, **params}
     if isinstance(client, LegacyClientSession):
         async with client.open_request("events/stream", wanted) as frames:
             yield frames
@@ -34,7 +34,9 @@ async def open_stream(
 
 
 @asynccontextmanager
-async def open_client(gate: GatewayHarness, era: str, principal: str) -> AsyncGenerator[ModernClient | LegacyClientSession]:
+async def open_client(
+    gate: GatewayHarness, era: str, principal: str
+) -> AsyncGenerator[ModernClient | LegacyClientSession]:
     if era == "modern":
         yield await gate.make_modern_client("plain", principal=principal)
     else:
@@ -89,7 +91,7 @@ async def test_a_stream_with_a_cursor_begins_with_the_events_since(gate: Gateway
 
 @pytest.fixture
 def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_events, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(event_backend, "HEARTBEAT_SECONDS", 0.02)
 
 
 @ERAS
