@@ -53,6 +53,8 @@ class GatewayConfig:
     """The longest time that any response is held."""
     task_grace_seconds: float
     """The same for a client that supports tasks; after that it gets a task."""
+    task_event_source: bool
+    """Whether a CreateTaskResult has the draft's field `eventSource`."""
     on_disconnect: DisconnectAction
     """What happens to the call of a modern client that closes its stream, unless its upstream or tool is configured."""
     request_bytes_max: int
