@@ -47,7 +47,11 @@ _ANY_OBJECT: Final = {"type": "object"}
 
 
 class UpstreamEventTypes(Protocol):
-    """The types that upstreams listed last. Reads the cache only."""
+    """The types that upstreams listed last. Only `refresh_event_types` sends requests."""
+
+    async def refresh_event_types(self, upstream: str | None) -> None:
+        """List again what is older than some minutes, at the upstreams that are connected now."""
+        ...
 
     def list_event_types(self, upstream: str | None) -> Sequence[EventType]:
         """Those of one upstream, or of all upstreams."""
@@ -82,6 +86,7 @@ class EventTypes:
 
     async def list_event_types(self, caller: Caller, upstream: str | None = None) -> Sequence[EventType]:
         """The types of the upstream, or of all upstreams and those that the principal publishes, which the caller may use."""
+        await self._catalog.refresh_event_types(upstream)
         listed = [each for each in self._catalog.list_event_types(upstream) if _may_use(caller, each)]
         if upstream is not None:
             return listed

@@ -119,3 +119,21 @@ async def test_an_upstream_that_repeats_an_id_makes_one_event(tmp_path: Path) ->
 
         assert await wait_for_callbacks(phone, 2) == [f"{UPSTREAM_NAME}:same", f"{UPSTREAM_NAME}:last"]
         assert len([each async for each in alice.events()]) == 2
+
+
+async def test_an_event_type_that_an_upstream_adds_is_offered_at_once(tmp_path: Path) -> None:
+    upstream = EventUpstream()
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        await wait_until_listed(alice)
+        upstream.add_event_type("pr.closed")
+        await wait_until_listed(alice, f"{UPSTREAM_NAME}/pr.closed")
+
+        await alice.register_webhook(phone.url, secret=SECRET, events=[f"{UPSTREAM_NAME}/pr.closed"])
+        upstream.emit("pr.closed", {})
+
+        assert await wait_for_callbacks(phone, 1) == [f"{UPSTREAM_NAME}:e1"]
