@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -192,3 +192,4 @@ class SubscriptionsInStore(RuleBasedStateMachine):
 
 
 TestSubscriptionsInStore = SubscriptionsInStore.TestCase
+TestSubscriptionsInStore.settings = settings(max_examples=max(10, settings().max_examples // 4), stateful_step_count=25)
