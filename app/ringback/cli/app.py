@@ -61,6 +61,9 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "verify": _CommandEntry(
         "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
     ),
+    "check-server": _CommandEntry(
+        "ringback.cli.check_server", "check_server", "Check an MCP server that offers Events against the specification."
+    ),
     "migrate": _CommandEntry(
         "ringback.cli.migrate",
         "migrate",

@@ -71,7 +71,7 @@ def untestable(case: CheckCase, missing: str) -> CheckResult:
     return CheckResult(case=case, verdict=CheckVerdict.UNTESTABLE, observed=missing)
 
 
-def judge(case: CheckCase, ok: bool, observed: str) -> CheckResult:  # noqa: FBT001 - the one fact of the result
+def judge(case: CheckCase, ok: bool, observed: str) -> CheckResult:
     return passed(case, observed) if ok else violated(case, observed)
 
 
