@@ -40,12 +40,15 @@ class CallbackEndpoint:
         self._callbacks[path] = callback
         return callback
 
+    @property
+    def posts(self) -> list[ReceivedPost]:
+        """What all callbacks of the run have received."""
+        return [post for callback in self._callbacks.values() for post in callback.posts]
+
     def receive(self, post: ReceivedPost) -> CallbackResponse:
         path = post.target.partition("?")[0]
         callback = next((each for suffix, each in self._callbacks.items() if path.endswith(suffix)), None)
-        if callback is None or post.method != "POST":
-            return CallbackResponse(HTTPStatus.NOT_FOUND)
-        return callback.receive(post)
+        return CallbackResponse(HTTPStatus.NOT_FOUND) if callback is None else callback.receive(post)
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """What a run observes of deliveries: several callbacks subscribe, one event happens, each answers in its own way."""
 
-import asyncio
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -27,6 +26,8 @@ from ringback.cli.server_checks.subscribing import (
     subscription,
 )
 
+ATTEMPTS_MAX: Final = 6
+"""Of one delivery: a few within a quarter of an hour. The official scenarios warn of more."""
 MARKER: Final = "ringback-check-marker-7f3a"
 """A word in the bodies of refused challenges, which no error may repeat."""
 WRONG_ECHO: Final = CallbackResponse(
@@ -87,7 +88,7 @@ async def delivered(server: ServerUnderTest) -> DeliveryRound:
     if not await round_.acknowledging.callback.wait_for_events(1, server.patience.event):
         raise Violation(f"no delivery within {server.patience.event:.0f} s after the event was to happen")
     await round_.failing_once.callback.wait_for_events(2, server.patience.retry)
-    await asyncio.sleep(server.patience.quiet)
+    await round_.redirecting.callback.wait_for_events(ATTEMPTS_MAX + 1, server.patience.quiet)
     if before is not None:
         round_.polled = occurrences_in(await poll(server, round_.acknowledging.event, before))
     return round_

@@ -38,8 +38,10 @@ class Patience:
     """For an event after it was made to happen."""
     active: float = 5.0
     """For the confirmation of a stream. The official scenarios wait for 3 s."""
-    heartbeat: float = 32.0
-    """For a heartbeat: the 30 s of the specification and 2 s for the network."""
+    heartbeat: float = 65.0
+    """For a heartbeat: twice the interval of the specification, after which a client takes the stream for dead."""
+    silence: float = 32.0
+    """The longest that a heartbeat should take: the 30 s of the specification and 2 s for the network."""
     retry: float = 15.0
     """For the second attempt of a delivery. Clients answer 503 while they store a subscription, so it comes within seconds."""
     quiet: float = 3.0

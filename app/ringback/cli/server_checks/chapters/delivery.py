@@ -7,7 +7,7 @@ from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.callbacks import SUBSCRIPTION_HEADER, ReceivedPost
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
 from ringback.cli.server_checks.connection import as_object
-from ringback.cli.server_checks.delivering import delivered
+from ringback.cli.server_checks.delivering import ATTEMPTS_MAX, delivered
 from ringback.cli.server_checks.error_codes import LAST_ERRORS
 from ringback.cli.server_checks.occurrence_rules import find_faults
 from ringback.cli.server_checks.subject import ServerUnderTest
@@ -17,7 +17,6 @@ CHAPTER: Final = Chapter("delivery")
 _SOURCE: Final = "Events (SEP-3415), Delivery"
 BODY_BYTES_MAX: Final = 262_144
 """256 KiB, of the whole body."""
-ATTEMPTS_MAX: Final = 6
 DELIVERY_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
 

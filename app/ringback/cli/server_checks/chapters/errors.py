@@ -1,5 +1,6 @@
 """Refusals: their codes and their data."""
 
+from contextlib import suppress
 from typing import Final
 
 from ringback.cli.check_report import CheckLevel
@@ -19,6 +20,15 @@ UNKNOWN_NAME: Final = "ringback.check.no_such_event"
 async def unknown_name(server: ServerUnderTest) -> Reply:
     """A request with a name that is not served, to the first method that the server offers."""
     return await _refused_request(server, UNKNOWN_NAME, {})
+
+
+async def undeclared_mode(server: ServerUnderTest) -> tuple[str, Reply]:
+    """A delivery mode that some event type does not offer, and the response to a request for it."""
+    for descriptor in (await server.require(list_catalog)).descriptors:
+        missing = next((mode for mode in ("webhook", "poll") if mode not in list_modes(descriptor)), None)
+        if missing is not None:
+            return missing, await _request_mode(server, str(descriptor.get("name")), missing)
+    raise Untestable("every event type offers poll and webhook")
 
 
 async def _refused_request(server: ServerUnderTest, name: str, arguments: Json) -> Reply:
@@ -68,16 +78,12 @@ async def check_invalid_params(server: ServerUnderTest) -> str:
     f"{_SOURCE}: `data` is `feature: deliveryMode` and the value",
 )
 async def check_unsupported(server: ServerUnderTest) -> str:
-    for descriptor in (await server.require(list_catalog)).descriptors:
-        missing = next((mode for mode in ("webhook", "poll") if mode not in list_modes(descriptor)), None)
-        if missing is not None:
-            reply = await _request_mode(server, str(descriptor.get("name")), missing)
-            observed = require_error(reply, "Unsupported")
-            expected = {"feature": "deliveryMode", "value": missing}
-            if {name: reply.data.get(name) for name in expected} != expected:
-                raise Deviation(f"data is {reply.error.get('data')!r}")
-            return observed
-    raise Untestable("every event type offers poll and webhook")
+    mode, reply = await server.observe(undeclared_mode)
+    observed = require_error(reply, "Unsupported")
+    expected = {"feature": "deliveryMode", "value": mode}
+    if {name: reply.data.get(name) for name in expected} != expected:
+        raise Deviation(f"data is {reply.error.get('data')!r}")
+    return observed
 
 
 @CHAPTER.must(
@@ -99,6 +105,8 @@ async def check_range(server: ServerUnderTest) -> str:
 )
 async def check_allocation(server: ServerUnderTest) -> str:
     await server.require(unknown_name)
+    with suppress(Untestable):
+        await server.require(undeclared_mode)
     sketch = {max(codes) for name, codes in ERROR_CODES.items() if name != "InvalidParams"}
     found = server.error_codes & {code for codes in ERROR_CODES.values() for code in codes if len(codes) > 1}
     expect(not found or found <= sketch or not found & sketch, f"codes: {sorted(found)}")

@@ -6,7 +6,7 @@ from ringback.cli.server_checks.cases import Chapter, Untestable, expect
 from ringback.cli.server_checks.connection import Json, Reply
 from ringback.cli.server_checks.error_codes import ERROR_CODES, require_error
 from ringback.cli.server_checks.subject import ServerUnderTest, make_key
-from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, UNSUBSCRIBE, Subscription, subscription
+from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, UNSUBSCRIBE, Subscription, other_url, subscription
 
 CHAPTER: Final = Chapter("unsubscribe")
 _SOURCE: Final = "Events (SEP-3415), Unsubscribing"
@@ -77,7 +77,7 @@ async def check_repeat(server: ServerUnderTest) -> str:
     f"{_SOURCE}: the principal is part of the key",
 )
 async def check_foreign(server: ServerUnderTest) -> str:
-    made = await server.require(subscription)
+    made = await server.require(other_url)
     if server.other is None:
         raise Untestable("needs a second principal: give --other-header")
     return require_error(await server.other.request(UNSUBSCRIBE, _key_of(made)), "NotFound")

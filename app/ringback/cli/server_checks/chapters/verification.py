@@ -4,6 +4,7 @@ import json
 from typing import Final
 
 from ringback.cli.check_report import CheckLevel
+from ringback.cli.server_checks.arguments import make_reordered_arguments
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
 from ringback.cli.server_checks.delivering import (
     MARKER,
@@ -12,8 +13,8 @@ from ringback.cli.server_checks.delivering import (
     refused_challenge,
 )
 from ringback.cli.server_checks.error_codes import LAST_ERRORS, require_error
-from ringback.cli.server_checks.subject import ServerUnderTest
-from ringback.cli.server_checks.subscribing import other_url, refreshed, subscription
+from ringback.cli.server_checks.subject import EventType, ServerUnderTest
+from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, other_url, subscription
 
 CHAPTER: Final = Chapter("verification")
 _SOURCE: Final = "Events (SEP-3415), Verification of callbacks"
@@ -99,15 +100,20 @@ async def check_no_delivery(server: ServerUnderTest) -> str:
 
 @CHAPTER.should(
     "verification-cached-per-principal-url",
-    "A refresh of a verified callback needs no further challenge",
+    "A verified callback needs no further challenge, whatever the arguments",
     f"{_SOURCE}: one handshake for each principal and URL",
 )
 async def check_cached(server: ServerUnderTest) -> str:
-    made = (await server.require(refreshed)).callback
-    if not made.challenges:
+    made = await server.require(subscription)
+    before = len(made.callback.challenges)
+    if not before:
         raise Untestable("the callback was accepted without a challenge")
-    expect(len(made.challenges) == 1, f"{len(made.challenges)} challenges for one URL")
-    return "one challenge"
+    orders = make_reordered_arguments(made.event.input_schema, made.event.arguments) or ()
+    for arguments in (made.event.arguments, *orders[:1]):
+        await server.subscribe(EventType(made.event.descriptor, arguments), made.callback, ttlMs=TTL_MILLISECONDS)
+    after = len(made.callback.challenges)
+    expect(after == before, f"{after - before} further challenges for the same principal and URL")
+    return "no further challenge"
 
 
 CHAPTER.needs_fixture(
