@@ -61,12 +61,13 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "verify": _CommandEntry(
         "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
     ),
-    "check-server": _CommandEntry(
-        "ringback.cli.check_server", "check_server", "Check an MCP server that offers Events against the specification."
     "check-receiver": _CommandEntry(
         "ringback.cli.check_receiver",
         "check_receiver",
         "Check a receiver of callbacks against the specification of MCP Events.",
+    ),
+    "check-server": _CommandEntry(
+        "ringback.cli.check_server", "check_server", "Check an MCP server that offers Events against the specification."
     ),
     "migrate": _CommandEntry(
         "ringback.cli.migrate",
