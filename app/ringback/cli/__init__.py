@@ -23,6 +23,8 @@
     trigger           sends a signed test event, and shows what its receiver answered
     verify            verifies a callback that was saved to a file
     stored_request    … parses it, and finds why its signature does not match
+    check_server      checks an MCP server that offers Events
+    server_checks     … its cases
     backup            backs the database up with its keys, and restores a backup
     help              prints the page for operators
     doctor            checks the whole installation
