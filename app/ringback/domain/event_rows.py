@@ -6,17 +6,19 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from ringback.domain.cursor import EventTime, Page
-from ringback.domain.event import Event, EventName
+from ringback.domain.event import Event
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    name: EventName | None = None
+    name: str | None = None
     call_id: CallId | None = None
     client_session_id: str | None = None
     correlation_id: str | None = None
+    topic: str | None = None
+    """`Event.topic`; the empty text matches only events without one."""
 
 
 class ReservedPlaces(NamedTuple):
@@ -34,6 +36,12 @@ class EventRows(Protocol):
         ...
 
     async def insert(self, events: Sequence[Event]) -> None: ...
+
+    async def find_known_ids(
+        self, principal: Principal, event_ids: Collection[EventId], *, topic: str | None
+    ) -> Collection[EventId]:
+        """Those of these ids that external events of this log with this topic have. The caller holds the lock of the log."""
+        ...
 
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         """Oldest first, with `event.seq > seq`.

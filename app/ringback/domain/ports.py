@@ -53,6 +53,8 @@ runs again.
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
+    published events, declared types         the log, so an id and the number of types are counted once
+    events of an upstream, and the cursor    the logs in the order of principals; one node follows (`leadership`)
     batch of an erasure                      the erasure, skipping locked ones; the calls, the webhooks, then the log, so that
                                              nothing inserts a delivery of what is erased
 
@@ -80,6 +82,7 @@ from ringback.domain.delivery_rows import (
 from ringback.domain.encryption import SealedRows, SealingKeyRows
 from ringback.domain.erasure import ErasedDeliveries, ErasedRows, ErasureRows
 from ringback.domain.event_rows import EventLogRows, EventRows
+from ringback.domain.event_types import EventDemandRows, EventFollowingRows, EventTypeRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
@@ -143,6 +146,12 @@ class Transaction(Protocol):
     def events(self) -> EventRows: ...
     @property
     def event_log(self) -> EventLogRows: ...
+    @property
+    def event_types(self) -> EventTypeRows: ...
+    @property
+    def event_demands(self) -> EventDemandRows: ...
+    @property
+    def event_followings(self) -> EventFollowingRows: ...
     @property
     def webhooks(self) -> WebhookRows: ...
     @property

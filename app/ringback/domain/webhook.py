@@ -65,7 +65,7 @@ DESCRIPTION_LENGTH_MAX: Final = 500
 """Characters in a webhook's description: a few sentences."""
 SECRET_LENGTH_MAX: Final = 256
 """More than the 94 characters of the longest valid secret: `signing.secrets` refuses longer ones with a reason."""
-DEFAULT_EVENTS: Final = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
+DEFAULT_EVENTS: Final[frozenset[str]] = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
 HOLDING_STATES: Final = frozenset({WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED})
 
 OWNER_STATE_TRANSITIONS: Final[dict[WebhookState, frozenset[WebhookState]]] = {
@@ -106,7 +106,8 @@ class WebhookSpec:
     """
 
     url: str
-    events: frozenset[EventName] = DEFAULT_EVENTS
+    events: frozenset[str] = DEFAULT_EVENTS
+    """Names of `EventName` and of external event types (`domain.event_types`)."""
     outcomes: frozenset[CallOutcome] | None = None
     """`call.finished` is received for calls with these outcomes; None means all. Other events have no outcome."""
     upstream: str | None = None
@@ -150,6 +151,12 @@ class Webhook(WebhookSpec):
     paused_at: datetime | None = None
     """When its owner paused the webhook; None if it is not paused. Its deliveries are held then, whatever its state."""
     origin: WebhookOrigin = WebhookOrigin.REST
+    topic: str | None = None
+    """The arguments with which a subscription asks for an upstream's event (`event_types.arguments_topic`). It matches only
+    events of this topic; None matches only events without one."""
+    shown_event_name: str | None = None
+    """The name of the event in callbacks: a client of `/mcp/{upstream}` subscribes to the upstream's own name. None is the
+    name in the log."""
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None = None
@@ -198,7 +205,8 @@ def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         and _matches_filter(webhook.call_id, event.call_id)
         and _matches_filter(webhook.client_session_id, event.client_session_id)
         and (not webhook.match_correlation or _matches_filter(webhook.correlation_id, event.correlation_id))
-        and (event.name is not EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
+        and (event.name != EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
+        and webhook.topic == event.topic
     )
 
 
@@ -216,7 +224,7 @@ def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: d
     The delivery is cancelled once the inline response is written, and sent otherwise. Only the end of a call can be returned
     inline, so input requests and progress are due at once.
     """
-    if webhook.when is DeliveryCondition.ALWAYS or event.name is not EventName.CALL_FINISHED:
+    if webhook.when is DeliveryCondition.ALWAYS or event.name != EventName.CALL_FINISHED:
         return now
     if call is None or not call.answered_inline:
         return now
@@ -303,8 +311,8 @@ def describe_webhook(webhook: Webhook) -> str:
     return " ".join(sentences)
 
 
-def _describe_event_name(webhook: Webhook, name: EventName) -> str:
-    if name is not EventName.CALL_FINISHED or webhook.outcomes is None:
+def _describe_event_name(webhook: Webhook, name: str) -> str:
+    if name != EventName.CALL_FINISHED or webhook.outcomes is None:
         return name
     return f"{name} with the outcome {' or '.join(sorted(webhook.outcomes))}"
 
@@ -345,7 +353,7 @@ def _is_expired(webhook: Webhook, now: datetime) -> bool:
 
 def _matches_outcome(webhook: Webhook, event: Event) -> bool:
     """The end of a call that has not ended yet has no outcome, and matches: the call may end with any of them."""
-    if webhook.outcomes is None or event.name is not EventName.CALL_FINISHED:
+    if webhook.outcomes is None or event.name != EventName.CALL_FINISHED:
         return True
     outcome = event.data.get("outcome")
     return outcome is None or outcome in webhook.outcomes

@@ -216,7 +216,7 @@ class FanOut:
 
     async def _can_hold(self, tx: Transaction, event: Event, webhook: Webhook, new: _NewDeliveries) -> bool:
         """Whether the event may be held: never progress, and no more than `HELD_DELIVERIES_MAX`; later events become a gap."""
-        if event.name is EventName.CALL_PROGRESS:
+        if event.name == EventName.CALL_PROGRESS:
             return False
         if await new.count_held(tx, webhook) < health.HELD_DELIVERIES_MAX:
             return True
@@ -241,7 +241,7 @@ class FanOut:
         delivery = new_delivery(
             webhook,
             delivery_id=self._ids.new_delivery_id(),
-            kind=DeliveryKind.PROGRESS if event.name is EventName.CALL_PROGRESS else DeliveryKind.EVENT,
+            kind=DeliveryKind.PROGRESS if event.name == EventName.CALL_PROGRESS else DeliveryKind.EVENT,
             event_id=event.id,
             call_id=event.call_id,
             seq=event.seq,
@@ -267,7 +267,7 @@ def _apply_to_event(webhook: Webhook, event: Event, naming_calls: Collection[Cal
 
 async def _result_to_inline(tx: Transaction, context: EventContext, webhook: Webhook) -> bytes | None:
     event = context.event
-    if not webhook.include_result or event.name is not EventName.CALL_FINISHED or event.call_id is None:
+    if not webhook.include_result or event.name != EventName.CALL_FINISHED or event.call_id is None:
         return None
     if context.call is not None and (context.call.result_bytes or 0) > BODY_BYTES_MAX:
         return None  # it cannot fit, so it is not read

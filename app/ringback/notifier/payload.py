@@ -91,13 +91,14 @@ class PayloadBuilder:
             data["resume_url"] = f"{self._public_url}/v1/resume"
             data["resource_uri"] = call_resource_uri(call)
             data["mcp_url"] = f"{self._public_url}/mcp"
-        if call is not None and event.name is EventName.CALL_FINISHED:
+        if call is not None and event.name == EventName.CALL_FINISHED:
             # A webhook for detached calls only gets events of calls that no client answered inline.
             data["answered_inline"] = call.answered_inline and webhook.when is DeliveryCondition.ALWAYS
-        without_result = _encode_event(event, data, watermark)
+        name = webhook.shown_event_name or event.name
+        without_result = _encode_event(event, name, data, watermark)
         if result is None or len(without_result) + len(result) > BODY_BYTES_MAX:
             return without_result
-        with_result = _encode_event(event, {**data, "result": orjson.Fragment(result)}, watermark)
+        with_result = _encode_event(event, name, {**data, "result": orjson.Fragment(result)}, watermark)
         return with_result if len(with_result) <= BODY_BYTES_MAX else without_result
 
     def _resume_token(self, call: Call, position: LogPosition) -> str:
@@ -118,8 +119,8 @@ def build_test_body(webhook: Webhook, *, event_id: EventId, watermark: LogPositi
     return _encode_occurrence(event_id, TEST_EVENT_NAME, now, data, watermark)
 
 
-def _encode_event(event: Event, data: dict[str, Any], watermark: LogPosition) -> bytes:
-    return _encode_occurrence(event.id, event.name, event.created_at, data, watermark)
+def _encode_event(event: Event, name: str, data: dict[str, Any], watermark: LogPosition) -> bytes:
+    return _encode_occurrence(event.id, name, event.timestamp, data, watermark)
 
 
 def _encode_occurrence(

@@ -78,7 +78,7 @@ class WebhookChange:
     """The changeable members of a webhook. None keeps the current value."""
 
     url: str | None = None
-    events: frozenset[EventName] | None = None
+    events: frozenset[str] | None = None
     outcomes: frozenset[CallOutcome] | OutcomeFilterRemoval | None = None
     description: str | None = None
     include_result: bool | None = None

@@ -36,6 +36,14 @@ class SqlEvents(SqlRows, noun="events"):
     async def insert(self, events: Sequence[Event]) -> None:
         await self._sql.execute_many("insert", [_EVENT.encode(event) for event in events])
 
+    async def find_known_ids(
+        self, principal: Principal, event_ids: Collection[EventId], *, topic: str | None
+    ) -> Collection[EventId]:
+        rows = await self._sql.fetch_all(
+            "known_ids", principal=principal, ids=self._sql.array(sorted(event_ids)), topic=topic or ""
+        )
+        return {EventId(row["id"]) for row in rows}
+
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         return await self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
 
@@ -96,6 +104,7 @@ class SqlEvents(SqlRows, noun="events"):
             call_id=where.call_id,
             client_session_id=where.client_session_id,
             correlation_id=where.correlation_id,
+            topic=where.topic,
             limit=limit,
         )
 

@@ -15,6 +15,7 @@ from ringback.storage.rows.deliveries import (
 from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
 from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
+from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
@@ -47,6 +48,9 @@ class SqlTransaction:
     tombstones: SqlTombstones
     events: SqlEvents
     event_log: SqlEventLog
+    event_types: SqlEventTypes
+    event_demands: SqlEventDemands
+    event_followings: SqlEventFollowings
     webhooks: SqlWebhooks
     webhook_batches: SqlWebhooks
     registered_webhooks: SqlRegisteredWebhooks

@@ -9,7 +9,7 @@ from ringback.domain.catch_up import CatchUp
 from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, REQUESTED_PROBE_SPACING_SECONDS, CircuitBreaker
 from ringback.domain.cursor import Page
-from ringback.domain.event import Event, EventName
+from ringback.domain.event import Event
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookHealth, webhook_for_call
@@ -64,7 +64,7 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
             for event, keys in zip(events, keys_of, strict=True)
         ]
 
-    async def _fields_in_use(self, principal: Principal, names: Collection[EventName]) -> Mapping[str, Sequence[int]]:
+    async def _fields_in_use(self, principal: Principal, names: Collection[str]) -> Mapping[str, Sequence[int]]:
         found: defaultdict[str, list[int]] = defaultdict(list)
         for row in await self._sql.fetch_all(
             "fields_in_use", principal=principal, event_names=self._sql.array(list(names))

@@ -29,7 +29,7 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
+-- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 256 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
     SELECT names.name, (

@@ -27,7 +27,7 @@ SELECT {webhook in webhooks} FROM webhooks INDEXED BY webhooks_failing
 WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
+-- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 256 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
     SELECT value, (SELECT min(fields) FROM webhook_matches WHERE principal = :principal AND event_name = value)
