@@ -17,7 +17,7 @@ from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import CallId, WebhookId
+from ringback.domain.ids import CallId, WebhookId, is_subscription_id
 from ringback.domain.principal import Principal
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, RetrySchedule, own_retry_schedule
 
@@ -85,6 +85,10 @@ SECRETS_UNREADABLE: Final = "secrets_unreadable"
 INLINE_GRACE_SECONDS: Final = 15.0
 """How long a delivery to a `detached` webhook waits for the inline response to be written. The waiting request wakes within a
 second; the rest is for a client that reads slowly."""
+
+SUBSCRIBE_GRACE_SECONDS: Final = 1.0
+"""How long the deliveries to a new event subscription wait, so that its client has the subscription's id first. A response is
+written within milliseconds; if a client takes longer to store it, it refuses the delivery and gets the first retry."""
 
 PREVIOUS_SECRETS_MAX: Final = 10
 """Rotated secrets that still sign. Each adds a signature to every attempt, and the header has a limit."""
@@ -171,6 +175,11 @@ class Webhook(WebhookSpec):
     """The place of the first event that was given up and that no gap envelope has reported yet."""
 
     @property
+    def is_subscription(self) -> bool:
+        """Whether an MCP client subscribed it (events/subscribe). Its URL, secret and filters are that client's to change."""
+        return is_subscription_id(self.id)
+
+    @property
     def header_names(self) -> Sequence[str]:
         return [name for name, _ in self.headers]
 
@@ -222,8 +231,11 @@ def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: d
     """When the event's delivery is due: now, or after `INLINE_GRACE_SECONDS` if the client may get the result inline.
 
     The delivery is cancelled once the inline response is written, and sent otherwise. Only the end of a call can be returned
-    inline, so input requests and progress are due at once.
+    inline, so input requests and progress are due at once. An event subscription gets nothing in its first
+    `SUBSCRIBE_GRACE_SECONDS`.
     """
+    if webhook.is_subscription:
+        return max(now, webhook.created_at + seconds(SUBSCRIBE_GRACE_SECONDS))
     if webhook.when is DeliveryCondition.ALWAYS or event.name != EventName.CALL_FINISHED:
         return now
     if call is None or not call.answered_inline:

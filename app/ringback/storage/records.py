@@ -14,6 +14,7 @@ from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event, event_name, progress_data
+from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
@@ -67,6 +68,7 @@ class Records:
         )
         self.catch_up = RowCodec(CatchUp, types)
         self.change_subscription = RowCodec(ChangeSubscription, types)
+        self.event_subscription = RowCodec(EventSubscription, types)
         self.challenge = RowCodec(Challenge, types)
         self.api_key = RowCodec(ApiKey, types)
         self.catalog_part = RowCodec(CatalogPart, types)

@@ -20,9 +20,10 @@ from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
+from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
 from ringback.storage.rows.upstreams import SqlToolAliases, SqlUpstreamCatalog, SqlUpstreamControls
-from ringback.storage.rows.verification import SqlChallenges, SqlProofs
+from ringback.storage.rows.verification import SqlChallenges, SqlProofs, SqlSentChallenges
 from ringback.storage.rows.webhooks import (
     SqlCallWebhooks,
     SqlCatchUps,
@@ -66,11 +67,13 @@ class SqlTransaction:
     usage: SqlUsage
     api_keys: SqlApiKeys
     challenges: SqlChallenges
+    sent_challenges: SqlSentChallenges
     proofs: SqlProofs
     sealed_values: SqlSealedValues
     sealing_keys: SqlSealingKeys
     catalog: SqlUpstreamCatalog
     change_subscriptions: SqlChangeSubscriptions
+    subscriptions: SqlSubscriptions
     tool_aliases: SqlToolAliases
     upstream_controls: SqlUpstreamControls
     mcp_sessions: SqlMcpSessions
