@@ -33,12 +33,12 @@ NO_OPEN_SEQ: Final = sys.maxsize
 
 
 SelectWebhooks = Callable[[Transaction, Event, Sequence[Webhook]], Awaitable[Sequence[Webhook]]]
-"""Selects, of the webhooks that match an event, those that get it. It runs in the unit of work, and awaits nothing else."""
+"""Selects, of candidates, the webhooks that get an event. It runs in the unit of work and awaits nothing but the transaction."""
 
 
-async def select_all_webhooks(tx: Transaction, event: Event, matching: Sequence[Webhook]) -> Sequence[Webhook]:  # noqa: ARG001
-    """The service's own rule: every webhook that matches."""
-    return matching
+async def select_matching_webhooks(tx: Transaction, event: Event, candidates: Sequence[Webhook]) -> Sequence[Webhook]:
+    """The service's own rule."""
+    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
 
 
 class EventContext(NamedTuple):
@@ -132,7 +132,7 @@ class FanOut:
         ids: IdGenerator,
         payloads: PayloadBuilder,
         post_commit: DeliveryHandoff,
-        select_webhooks: SelectWebhooks = select_all_webhooks,
+        select_webhooks: SelectWebhooks = select_matching_webhooks,
     ) -> None:
         self._ids = ids
         self._select_webhooks = select_webhooks
@@ -150,9 +150,7 @@ class FanOut:
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
         matching = [
-            await self._select_webhooks(
-                tx, event, [webhook for webhook in webhooks if matches_event(webhook, event, now=tx.now())]
-            )
+            await self._select_webhooks(tx, event, webhooks)
             for event, webhooks in zip(events, candidates, strict=True)
         ]
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
@@ -180,8 +178,7 @@ class FanOut:
         for event in events:
             if body_bytes >= STEP_BODY_BYTES_MAX:
                 break
-            matches = matches_event(_apply_to_event(webhook, event, naming_calls), event, now=tx.now())
-            if matches and await self._select_webhooks(tx, event, [webhook]):
+            if await self._select_webhooks(tx, event, [_apply_to_event(webhook, event, naming_calls)]):
                 if len(new.deliveries) >= deliveries_max:
                     limit_reached_at = event.seq
                     break

@@ -22,7 +22,7 @@ from ringback.domain.webhook import Webhook, matches_event
 from ringback.domain.webhook_health import build_webhook_event
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
-from ringback.notifier.fan_out import EventContext, FanOut, SelectWebhooks, select_all_webhooks
+from ringback.notifier.fan_out import EventContext, FanOut, SelectWebhooks, select_matching_webhooks
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import PayloadBuilder, build_gap_delivery
 from ringback.post_commit import DeliveryHandoff
@@ -69,7 +69,7 @@ class Recorder:
         payloads: PayloadBuilder,
         result_retention_seconds: float,
         measurements: Measurements | None = None,
-        select_webhooks: SelectWebhooks = select_all_webhooks,
+        select_webhooks: SelectWebhooks = select_matching_webhooks,
     ) -> None:
         self.measurements = measurements or Measurements()
         self.post_commit = DeliveryHandoff()
