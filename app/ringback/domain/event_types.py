@@ -4,20 +4,20 @@
     published        order.paid             declared or published by a principal, and known to that principal only
     an upstream's    github/pr.opened       the name of the upstream, a slash, the upstream's own name of the type
 
-These are the names in the log, in webhooks and in REST. MCP clients see them at `/mcp`. A client of `/mcp/github` sees the types
-of this upstream under their own names (`EventType.own_name`), beside Ringback's. A slash separates an upstream's names from all
-others, so no upstream can send an event that looks like Ringback's or like another upstream's.
+These are the names in the log, in webhooks and in REST. MCP clients see them at `/mcp`. A client of `/mcp/github` sees the
+types of this upstream under their own names (`EventType.own_name`), beside Ringback's. A slash separates an upstream's names
+from all others, so no upstream can send an event that looks like Ringback's or like another upstream's.
 
 An upstream is asked for the events of a type with arguments, which only the upstream understands. So an event in the log has a
-topic: the digest of the arguments for which it was sent. A reader with the same arguments, whatever the order of their keys, has
-the same topic.
+topic: the digest of the arguments for which it was sent. A reader with the same arguments, whatever the order of their keys,
+has the same topic.
 
 `services.event_types.EventTypes` serves readers:
 
     list_event_types(caller, upstream)              what events/list shows: cached, without a request to an upstream
     find_event_type(caller, name)                   None for an unknown name
-    demand_events(caller, event_type, arguments)    makes the upstream's events arrive in the log; before each poll, each page of
-                                                    a stream, and each (re)subscription of a webhook
+    demand_events(caller, event_type, arguments)    makes the upstream's events arrive in the log; before each poll, each page
+                                                    of a stream, and each (re)subscription of a webhook
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from ringback.domain.event import EventName, event_name
-from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.domain.ids import EventId
 from ringback.domain.principal import Principal
+from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 
 PUBLISHED_NAME_PATTERN: Final = r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$"
 """Words with dots, as Ringback's own names and most event catalogs of the trade."""
@@ -60,7 +60,7 @@ class EventType:
     """None for a published type."""
     description: str
     input_schema: Mapping[str, Any] = field(repr=False)
-    """JSON Schema of the arguments, the upstream's own. A published type has none of its own: the filters of every event apply."""
+    """JSON Schema of the arguments, the upstream's own; empty for a published type: the filters of every event apply."""
     payload_schema: Mapping[str, Any] = field(repr=False)
     """JSON Schema of `data`."""
 

@@ -13,8 +13,15 @@ from ringback.domain import call as calls
 from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import CallChange, EndedCall
-from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
-from ringback.domain.ids import CallId, IdGenerator
+from ringback.domain.event import (
+    Event,
+    EventName,
+    ExternalEvent,
+    build_call_event,
+    build_external_event,
+    build_upstream_event,
+)
+from ringback.domain.ids import CallId, EventId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
@@ -57,6 +64,12 @@ class ChangedCall(NamedTuple):
 
     call: Call
     result: bytes | None = None
+
+
+class RecordedEvent(NamedTuple):
+    event_id: EventId
+    is_new: bool
+    """False if the log had an event with this id and topic."""
 
 
 class Recorder:
@@ -178,6 +191,35 @@ class Recorder:
             principal, upstream, change=change, uri=uri, event_id=self._ids.new_event_id(), seq=seq, now=now
         )
         await self._append_events(tx, [EventContext(event)])
+
+    async def record_external_events(
+        self, tx: Transaction, principal: Principal, events: Sequence[ExternalEvent]
+    ) -> Sequence[RecordedEvent]:
+        """Append events of one topic that an upstream sent or a client published, each id once. Locks the log."""
+        await tx.event_log.get_head(
+            principal, lock=True
+        )  # so that the same event from two requests is found by the second
+        given_ids = {event.id for event in events if event.id is not None}
+        topic = events[0].topic if events else None
+        known = set(await tx.events.find_known_ids(principal, given_ids, topic=topic)) if given_ids else set[EventId]()
+        recorded: list[RecordedEvent] = []
+        new: list[tuple[EventId, ExternalEvent]] = []
+        for event in events:
+            event_id = event.id or self._ids.new_event_id()
+            recorded.append(RecordedEvent(event_id, event_id not in known))
+            if event_id not in known:
+                known.add(event_id)
+                new.append((event_id, event))
+        if new:
+            first, now = await tx.events.reserve_places(principal, len(new))
+            await self._append_events(
+                tx,
+                [
+                    EventContext(build_external_event(principal, event, event_id=event_id, seq=seq, now=now))
+                    for seq, (event_id, event) in enumerate(new, first)
+                ],
+            )
+        return recorded
 
     async def _update_finished_calls(
         self, tx: Transaction, requests: Sequence[CompletionRequest]

@@ -43,6 +43,7 @@ EXPIRY_SECONDS_MAX: Final = 366 * 86400
 IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
 """Several UUIDs fit, or the client's own name of the work."""
 PRINTABLE_ASCII: Final = r"^[\x20-\x7e]+$"
+PRINTABLE_ASCII_WORD: Final = r"^[\x21-\x7e]+$"
 WEBHOOK_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"
 """A segment of a path without an escape. 64 characters, as of a host label: `reports-agent`, `prod:reports`."""
 RATE_PER_SECOND_MIN: Final = 0.01

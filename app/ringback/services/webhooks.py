@@ -12,7 +12,6 @@ from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.errors import InvalidRequest, NotFound, WebhookNotVerified
-from ringback.domain.event import EventName
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
@@ -33,6 +32,7 @@ from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.verification import WebhookVerification
@@ -125,6 +125,7 @@ class Webhooks:
         lifecycle: Lifecycle,
         verification: WebhookVerification,
         catalog: ToolCatalog,
+        event_types: EventTypes,
     ) -> None:
         self._store = store
         self._ids = ids
@@ -135,6 +136,7 @@ class Webhooks:
         self._lifecycle = lifecycle
         self._verification = verification
         self._catalog = catalog
+        self._event_types = event_types
 
     async def get_webhook(self, caller: Caller, webhook_id: str) -> Webhook:
         caller.require_scope(Scope.READ)
@@ -162,6 +164,9 @@ class Webhooks:
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
+        if change.events is not None:
+            await self._event_types.check_event_names(caller, change.events)
+            await self._event_types.demand_upstream_events(caller, change.events)
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)

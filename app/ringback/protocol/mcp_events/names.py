@@ -55,6 +55,11 @@ def advertise_events(capabilities: dict[str, Any], *, list_changed: bool) -> Non
     capabilities["extensions"] = {**extensions, EVENTS_EXTENSION: dict(settings)}
 
 
+def offers_events(server_capabilities: Mapping[str, Any]) -> bool:
+    """Whether a server's capabilities, in wire form, have either spelling."""
+    return EVENTS_CAPABILITY in server_capabilities or declares_events(server_capabilities)
+
+
 def declares_events(client_capabilities: Mapping[str, Any] | None) -> bool:
     """Whether a client's capabilities, in wire form, declare the extension. No method requires it."""
     extensions: Any = (client_capabilities or {}).get("extensions")

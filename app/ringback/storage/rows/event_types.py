@@ -44,9 +44,7 @@ class SqlEventDemands(SqlRows, noun="event_demands"):
         return await self._sql.fetch_records("current", RECORDS.event_demand, now=instant_to_column(now))
 
     async def list_principals(self, event_name: str, topic: str, *, now: datetime) -> Sequence[Principal]:
-        rows = await self._sql.fetch_all(
-            "principals", event_name=event_name, topic=topic, now=instant_to_column(now)
-        )
+        rows = await self._sql.fetch_all("principals", event_name=event_name, topic=topic, now=instant_to_column(now))
         return [Principal(row["principal"]) for row in rows]
 
     async def remove_ended(self, *, now: datetime) -> int:
