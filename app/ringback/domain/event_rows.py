@@ -19,6 +19,27 @@ class EventFilter:
     correlation_id: str | None = None
     topic: str | None = None
     """`Event.topic`; the empty text matches only events without one."""
+    upstream: str | None = None
+    tool: str | None = None
+    resource_uris: frozenset[str | None] | None = None
+    """Only events whose `data.uri` is one of these; None stands for an event without. A page with this filter may be short."""
+
+    def matches(self, event: Event) -> bool:
+        """Whether a store with this filter returns the event."""
+        return (
+            _matches(self.name, event.name)
+            and _matches(self.call_id, event.call_id)
+            and _matches(self.client_session_id, event.client_session_id)
+            and _matches(self.correlation_id, event.correlation_id)
+            and _matches(self.upstream, event.upstream)
+            and _matches(self.tool, event.tool)
+            and _matches(self.topic, event.topic or "")
+            and (self.resource_uris is None or event.data.get("uri") in self.resource_uris)
+        )
+
+
+def _matches(expected: str | None, actual: str | None) -> bool:
+    return expected is None or expected == actual
 
 
 class ReservedPlaces(NamedTuple):

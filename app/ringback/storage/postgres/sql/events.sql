@@ -28,6 +28,8 @@ WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:name::text IS NULL OR name = :name)
     AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+    AND (:upstream::text IS NULL OR upstream = :upstream)
+    AND (:tool::text IS NULL OR tool = :tool)
     AND (:topic::text IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
@@ -37,7 +39,7 @@ ORDER BY seq LIMIT :limit;
 SELECT {event in events}
 FROM (
     SELECT principal, seq FROM (
-        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id FROM events
+        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id, upstream, tool FROM events
         WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
         ORDER BY created_at DESC, id DESC LIMIT :scan
     ) AS scanned
@@ -45,6 +47,8 @@ FROM (
         AND (:call_id::text IS NULL OR call_id = :call_id)
         AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
     ORDER BY created_at DESC, id DESC
     LIMIT :limit
 ) AS found
@@ -64,6 +68,8 @@ WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND principal || '' = 
     AND (:name::text IS NULL OR name = :name)
     AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+    AND (:upstream::text IS NULL OR upstream = :upstream)
+    AND (:tool::text IS NULL OR tool = :tool)
     AND (:topic::text IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 

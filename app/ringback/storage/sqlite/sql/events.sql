@@ -19,6 +19,8 @@ WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:name IS NULL OR name = :name)
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+    AND (:upstream IS NULL OR upstream = :upstream)
+    AND (:tool IS NULL OR tool = :tool)
     AND (:topic IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
@@ -28,7 +30,7 @@ ORDER BY seq LIMIT :limit;
 SELECT {event in events}
 FROM (
     SELECT principal, seq FROM (
-        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id FROM events INDEXED BY events_created
+        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id, upstream, tool FROM events INDEXED BY events_created
         WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
         ORDER BY created_at DESC, id DESC LIMIT :scan
     )
@@ -36,6 +38,8 @@ FROM (
         AND (:call_id IS NULL OR call_id = :call_id)
         AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
     LIMIT :limit
 ) AS found
 CROSS JOIN events ON events.principal = found.principal AND events.seq = found.seq
@@ -54,6 +58,8 @@ WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND +principal = :prin
     AND (:name IS NULL OR name = :name)
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+    AND (:upstream IS NULL OR upstream = :upstream)
+    AND (:tool IS NULL OR tool = :tool)
     AND (:topic IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
