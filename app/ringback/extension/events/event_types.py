@@ -1,25 +1,21 @@
 """The event types that a server declares: their names, their schemas, and which subscriptions an event matches."""
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from ringback.domain import jsontext
+from ringback.domain.event_types import OWN_NAME_LENGTH_MAX, RESERVED_PREFIXES, is_publishable_name
+from ringback.schemas.validation_errors import describe_validation_errors
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 A = TypeVar("A")
 
-NAME_LENGTH_MAX: Final = 128
-"""Characters in the name of an event type: a few words with dots."""
-_NAME_PATTERN: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+")
-RESERVED_PREFIXES: Final = ("call.", "upstream.", "webhook.", "ringback.", "mcp.")
-"""Names of Ringback's own events, and the prefix that SEP-3415 reserves."""
 DATA_BYTES_MAX: Final = 65_536
 """The largest `data` of an event as JSON: a quarter of the largest body of a callback (mcp-events §8)."""
 TYPES_MAX: Final = 200
@@ -58,19 +54,41 @@ class EventType:
             raise ValueError(f"The data of '{self.name}' must be a JSON object, not {type(encoded).__name__}.")  # noqa: TRY004 - its content is wrong
         size = len(jsontext.dumps(encoded))
         if size > DATA_BYTES_MAX:
-            raise ValueError(f"The data of '{self.name}' has {size} bytes of JSON. At most {DATA_BYTES_MAX} are allowed.")
+            raise ValueError(
+                f"The data of '{self.name}' has {size} bytes of JSON. At most {DATA_BYTES_MAX} are allowed."
+            )
         return cast("dict[str, Any]", encoded)
 
+    def find_argument_error(self, arguments: Mapping[str, Any]) -> str | None:
+        """Why a client may not subscribe with these arguments; None if it may. JSON types count: "1" is no integer."""
+        known = self.input_schema.get("properties") or {}
+        if self.input_schema.get("additionalProperties") is False and (unknown := sorted(arguments.keys() - known)):
+            return f"arguments.{unknown[0][:OWN_NAME_LENGTH_MAX]}: There is no such argument. See inputSchema in events/list."
+        if self.arguments is None:
+            return None
+        try:
+            self._read_arguments(arguments)
+        except ValidationError as problem:
+            return describe_validation_errors(problem, root="arguments")[0]
+        return None
+
     def matches_arguments(self, arguments: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
-        """Whether a subscription with these arguments gets an event with this data. An error of the author's function is False."""
+        """Whether a subscription with these arguments gets an event with this data. An error in `matches` counts as False."""
         if self.matches is None:
             return all(name in data and _equals(value, data[name]) for name, value in arguments.items())
         try:
-            given = arguments if self.arguments is None else self.arguments.validate_python(dict(arguments))
-            return bool(self.matches(given, data))
+            return bool(self.matches(self._read_arguments(arguments), data))
         except Exception:
             log.exception("event.matches_failed", extra={"event_name": self.name})
             return False
+
+    def _read_arguments(self, arguments: Mapping[str, Any]) -> Any:
+        """The author's class of arguments; raises ValidationError. Without such a class, the arguments as they are."""
+        return (
+            arguments
+            if self.arguments is None
+            else self.arguments.validate_json(jsontext.dumps(arguments), strict=True)
+        )
 
 
 @dataclass(slots=True)
@@ -124,20 +142,20 @@ class EventTypes:
 
 
 def _check_name(name: str) -> None:
-    if len(name) > NAME_LENGTH_MAX or not _NAME_PATTERN.fullmatch(name):
+    if not is_publishable_name(name):
         raise ValueError(
-            f"'{name}' is no name of an event type: use a-z, 0-9, '_' and '-' with a dot between words, such as "
-            f"'order.shipped', and at most {NAME_LENGTH_MAX} characters."
+            f"'{name}' is no name for an event type. Use a-z, 0-9, '_' and '-' with a dot between words, such as "
+            f"'order.shipped'; at most {OWN_NAME_LENGTH_MAX} characters; none that begins with {', '.join(RESERVED_PREFIXES)}."
         )
-    if name.startswith(RESERVED_PREFIXES):
-        raise ValueError(f"'{name}' begins with a reserved word: {', '.join(RESERVED_PREFIXES)}")
 
 
 def _check_schema(declared: EventType) -> None:
     """Both schemas must describe objects; a class whose schema cannot be made fails here, at the declaration."""
     for what, schema in (("payload", declared.payload_schema), ("arguments", declared.input_schema)):
         if schema.get("type") != "object":
-            raise ValueError(f"The {what} of '{declared.name}' must be a class with members: a model, TypedDict or dataclass.")
+            raise ValueError(
+                f"The {what} of '{declared.name}' must be a class with members: a model, TypedDict or dataclass."
+            )
 
 
 def _equals(expected: Any, actual: Any) -> bool:

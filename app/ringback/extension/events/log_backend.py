@@ -3,19 +3,18 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
-from ringback.api.app import Services
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import encode_log_position
-from ringback.domain.errors import NotFound, QuotaExceeded, Unavailable
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import ALL_SCOPES, ANONYMOUS_PRINCIPAL, Caller, Principal
+from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_types import EventType, EventTypes
 from ringback.extension.events.principals import EventCaller
-from ringback.extension.events.served_events import EmittedEvent
-from ringback.extension.events.shared_log import SERVER_PRINCIPAL, Audience
+from ringback.extension.events.shared_log import SERVER_PRINCIPAL, Audience, audience_of
 from ringback.protocol.mcp_events.backend import (
     Interest,
     OccurrencePage,
@@ -26,10 +25,14 @@ from ringback.protocol.mcp_events.backend import (
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EVENTS_PER_POLL_MAX, HEARTBEAT_SECONDS
 from ringback.protocol.mcp_events.errors import EventError, EventErrorName, resource_exhausted
+from ringback.protocol.mcp_events.grants import TtlRequest
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode
 from ringback.protocol.mcp_events.occurrence import EventOccurrence
-from ringback.services.event_polls import EventRequest
-from ringback.services.event_publishing import PublishedEvent
+from ringback.services.event_errors import raising_event_errors
+from ringback.services.event_polls import EventPolls, EventRequest
+from ringback.services.event_publishing import EventPublishing, PublishedEvent
+from ringback.services.event_streams import EventStreams
+from ringback.services.event_subscriptions import EventSubscriptions
 
 SERVER: Final = Caller(principal=SERVER_PRINCIPAL, scopes=ALL_SCOPES)
 PAGES_PER_POLL_MAX: Final = 10
@@ -41,6 +44,8 @@ STREAMS_WITHOUT_PRINCIPAL_MAX: Final = 1_000
 HEARTBEAT_SPACING_SECONDS: Final = HEARTBEAT_SECONDS / 4
 """A stream sends a heartbeat with other clients' events, if it has sent nothing for this time: its log has more events than
 the stream, and the SDK must not count 15 s of silence (mcp-events §8)."""
+LONGEST_TTL_SECONDS: Final = 1e9
+"""A client with an access token gets the longest grant for no expiry: each refresh shows that its token still is valid."""
 _WITHOUT_WEBHOOKS: Final = (DeliveryMode.PUSH, DeliveryMode.POLL)
 
 
@@ -50,8 +55,22 @@ class LogBackend:
     With `dev`, a caller without authentication may subscribe: it is the principal `anonymous`.
     """
 
-    def __init__(self, services: Services, types: EventTypes, audience: Audience, *, clock: Clock, dev: bool) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        publishing: EventPublishing,
+        polls: EventPolls,
+        streams: EventStreams,
+        subscriptions: EventSubscriptions,
+        types: EventTypes,
+        audience: Audience,
+        clock: Clock,
+        dev: bool,
+    ) -> None:
+        self._publishing = publishing
+        self._polls = polls
+        self._streams = streams
+        self._subscriptions = subscriptions
         self._types = types
         self._audience = audience
         self._clock = clock
@@ -64,9 +83,9 @@ class LogBackend:
             data=dict(event.data),
             id=event.event_id,
             timestamp=event.occurred_at,
-            client_session_id=event.audience,
+            client_session_id=audience_of(event.principal),
         )
-        (result,) = await self._services.event_publishing.publish_events(SERVER, [published])
+        (result,) = await self._publishing.publish_events(SERVER, [published])
         return result.event_id
 
     def find_principal(self, caller: EventCaller) -> str | None:
@@ -113,10 +132,8 @@ class LogBackend:
                 event_filter=EventFilter(name=interest.name), cursor=cursor, max_age_seconds=max_age_seconds
             )
             left = max(0.0, ends_at - self._clock.monotonic())
-            with _as_event_errors():
-                page = await self._services.event_polls.poll_events(
-                    SERVER, request, limit=EVENTS_PER_POLL_MAX, wait_seconds=left
-                )
+            with raising_event_errors():
+                page = await self._polls.poll_events(SERVER, request, limit=EVENTS_PER_POLL_MAX, wait_seconds=left)
             is_truncated = is_truncated or page.is_truncated
             seen = self._select_events(caller, interest, page.events)
             if seen or not (page.has_more or (page.events and left > 0)):
@@ -130,8 +147,8 @@ class LogBackend:
         request = EventRequest(
             event_filter=EventFilter(name=interest.name), cursor=cursor, max_age_seconds=max_age_seconds
         )
-        pages = self._services.event_streams.follow_events(SERVER, request, heartbeat_seconds=HEARTBEAT_SECONDS)
-        with self._count_stream(caller), _as_event_errors():
+        pages = self._streams.follow_events(SERVER, request, heartbeat_seconds=HEARTBEAT_SECONDS)
+        with self._count_stream(caller), raising_event_errors():
             async with aclosing(pages):
                 sent_at = None
                 async for page in pages:
@@ -142,9 +159,7 @@ class LogBackend:
                         continue
                     sent_at = now
                     error = _STORE_UNAVAILABLE if page.is_store_unavailable else None
-                    yield OccurrencePage(
-                        occurrences=seen, cursor=page.cursor, truncated=page.is_truncated, error=error
-                    )
+                    yield OccurrencePage(occurrences=seen, cursor=page.cursor, truncated=page.is_truncated, error=error)
 
     def _select_events(self, caller: EventCaller, interest: Interest, events: Sequence[Event]) -> Sequence[Event]:
         principal = self.find_principal(caller)
@@ -168,20 +183,20 @@ class LogBackend:
     # -- subscriptions --
 
     async def subscribe(self, caller: EventCaller, request: SubscriptionRequest) -> SubscriptionGrant:
-        with _as_event_errors():
-            return await self._services.event_subscriptions.subscribe(self._subscriber(caller), request)
+        if caller.principal is not None and request.ttl is TtlRequest.NO_EXPIRY:
+            request = replace(request, ttl=LONGEST_TTL_SECONDS)
+        # The arguments are no filters of calls: `Audience` reads them from their canonical form.
+        request = replace(request, arguments={})
+        return await self._subscriptions.subscribe(self._subscriber(caller), request)
 
     async def unsubscribe(self, caller: EventCaller, key: SubscriptionKey) -> None:
-        with _as_event_errors():
-            await self._services.event_subscriptions.unsubscribe(self._subscriber(caller), key)
+        await self._subscriptions.unsubscribe(self._subscriber(caller), key)
 
     def _subscriber(self, caller: EventCaller) -> Caller:
         return Caller(principal=Principal(self.find_principal(caller) or ""), scopes=ALL_SCOPES)
 
 
-def _build_page(
-    events: Sequence[Event], cursor: str, *, limit: int, truncated: bool, has_more: bool
-) -> OccurrencePage:
+def _build_page(events: Sequence[Event], cursor: str, *, limit: int, truncated: bool, has_more: bool) -> OccurrencePage:
     """The first events; if that leaves some out, the page ends with the last one that it has."""
     if len(events) > limit:
         events, has_more = events[:limit], True
@@ -204,14 +219,3 @@ def _to_occurrence(event: Event) -> EventOccurrence:
 _STORE_UNAVAILABLE: Final = EventError(
     EventErrorName.INTERNAL_ERROR, "The log cannot be read now. The stream goes on as soon as it can."
 )
-
-
-@contextmanager
-def _as_event_errors() -> Generator[None]:
-    """Errors of the services in the words of MCP Events."""
-    try:
-        yield
-    except QuotaExceeded as problem:
-        raise resource_exhausted(problem.detail, limit=problem.quota, maximum=problem.limit) from None
-    except (Unavailable, NotFound) as problem:
-        raise EventError(EventErrorName.INTERNAL_ERROR, problem.detail) from None

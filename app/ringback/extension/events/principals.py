@@ -1,5 +1,6 @@
 """The principal of a request: whose events it may see, and who owns its subscriptions."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,6 +9,8 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
+
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 
 NamePrincipal = Callable[[AccessToken], str]
 """Names the principal of an access token. An author gives one if tokens of several issuers share subjects."""
@@ -25,6 +28,13 @@ class EventCaller:
 def name_principal(token: AccessToken) -> str:
     """The token's subject; for the token of a client itself, `client:` and the client id."""
     return token.subject or CLIENT_PREFIX + token.client_id
+
+
+def storable_principal(name: str) -> str:
+    """The name, or the digest of one that is too long or not printable for a column of the log."""
+    if len(name) <= PRINCIPAL_LENGTH_MAX and name.isprintable():
+        return name
+    return "sha256:" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def find_access_token(ctx: ServerRequestContext[Any, Any] | None) -> AccessToken | None:

@@ -4,54 +4,29 @@ import asyncio
 import builtins
 import concurrent.futures
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-import httpx
-
+from ringback.extension.events.embedded_log import EmbeddedLog
+from ringback.extension.events.event_log import EmittedEvent, EventLog, OpenEvents
 from ringback.extension.events.event_types import EventType, EventTypes
 from ringback.extension.events.methods import EventMethods, SdkContext
-from ringback.extension.events.principals import EventCaller, NamePrincipal, find_access_token, name_principal
-from ringback.protocol.mcp_events.endpoint import EventEndpoint
+from ringback.extension.events.principals import (
+    EventCaller,
+    NamePrincipal,
+    find_access_token,
+    name_principal,
+    storable_principal,
+)
 from ringback.protocol.mcp_events.names import EVENTS_EXTENSION
 
 T = TypeVar("T")
 
 THREAD_EMIT_SECONDS: Final = 30.0
 """How long `emit_from_thread` waits for the commit by default: far longer than a commit takes, also on a busy disk."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmittedEvent:
-    """An event that the author emits, with valid data."""
-
-    name: str
-    data: Mapping[str, Any] = field(repr=False)
-    principal: str | None
-    """Who may see it; None for everybody."""
-    event_id: str | None
-    occurred_at: datetime | None
-
-
-class OpenEvents(Protocol):
-    """The log while the server runs."""
-
-    @property
-    def endpoint(self) -> EventEndpoint[EventCaller]: ...
-
-    async def record_event(self, event: EmittedEvent) -> str:
-        """Store the event, so that nothing loses it, and return its eventId."""
-        ...
-
-
-class EventLog(Protocol):
-    """Where the events of a server are stored."""
-
-    def open(self, types: EventTypes) -> AbstractAsyncContextManager[OpenEvents]: ...
 
 
 class ServedEvents:
@@ -71,6 +46,26 @@ class ServedEvents:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stack = AsyncExitStack()
         self._methods = EventMethods(lambda: self._require_open().endpoint, self._find_caller)
+
+    @classmethod
+    def embedded(
+        cls, path: str | Path, *, dev: bool = False, settings: Mapping[str, Any] | None = None, **options: Any
+    ) -> Self:
+        """Store events, subscriptions and deliveries in an SQLite file of this server's own.
+
+        Cursors and subscriptions outlive the process; deliveries continue at the next start. One process at a time uses the
+        file. `settings` are settings of Ringback by name (`callback_private_cidrs`, `event_retention_days`, …); the others come
+        from `RINGBACK_*` variables.
+
+        `dev=True` is for a first try on one machine: clients without authentication may subscribe too, as one principal, and
+        callbacks may go to this machine over http.
+        """
+        return cls(EmbeddedLog(Path(path), dev=dev, settings=settings or {}), **options)
+
+    @classmethod
+    def in_memory(cls, *, dev: bool = False, settings: Mapping[str, Any] | None = None, **options: Any) -> Self:
+        """The same in a temporary file, which ends with the process: for tests, and for events that nobody misses."""
+        return cls(EmbeddedLog(None, dev=dev, settings=settings or {}), **options)
 
     # -- declaring --
 
@@ -116,7 +111,11 @@ class ServedEvents:
         opened = self._require_open()
         declared, encoded = self._encode(event, data)
         emitted = EmittedEvent(
-            name=declared.name, data=encoded, principal=principal, event_id=event_id, occurred_at=occurred_at
+            name=declared.name,
+            data=encoded,
+            principal=None if principal is None else storable_principal(principal),
+            event_id=event_id,
+            occurred_at=occurred_at,
         )
         return await opened.record_event(emitted)
 
@@ -156,7 +155,7 @@ class ServedEvents:
 
     def _find_caller(self, ctx: SdkContext | None) -> EventCaller:
         token = find_access_token(ctx)
-        return EventCaller(principal=None if token is None else self._principal_of(token))
+        return EventCaller(principal=None if token is None else storable_principal(self._principal_of(token)))
 
     # -- the time in which events are served --
 

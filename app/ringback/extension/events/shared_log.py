@@ -1,8 +1,8 @@
 """One log for all principals of a server: an event for everybody is stored once, however many subscribe.
 
-A Ringback has a log for each principal. Here all events are in the log of one principal, `SERVER_PRINCIPAL`; webhooks, quotas and
-proofs of URLs keep their own principals. So every cursor is a position of the same log, whoever got it and in whichever delivery
-mode. `SharedLogStore` wraps the store of the embedded Ringback:
+A Ringback has a log for each principal. Here all events are in the log of one principal, `SERVER_PRINCIPAL`; webhooks, quotas
+and proofs of URLs keep their own principals. So every cursor is a position of the same log, in each delivery mode and for each
+principal. `SharedLogStore` wraps the store of the embedded Ringback:
 
     tx.events, tx.event_log         each principal's log is the server's
     tx.webhooks.find_candidates     the subscriptions of all principals to this event type
@@ -15,10 +15,13 @@ import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 
+from ringback.domain.cursor import Page
 from ringback.domain.event import Event
-from ringback.domain.ids import WebhookId
+from ringback.domain.event_rows import EventFilter, EventLogRows, EventRows, ReservedPlaces
+from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
@@ -130,27 +133,66 @@ class _SharedLogTransaction:
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self.events = _ServerRows(tx.events)
-        self.event_log = _ServerRows(tx.event_log)
+        self.events = _ServerEvents(tx.events)
+        self.event_log = _ServerPositions(tx.event_log)
         self.webhooks = _SubscribedWebhooks(tx)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
 
 
-class _ServerRows:
-    """Rows of a log. Their methods take the principal first, except `insert`, `remove` and `list_latest`."""
+class _ServerEvents:
+    """Implements `domain.event_rows.EventRows`. An event that is read for a principal looks as if it were its own."""
 
-    def __init__(self, rows: object) -> None:
+    def __init__(self, rows: EventRows) -> None:
         self._rows = rows
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._rows, name)
-        if name in {"remove", "list_latest"}:
-            return method
-        if name == "insert":
-            return lambda events: method([replace(event, principal=SERVER_PRINCIPAL) for event in events])
-        return lambda _principal, *arguments, **options: method(SERVER_PRINCIPAL, *arguments, **options)
+        return getattr(self._rows, name)
+
+    async def reserve_seqs(self, _principal: Principal, count: int) -> int:
+        return await self._rows.reserve_seqs(SERVER_PRINCIPAL, count)
+
+    async def reserve_places(self, _principal: Principal, count: int) -> ReservedPlaces:
+        return await self._rows.reserve_places(SERVER_PRINCIPAL, count)
+
+    async def insert(self, events: Sequence[Event]) -> None:
+        await self._rows.insert([replace(event, principal=SERVER_PRINCIPAL) for event in events])
+
+    async def find_known_ids(
+        self, _principal: Principal, event_ids: Collection[EventId], *, topic: str | None
+    ) -> Collection[EventId]:
+        return await self._rows.find_known_ids(SERVER_PRINCIPAL, event_ids, topic=topic)
+
+    async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
+        found = await self._rows.list_after(SERVER_PRINCIPAL, seq, where, limit=limit)
+        return [replace(event, principal=principal) for event in found]
+
+    async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
+        page = await self._rows.list_page(SERVER_PRINCIPAL, seq, where, limit=limit)
+        return Page([replace(event, principal=principal) for event in page], next_position=page.next_position)
+
+
+class _ServerPositions:
+    """Implements `domain.event_rows.EventLogRows`."""
+
+    def __init__(self, rows: EventLogRows) -> None:
+        self._rows = rows
+
+    async def get_head(self, _principal: Principal, *, lock: bool = False) -> int:
+        return await self._rows.get_head(SERVER_PRINCIPAL, lock=lock)
+
+    async def get_retention_floor(self, _principal: Principal) -> int:
+        return await self._rows.get_retention_floor(SERVER_PRINCIPAL)
+
+    async def get_event_ids(self, _principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:
+        return await self._rows.get_event_ids(SERVER_PRINCIPAL, seqs)
+
+    async def get_event_id(self, _principal: Principal, seq: int) -> EventId | None:
+        return await self._rows.get_event_id(SERVER_PRINCIPAL, seq)
+
+    async def last_seq_before(self, _principal: Principal, instant: datetime) -> int:
+        return await self._rows.last_seq_before(SERVER_PRINCIPAL, instant)
 
 
 class _SubscribedWebhooks:
