@@ -17,7 +17,8 @@ from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import CallId, WebhookId, is_subscription_id
+from ringback.domain.failure_rate import NO_FAILURES, FailureRate
+from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, RetrySchedule, own_retry_schedule
 
@@ -61,6 +62,17 @@ class WebhookOrigin(StrEnum):
     same callback; it expires after the last of them."""
 
 
+class MessageIds(StrEnum):
+    """What the `webhook-id` of an event is."""
+
+    EVENT = "event"
+    """The eventId, which is the same in every delivery mode. All clients that exist accept it, and some demand it."""
+    MESSAGE = "message"
+    """An id of this event for this subscription, as a later text of SEP-3415 is reported to demand."""
+
+
+SUBSCRIPTION_ID_PREFIX: Final = "sub_"
+"""Ids of webhooks that MCP clients registered with events/subscribe."""
 DESCRIPTION_LENGTH_MAX: Final = 500
 """Characters in a webhook's description: a few sentences."""
 SECRET_LENGTH_MAX: Final = 256
@@ -155,6 +167,7 @@ class Webhook(WebhookSpec):
     paused_at: datetime | None = None
     """When its owner paused the webhook; None if it is not paused. Its deliveries are held then, whatever its state."""
     origin: WebhookOrigin = WebhookOrigin.REST
+    message_ids: MessageIds = MessageIds.EVENT
     topic: str | None = None
     """The arguments with which a subscription asks for an upstream's event (`event_types.arguments_topic`). It matches only
     events of this topic; None matches only events without one."""
@@ -171,13 +184,15 @@ class Webhook(WebhookSpec):
     """The status code and the fact beside the category, for the owner (`AttemptResult.error_detail`)."""
     failing_since: datetime | None = None
     breaker: CircuitBreaker = CLOSED_BREAKER
+    failure_rate: FailureRate = NO_FAILURES
+    """Counted for subscriptions only."""
     missed_from: int | None = None
     """The place of the first event that was given up and that no gap envelope has reported yet."""
 
     @property
     def is_subscription(self) -> bool:
         """Whether an MCP client subscribed it (events/subscribe). Its URL, secret and filters are that client's to change."""
-        return is_subscription_id(self.id)
+        return self.id.startswith(SUBSCRIPTION_ID_PREFIX)
 
     @property
     def header_names(self) -> Sequence[str]:
@@ -272,6 +287,7 @@ def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
             last_error=None,
             last_error_detail=None,
             breaker=CLOSED_BREAKER,
+            failure_rate=NO_FAILURES,
         )
     return replace(webhook, state=state)
 
@@ -295,6 +311,7 @@ def with_url(webhook: Webhook, url: str) -> Webhook:
         failing_since=None,
         last_delivery_at=None,
         breaker=CLOSED_BREAKER,
+        failure_rate=NO_FAILURES,
     )
 
 

@@ -1,18 +1,23 @@
 """Fan-out: inserts a delivery for each webhook that matches an event, in the transaction that appends the event."""
 
 import sys
+<<<<<<< HEAD
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+=======
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+>>>>>>> subs
 from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
 from ringback.domain.call import Call
 from ringback.domain.catch_up import STEP_BODY_BYTES_MAX
 from ringback.domain.cursor import LogPosition
-from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
+from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.errors import ContentUnreadable
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import CallId, IdGenerator, WebhookId
+from ringback.domain.ids import CallId, EventId, IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
@@ -68,6 +73,8 @@ class _NewDeliveries:
     """Webhooks whose first loss was recorded in this transaction."""
     positions: dict[int, LogPosition] = field(default_factory=dict[int, LogPosition])
     """Known positions of the principal's log."""
+    earlier: dict[EventId, Delivery] = field(default_factory=dict[EventId, Delivery])
+    """Deliveries of an earlier life of the subscription: its id is derived from its key, so it may have had these events."""
     _held_counts: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _lowest_open_seqs: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _calls: dict[CallId, Call | None] = field(default_factory=dict[CallId, Call | None])
@@ -173,6 +180,9 @@ class FanOut:
         naming_calls = await tx.call_webhooks.select_calls(
             webhook.id, {each.call_id for each in events if each.call_id}
         )
+        if webhook.is_subscription:
+            earlier = await tx.webhook_deliveries.latest_by_event(webhook.id, [each.id for each in events])
+            new.earlier = {each.event_id: each for each in earlier if each.event_id is not None}
         events_visited = body_bytes = 0
         limit_reached_at: int | None = None
         for event in events:
@@ -191,12 +201,17 @@ class FanOut:
     async def _deliver_catch_up_event(
         self, tx: Transaction, webhook: Webhook, event: Event, new: _NewDeliveries
     ) -> int:
-        """The length of the delivery's body; 0 if too many deliveries are held to insert one."""
+        """The length of the delivery's body; 0 if none is inserted: too many are held, or the event's delivery is still open."""
+        earlier = new.earlier.get(event.id)
+        if earlier is not None and earlier.state in OPEN_STATES:
+            return 0
         if webhook.holds_deliveries() and not await self._can_hold(tx, event, webhook, new):
             return 0
         context = EventContext(event, await new.read_call(tx, event.call_id))
         await new.load_lowest_open_seqs(tx, [webhook])
         delivery = await self._build_delivery(tx, context, webhook, None, new)
+        if earlier is not None:
+            delivery = replace(delivery, generation=earlier.generation + 1)
         new.add(delivery)
         return len(delivery.body)
 

@@ -1,12 +1,12 @@
 """Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain import call as calls
@@ -25,13 +25,14 @@ from ringback.domain.ids import CallId, EventId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
-from ringback.domain.webhook import Webhook, matches_event
-from ringback.domain.webhook_health import build_webhook_event
+from ringback.domain.webhook import Webhook, WebhookState, matches_event
+from ringback.domain.webhook_health import build_webhook_event, webhook_after_end
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.fan_out import EventContext, FanOut, SelectWebhooks, select_matching_webhooks
 from ringback.notifier.log_positions import read_log_position
-from ringback.notifier.payload import PayloadBuilder, build_gap_delivery
+from ringback.notifier.payload import PayloadBuilder, build_gap_delivery, build_terminated_delivery
 from ringback.post_commit import DeliveryHandoff
 from ringback.telemetry import call_facts
 
@@ -175,6 +176,21 @@ class Recorder:
         gap = build_gap_delivery(webhook, position=oldest, delivery_id=self._ids.new_delivery_id(), now=tx.now())
         await tx.deliveries.insert([gap])
         tx.notify(DELIVERY_DUE_TOPIC)
+
+    async def enqueue_terminated(self, tx: Transaction, webhook: Webhook, error: Mapping[str, Any]) -> Webhook:
+        """End the subscription, and insert the envelope that says so. The caller holds the locks of its row and of its log.
+
+        `error` is the JSON-RPC error object, with the code of the client's profile. The row stays until the envelope was sent
+        or given up, because the attempts need its URL and secrets; then the janitor removes it as expired. Nothing is sent to
+        a URL that was not verified, or to a disabled webhook.
+        """
+        ended = webhook_after_end(webhook, now=tx.now())
+        await tx.webhooks.update(ended, WebhookPart.SETTINGS, WebhookPart.STATE, WebhookPart.HEALTH)
+        if ended.state not in {WebhookState.PENDING_VERIFICATION, WebhookState.DISABLED}:
+            delivery_id = self._ids.new_delivery_id()
+            await tx.deliveries.insert([build_terminated_delivery(ended, error, delivery_id=delivery_id, now=tx.now())])
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return ended
 
     async def record_webhook_event(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         """Append an event about the webhook to its owner's log, and deliver it to the owner's matching webhooks."""

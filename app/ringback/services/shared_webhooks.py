@@ -79,7 +79,9 @@ async def get_named_webhook(tx: Transaction, principal: Principal, webhook_id: s
             "webhook: no webhook of yours has this id. List yours with `ringback webhooks list`. Nothing was started."
         ) from None
     if webhook.is_subscription:
-        raise InvalidRequest(f"{webhook.id} is an MCP client's subscription to one event type. Name a webhook of yours, wh_….")
+        raise InvalidRequest(
+            f"{webhook.id} is an MCP client's subscription to one event type. Name a webhook of yours, wh_…."
+        )
     require_enabled(webhook)
     if webhook.expires_at is not None and webhook.expires_at <= tx.now():
         raise WebhookNotActive(f"The webhook {webhook.id} has expired. Name another one. Nothing was started.")

@@ -16,6 +16,7 @@ from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event, event_name, progress_data
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
+from ringback.domain.failure_rate import FailureRate
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
@@ -62,7 +63,7 @@ class Records:
                 "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
                 "retry_steps": json.storing(list, tuple),
             },
-            embedded={"breaker": self.circuit_breaker},
+            embedded={"breaker": self.circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
             sealed=("secrets",),
             stored_within=("headers",),
         )

@@ -133,7 +133,9 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         visited = await self._sql.fetch_all(
             "expired", now=instant_to_column(now), after_instant=instant, after_id=webhook_id, limit=limit
         )
-        removed = [row["id"] for row in visited if not row["busy"]]
+        idle = [row for row in visited if not row["busy"]]
+        # In the order of principals, whose counts of subscriptions change.
+        removed = [row["id"] for row in sorted(idle, key=lambda row: (row["principal"], row["id"]))]
         await self._sql.execute_many("delete", [{"id": each} for each in removed])
         last = visited[-1] if len(visited) == limit else None
         return Page(removed, next_position=None if last is None else (last["expires_at"], last["id"]))
