@@ -1,13 +1,8 @@
 """Fan-out: inserts a delivery for each webhook that matches an event, in the transaction that appends the event."""
 
 import sys
-<<<<<<< HEAD
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-=======
-from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
->>>>>>> subs
 from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
