@@ -90,7 +90,7 @@ def _build_backend(
             lifecycle=lifecycle,
             tails=LogTails(app.store),
         ),
-        subscriptions=app.services.event_subscriptions,
+        subscriptions=getattr(app.services, "event_subscriptions", None),
         types=types,
         audience=audience,
         clock=clock,
