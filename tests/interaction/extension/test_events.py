@@ -179,7 +179,7 @@ async def test_wrong_data_is_the_authors_error_and_reaches_no_client() -> None:
         start = await client.request("events/poll", POLL)
         with pytest.raises(ValidationError, match="order_id"):
             await events.emit(SHIPPED, {"carrier": "x"})
-        with pytest.raises(LookupError, match="order.lost"):
+        with pytest.raises(LookupError, match=r"order\.lost"):
             await events.emit("order.lost", {})
         with pytest.raises(ValueError, match="65536"):
             await events.emit(OrderShipped(order_id="x" * 70_000))
@@ -189,7 +189,7 @@ async def test_wrong_data_is_the_authors_error_and_reaches_no_client() -> None:
 
 async def test_events_that_are_not_open_say_how_to_open_them() -> None:
     events, _ = make_server("sdk")
-    with pytest.raises(RuntimeError, match="lifespan=events.lifespan"):
+    with pytest.raises(RuntimeError, match=r"lifespan=events\.lifespan"):
         await events.emit(OrderShipped(order_id="o1"))
 
 
