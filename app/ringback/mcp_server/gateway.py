@@ -24,7 +24,10 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
+from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionKey, SubscriptionRequest
 from ringback.services.calls import Calls
+from ringback.services.event_polls import EventPolls
+from ringback.services.event_streams import EventStreams
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
@@ -66,6 +69,13 @@ class Gateway:
     registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
+    event_polls: EventPolls
+    event_streams: EventStreams
+    event_subscriptions: "EventSubscriptionsPort"
+    find_argument_error: Callable[[Mapping[str, Any], Mapping[str, Any]], str | None]
+    """Validates arguments against a JSON Schema, in bounded time: one sentence, or None if they are valid."""
+    find_callback_url_error: Callable[[str], str | None]
+    """Checks a callback URL against the operator's policy: one sentence, or None if it is allowed."""
     resume: CallResumption
     lifecycle: Lifecycle
     quotas: QuotaEnforcer
@@ -85,6 +95,14 @@ class Gateway:
     async def read_stored_result(self, caller: Caller, call: Call) -> bytes | None:
         """The CallToolResult of a completed call, as JSON; None for any other call."""
         return (await self.calls.get_result(caller, call.id))[1] if call.status is CallStatus.COMPLETED else None
+
+
+class EventSubscriptionsPort(Protocol):
+    """Implemented by `services.event_subscriptions`. Both methods may raise `EventError`."""
+
+    async def subscribe(self, caller: Caller, request: SubscriptionRequest) -> SubscriptionGrant: ...
+
+    async def unsubscribe(self, caller: Caller, key: SubscriptionKey) -> None: ...
 
 
 class TaskSpawner(Protocol):
