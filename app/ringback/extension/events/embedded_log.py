@@ -5,17 +5,21 @@ import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ringback.bootstrap import Application, Environment, open_application
+from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.clock import Clock
+from ringback.domain.errors import InvalidCallbackUrl
 from ringback.extension.embedded_backend import DEV_SETTINGS
 from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_types import EventType, EventTypes
 from ringback.extension.events.log_backend import LogBackend
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.shared_log import Audience, SharedLogStore
+from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.services.event_polls import EventPolls
@@ -53,7 +57,9 @@ class EmbeddedLog:
     async def open(self, types: EventTypes) -> AsyncGenerator[OpenLog]:
         audience = Audience(types)
         environment = Environment(
-            announces_api=False, wrap_store=SharedLogStore, select_webhooks=audience.select_webhooks
+            announces_api=False,
+            wrap_store=lambda store: SharedLogStore(store, types),
+            select_webhooks=audience.select_webhooks,
         )
         with self._database() as database_url:
             settings = load_settings(**self._settings, database_url=database_url)
@@ -90,7 +96,7 @@ def _build_backend(
             lifecycle=lifecycle,
             tails=LogTails(app.store),
         ),
-        subscriptions=getattr(app.services, "event_subscriptions", None),
+        subscriptions=app.services.event_subscriptions,
         types=types,
         audience=audience,
         clock=clock,
@@ -108,7 +114,15 @@ def _build_endpoint(backend: LogBackend, types: EventTypes, settings: Settings) 
         EndpointPolicy(
             get_principal=backend.find_principal,
             find_argument_error=find_argument_error,
-            allows_http=lambda _host: settings.callback_http,
+            find_url_error=partial(_find_url_error, build_target_policy(settings)),
             wait_seconds_max=settings.wait_seconds_max,
         ),
     )
+
+
+def _find_url_error(policy: TargetPolicy, url: str) -> str | None:
+    try:
+        parse_target(url, policy)
+    except InvalidCallbackUrl as problem:
+        return problem.detail
+    return None

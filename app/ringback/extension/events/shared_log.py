@@ -5,6 +5,7 @@ and proofs of URLs keep their own principals. So every cursor is a position of t
 principal. `SharedLogStore` wraps the store of the embedded Ringback:
 
     tx.events, tx.event_log         each principal's log is the server's
+    tx.event_types                  what the author has declared
     tx.webhooks.find_candidates     the subscriptions of all principals to this event type
 
 `Audience.select_webhooks` then decides who gets the event: its principal, and the arguments of the subscription.
@@ -21,12 +22,13 @@ from typing import Any, Final, TypeVar, cast
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter, EventLogRows, EventRows, ReservedPlaces
+from ringback.domain.event_types import PublishedEventType
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.domain.webhook import Webhook, matches_event
-from ringback.extension.events.event_types import EventTypes
+from ringback.extension.events.event_types import EventType, EventTypes
 
 T = TypeVar("T")
 
@@ -97,8 +99,9 @@ class Audience:
 class SharedLogStore:
     """Implements `domain.ports.Store` around another one."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, types: EventTypes) -> None:
         self._store = store
+        self._types = types
 
     @property
     def signals(self) -> Signals:
@@ -109,30 +112,30 @@ class SharedLogStore:
         return self._store.is_exclusive
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.read(_share_log(work))
+        return await self._store.read(self._share_log(work))
 
     async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.scan(principal, _share_log(work))
+        return await self._store.scan(principal, self._share_log(work))
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.write(_share_log(work))
+        return await self._store.write(self._share_log(work))
 
     async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.write_for(principal, _share_log(work))
+        return await self._store.write_for(principal, self._share_log(work))
 
     async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.write_heartbeat(_share_log(work))
+        return await self._store.write_heartbeat(self._share_log(work))
 
-
-def _share_log(work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
-    return lambda tx: work(cast("Transaction", _SharedLogTransaction(tx)))
+    def _share_log(self, work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
+        return lambda tx: work(cast("Transaction", _SharedLogTransaction(tx, self._types)))
 
 
 class _SharedLogTransaction:
     """The transaction, with rows of events and webhooks that know one log."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, types: EventTypes) -> None:
         self._tx = tx
+        self.event_types = _DeclaredTypes(types, tx.now())
         self.events = _ServerEvents(tx.events)
         self.event_log = _ServerPositions(tx.event_log)
         self.webhooks = _SubscribedWebhooks(tx)
@@ -193,6 +196,37 @@ class _ServerPositions:
 
     async def last_seq_before(self, _principal: Principal, instant: datetime) -> int:
         return await self._rows.last_seq_before(SERVER_PRINCIPAL, instant)
+
+
+class _DeclaredTypes:
+    """Implements `domain.event_types.EventTypeRows`: what the author declares, for each principal. Nothing is stored."""
+
+    def __init__(self, types: EventTypes, now: datetime) -> None:
+        self._types = types
+        self._now = now
+
+    async def get(self, principal: Principal, name: str) -> PublishedEventType | None:
+        declared = self._types.get(name)
+        return None if declared is None else self._describe(principal, declared)
+
+    async def list_of_principal(self, principal: Principal) -> Sequence[PublishedEventType]:
+        return [self._describe(principal, each) for each in self._types]
+
+    async def save(self, event_type: PublishedEventType) -> None:
+        """Only declared types are published, and these need no row."""
+
+    async def remove(self, _principal: Principal, _name: str) -> bool:
+        return False
+
+    def _describe(self, principal: Principal, declared: EventType) -> PublishedEventType:
+        return PublishedEventType(
+            principal=principal,
+            name=declared.name,
+            description=declared.description,
+            payload_schema=declared.payload_schema,
+            created_at=self._now,
+            updated_at=self._now,
+        )
 
 
 class _SubscribedWebhooks:
