@@ -152,8 +152,7 @@ class FanOut:
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
         matching = [
-            await self._select_webhooks(tx, event, webhooks)
-            for event, webhooks in zip(events, candidates, strict=True)
+            await self._select_webhooks(tx, event, webhooks) for event, webhooks in zip(events, candidates, strict=True)
         ]
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
         await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())

@@ -61,7 +61,7 @@ class EventType:
 
     def find_argument_error(self, arguments: Mapping[str, Any]) -> str | None:
         """Why a client may not subscribe with these arguments; None if it may. JSON types count: "1" is no integer."""
-        known = self.input_schema.get("properties") or {}
+        known = cast("Mapping[str, Any]", self.input_schema.get("properties") or {})
         if self.input_schema.get("additionalProperties") is False and (unknown := sorted(arguments.keys() - known)):
             return f"arguments.{unknown[0][:OWN_NAME_LENGTH_MAX]}: There is no such argument. See inputSchema in events/list."
         if self.arguments is None:
@@ -75,7 +75,8 @@ class EventType:
     def matches_arguments(self, arguments: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
         """Whether a subscription with these arguments gets an event with this data. An error in `matches` counts as False."""
         if self.matches is None:
-            return all(name in data and _equals(value, data[name]) for name, value in arguments.items())
+            given = {name: value for name, value in arguments.items() if value is not None}
+            return all(name in data and _equals(value, data[name]) for name, value in given.items())
         try:
             return bool(self.matches(self._read_arguments(arguments), data))
         except Exception:

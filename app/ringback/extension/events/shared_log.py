@@ -244,7 +244,7 @@ class _SubscribedWebhooks:
 
     async def _find_subscribed(self, name: str, *, catching_up: bool) -> Sequence[Webhook]:
         ids = await self._tx.subscriptions.list_of_event(name, limit=SUBSCRIPTIONS_OF_TYPE_MAX)
-        webhooks = await self._tx.webhooks.get_many(ids) if ids else []
+        webhooks = await self._tx.webhooks.get_many(ids)
         return webhooks if catching_up else await self._leave_out_catching_up(webhooks)
 
     async def _leave_out_catching_up(self, webhooks: Collection[Webhook]) -> Sequence[Webhook]:
