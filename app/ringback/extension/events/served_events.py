@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import httpx
+
 from ringback.extension.events.embedded_log import EmbeddedLog
 from ringback.extension.events.event_log import EmittedEvent, EventLog, OpenEvents
 from ringback.extension.events.event_types import EventType, EventTypes
@@ -21,6 +23,7 @@ from ringback.extension.events.principals import (
     name_principal,
     storable_principal,
 )
+from ringback.extension.events.service_log import DRAIN_SECONDS, ServiceLog
 from ringback.protocol.mcp_events.names import EVENTS_EXTENSION
 
 T = TypeVar("T")
@@ -66,6 +69,28 @@ class ServedEvents:
     def in_memory(cls, *, dev: bool = False, settings: Mapping[str, Any] | None = None, **options: Any) -> Self:
         """The same in a temporary file, which ends with the process: for tests, and for events that nobody misses."""
         return cls(EmbeddedLog(None, dev=dev, settings=settings or {}), **options)
+
+    @classmethod
+    def reporting(
+        cls,
+        url: str,
+        *,
+        api_key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        drain_seconds: float = DRAIN_SECONDS,
+        **options: Any,
+    ) -> Self:
+        """Store events at the Ringback service with this URL; the key needs the scopes that `ringback events publish` needs.
+
+        `emit` returns before the event has arrived: events wait in this process's memory, are sent in their order and retried,
+        also for `drain_seconds` at shutdown. A killed process loses those that wait; use `embedded` where that is not enough.
+        With too many waiting, `emit` raises `OutboxFull`.
+
+        All clients of this server are one principal at the service, the owner of the key. So `emit` takes no `principal`, types
+        have no `arguments`, and two clients that subscribe the same URL to the same type share one subscription.
+        """
+        log = ServiceLog(url, api_key=api_key, transport=transport, drain_seconds=drain_seconds)
+        return cls(log, **options)
 
     # -- declaring --
 
