@@ -30,7 +30,10 @@ NOUNS = [
     "delivery_maintenance",
     "delivery_queue",
     "ended_deliveries",
+    "event_demands",
+    "event_followings",
     "event_log",
+    "event_types",
     "erased_deliveries",
     "erased_rows",
     "erasures",
@@ -56,6 +59,9 @@ NOUNS = [
 WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "all"),  # five rows an upstream, read at start
     ("catalog", "remove_other_upstreams"),
+    ("event_demands", "current"),  # a bounded number for each principal, and none that ended over a minute ago
+    ("event_demands", "remove_ended"),
+    ("event_demands", "remove_unwanted_followings"),  # a row for each different demand
     ("tool_aliases", "all"),  # the few that are too long or have odd characters
     ("api_keys", "all"),  # a handful of rows
     ("upstream_controls", "all"),  # the upstreams that are paused or drained now
