@@ -29,11 +29,13 @@ from ringback.domain.webhook import (
 )
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.subscription_ends import remove_subscription_batch
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
     check_subscribed_upstream,
@@ -115,6 +117,7 @@ class Webhooks:
         *,
         store: Store,
         ids: IdGenerator,
+        recorder: Recorder,
         requested_deliveries: RequestedDeliveries,
         attempts: AttemptScheduler,
         guard: TargetGuard,
@@ -126,6 +129,7 @@ class Webhooks:
     ) -> None:
         self._store = store
         self._ids = ids
+        self._recorder = recorder
         self._requested_deliveries = requested_deliveries
         self._attempts = attempts
         self._guard = guard
@@ -263,7 +267,7 @@ class Webhooks:
         await self.remove_webhook(caller, webhook.id)
 
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
-        """Remove the webhook and cancel its open deliveries.
+        """Remove the webhook and cancel its open deliveries. The receiver of a subscription is told that it has ended.
 
         Thousands of deliveries can be open, so each transaction cancels one batch. If the process stops before the last batch,
         the owner removes the webhook again.
@@ -271,7 +275,10 @@ class Webhooks:
         caller.require_scope(Scope.WEBHOOKS)
 
         async def remove_batch(tx: Transaction) -> bool:
-            return await remove_webhook_batch(tx, await get_own_webhook(tx, caller.principal, webhook_id))
+            webhook = await get_own_webhook(tx, caller.principal, webhook_id)
+            if webhook.is_subscription:
+                return await remove_subscription_batch(tx, self._recorder, webhook.id)
+            return await remove_webhook_batch(tx, webhook)
 
         removed = await self._store.write_for(caller.principal, remove_batch)
         while not removed:
