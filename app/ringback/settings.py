@@ -162,6 +162,10 @@ class Settings(BaseSettings):
         le=50,
         description="The same for a client that accepts tasks. A call that ends sooner is answered without a task.",
     )
+    task_event_source: bool = Field(
+        default=False,
+        description="Send the draft field `eventSource` with a new task to MCP clients that declare MCP Events.",
+    )
     on_disconnect: DisconnectAction = Field(
         default=DisconnectAction.KEEP,
         description="What happens to a call when an MCP client of 2026-07-28 closes the stream that waits for it. 'keep': the "

@@ -70,6 +70,7 @@ async def open_mcp_server(
         events=services.events,
         event_polls=_build_event_polls(components, services, settings),
         event_streams=_build_event_streams(components, services),
+        event_types=services.event_types,
         event_subscriptions=services.event_subscriptions,
         find_argument_error=ArgumentSchemas().find_error,
         find_callback_url_error=partial(_find_callback_url_error, build_target_policy(settings)),

@@ -11,6 +11,7 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
+from ringback.domain.event_types import EventType
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.protocol.mcp_events.backend import Interest
@@ -48,6 +49,28 @@ def to_event_filter(interest: Interest) -> EventFilter:
         upstream=arguments.get("upstream"),
         tool=arguments.get("tool"),
         resource_uris=frozenset({arguments.get("uri")}) if is_change else None,
+    )
+
+
+def build_external_descriptor(event_type: EventType, upstream: str | None) -> EventDescriptor:
+    """The descriptor of an upstream's or a published event type, under its name at this endpoint."""
+    is_published = event_type.upstream is None
+    return EventDescriptor(
+        name=event_type.own_name if upstream is not None else event_type.name,
+        description=event_type.description,
+        input_schema=_PUBLISHED_ARGUMENTS if is_published else event_type.input_schema,
+        payload_schema=event_type.payload_schema,
+    )
+
+
+def to_published_filter(interest: Interest) -> EventFilter:
+    """The filter of the log for a valid interest in a published event type."""
+    arguments = interest.arguments
+    return EventFilter(
+        name=interest.name,
+        client_session_id=arguments.get("client_session_id"),
+        correlation_id=arguments.get("correlation_id"),
+        upstream=arguments.get("upstream"),
     )
 
 
@@ -103,6 +126,16 @@ def _build_change_arguments(upstream: str | None) -> Schema:
 def _closed_object(properties: Mapping[str, Schema], *, required: Sequence[str] = ()) -> Schema:
     schema: Schema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema
+
+
+_PUBLISHED_ARGUMENTS: Final = _closed_object(
+    {
+        "client_session_id": _string("Only events with this client_session_id.", LABEL_LENGTH_MAX),
+        "correlation_id": _string("Only events with this correlation_id.", LABEL_LENGTH_MAX),
+        "upstream": _build_upstream_argument(None),
+    }
+)
+"""A publisher gives its events these labels."""
 
 
 # -- payloads: open, because later versions add members and webhooks get members for their receiver --

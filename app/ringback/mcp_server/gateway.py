@@ -24,10 +24,11 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
-from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionKey, SubscriptionRequest
 from ringback.services.calls import Calls
 from ringback.services.event_polls import EventPolls
 from ringback.services.event_streams import EventStreams
+from ringback.services.event_subscriptions import EventSubscriptions
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
@@ -52,6 +53,8 @@ class GatewayConfig:
     """The longest time that any response is held."""
     task_grace_seconds: float
     """The same for a client that supports tasks; after that it gets a task."""
+    task_event_source: bool
+    """Whether a CreateTaskResult has the draft's field `eventSource`."""
     on_disconnect: DisconnectAction
     """What happens to the call of a modern client that closes its stream, unless its upstream or tool is configured."""
     request_bytes_max: int
@@ -71,7 +74,8 @@ class Gateway:
     events: Events
     event_polls: EventPolls
     event_streams: EventStreams
-    event_subscriptions: "EventSubscriptionsPort"
+    event_types: EventTypes
+    event_subscriptions: EventSubscriptions
     find_argument_error: Callable[[Mapping[str, Any], Mapping[str, Any]], str | None]
     """Validates arguments against a JSON Schema, in bounded time: one sentence, or None if they are valid."""
     find_callback_url_error: Callable[[str], str | None]
@@ -95,14 +99,6 @@ class Gateway:
     async def read_stored_result(self, caller: Caller, call: Call) -> bytes | None:
         """The CallToolResult of a completed call, as JSON; None for any other call."""
         return (await self.calls.get_result(caller, call.id))[1] if call.status is CallStatus.COMPLETED else None
-
-
-class EventSubscriptionsPort(Protocol):
-    """Implemented by `services.event_subscriptions`. Both methods may raise `EventError`."""
-
-    async def subscribe(self, caller: Caller, request: SubscriptionRequest) -> SubscriptionGrant: ...
-
-    async def unsubscribe(self, caller: Caller, key: SubscriptionKey) -> None: ...
 
 
 class TaskSpawner(Protocol):

@@ -1,7 +1,6 @@
 """events/list and events/poll in both eras, over a real gateway."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 from jsonschema import Draft202012Validator
