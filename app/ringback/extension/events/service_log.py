@@ -123,8 +123,8 @@ class OpenServiceLog:
         """Submit the event to the outbox: it is not stored yet. Raises `OutboxFull`."""
         if event.principal is not None:
             raise ValueError(
-                "A Ringback service stores this server's events for everybody: all its clients are the owner of the API key. Leave "
-                "`principal` out, or use Events.embedded(…)."
+                "A Ringback service stores this server's events for everybody: all its clients are the owner of the API key. "
+                "Leave `principal` out, or use Events.embedded(…)."
             )
         event_id = event.event_id or secrets.token_hex(_EVENT_ID_BYTES)
         occurred_at = event.occurred_at or self._clock.now()
