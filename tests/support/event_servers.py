@@ -57,12 +57,15 @@ class SubjectVerifier:
         return AccessToken(token=token, client_id="app", scopes=[], subject=subject)
 
 
-def declare_orders(events: AnyEvents) -> None:
-    events.type(SHIPPED, description="An order has left the warehouse.", arguments=OrderArguments)(OrderShipped)
+def declare_orders(events: AnyEvents, *, has_arguments: bool = True) -> None:
+    arguments = OrderArguments if has_arguments else None
+    events.type(SHIPPED, description="An order has left the warehouse.", arguments=arguments)(OrderShipped)
 
 
-def make_order_server(events: SdkEvents, *, authenticates: bool = False, **options: Any) -> MCPServer[Any]:
-    declare_orders(events)
+def make_order_server(
+    events: SdkEvents, *, authenticates: bool = False, has_arguments: bool = True, **options: Any
+) -> MCPServer[Any]:
+    declare_orders(events, has_arguments=has_arguments)
     if authenticates:
         url = AnyHttpUrl("http://127.0.0.1:8000/mcp")
         options |= {

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx
 
+from ringback.domain.clock import Clock
 from ringback.extension.events.embedded_log import EmbeddedLog
 from ringback.extension.events.event_log import EmittedEvent, EventLog, OpenEvents
 from ringback.extension.events.event_types import EventType, EventTypes
@@ -78,6 +79,7 @@ class ServedEvents:
         api_key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         drain_seconds: float = DRAIN_SECONDS,
+        clock: Clock | None = None,
         **options: Any,
     ) -> Self:
         """Store events at the Ringback service with this URL; the key needs the scopes that `ringback events publish` needs.
@@ -89,7 +91,7 @@ class ServedEvents:
         All clients of this server are one principal at the service, the owner of the key. So `emit` takes no `principal`, types
         have no `arguments`, and two clients that subscribe the same URL to the same type share one subscription.
         """
-        log = ServiceLog(url, api_key=api_key, transport=transport, drain_seconds=drain_seconds)
+        log = ServiceLog(url, api_key=api_key, transport=transport, drain_seconds=drain_seconds, clock=clock)
         return cls(log, **options)
 
     # -- declaring --

@@ -10,8 +10,8 @@ by arguments, which the service does not know, are not offered.
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import httpx
@@ -52,6 +52,8 @@ from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode, EventMethod, EventNotification
 from ringback.protocol.mcp_events.occurrence import format_timestamp
 
+DeclareType = Callable[[str], Awaitable[None]]
+"""Declares a type at the service, once. Raises `ReportFailed` or `ReportRejected`."""
 _EVENT_ID_BYTES: Final = 16
 _SERVER_ERROR_STATUS: Final = 500
 RECONNECT_SECONDS: Final = 2.0
@@ -88,14 +90,16 @@ class ServiceLog:
             RingbackClient(self._url, api_key=self._api_key, transport=self._transport) as client,
             httpx.AsyncClient(headers=headers, transport=self._transport) as http,
         ):
+            publisher = _EventPublisher(client, types)
             outbox = EventOutbox(
-                _EventPublisher(client, types).send_events,
+                publisher.send_events,
                 clock=self._clock,
                 random_fraction=random.SystemRandom().random,
             )
             sending = asyncio.create_task(outbox.run())
             try:
-                yield OpenServiceLog(ServiceMethods(http, f"{self._url}/mcp"), outbox, types, clock=self._clock)
+                methods = ServiceMethods(http, f"{self._url}/mcp")
+                yield OpenServiceLog(methods, outbox, types, publisher.declare, clock=self._clock)
                 await outbox.drain(self._drain_seconds)
             finally:
                 sending.cancel()
@@ -105,10 +109,13 @@ class ServiceLog:
 class OpenServiceLog:
     """Implements `event_log.OpenEvents` and `protocol.mcp_events.backend.EventBackend`."""
 
-    def __init__(self, methods: ServiceMethods, outbox: EventOutbox, types: EventTypes, *, clock: Clock) -> None:
+    def __init__(
+        self, methods: ServiceMethods, outbox: EventOutbox, types: EventTypes, declare: DeclareType, *, clock: Clock
+    ) -> None:
         self._methods = methods
         self._outbox = outbox
         self._types = types
+        self._declare = declare
         self._clock = clock
         self.endpoint = EventEndpoint(
             self,
@@ -137,8 +144,14 @@ class OpenServiceLog:
         return [_describe(caller, each) for each in self._types]
 
     async def find_descriptor(self, caller: EventCaller, name: str) -> EventDescriptor | None:
-        found = self._types.get(name)
-        return None if found is None else _describe(caller, found)
+        """Also declares the type at the service, which knows no other."""
+        if (found := self._types.get(name)) is None:
+            return None
+        try:
+            await self._declare(name)
+        except (ReportFailed, ReportRejected):
+            raise UNREACHABLE from None
+        return _describe(caller, found)
 
     def implied_arguments(self, caller: EventCaller, name: str) -> Mapping[str, Any]:  # noqa: ARG002 - the Protocol's
         return {}
@@ -215,22 +228,34 @@ class _EventPublisher:
         self._declared: set[str] = set()
 
     async def send_events(self, events: Sequence[NewEvent]) -> None:
-        try:
-            for name in {event["name"] for event in events} - self._declared:
-                await self._declare(name)
+        """Implements `event_outbox.SendEvents`."""
+        for name in sorted({event["name"] for event in events}):
+            await self.declare(name)
+        with _as_report_errors():
             await self._client.publish_events(events)
-        except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded) as problem:
-            raise ReportFailed(str(problem)) from problem
-        except Problem as problem:
-            refusal = ReportFailed if problem.status >= _SERVER_ERROR_STATUS else ReportRejected
-            raise refusal(problem.detail) from problem
 
-    async def _declare(self, name: str) -> None:
+    async def declare(self, name: str) -> None:
+        """Declare the type once. Raises as `send_events` does."""
+        if name in self._declared:
+            return
         declared = self._types.find(name)
-        await self._client.declare_event_type(
-            name, description=declared.description, payload_schema=declared.payload_schema
-        )
+        with _as_report_errors():
+            await self._client.declare_event_type(
+                name, description=declared.description, payload_schema=declared.payload_schema
+            )
         self._declared.add(name)
+
+
+@contextmanager
+def _as_report_errors() -> Generator[None]:
+    """`ReportFailed` if a repeat may succeed, `ReportRejected` if none can."""
+    try:
+        yield
+    except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded) as problem:
+        raise ReportFailed(str(problem)) from problem
+    except Problem as problem:
+        refusal = ReportFailed if problem.status >= _SERVER_ERROR_STATUS else ReportRejected
+        raise refusal(problem.detail) from problem
 
 
 def _describe(caller: EventCaller, declared: EventType) -> EventDescriptor:
