@@ -17,7 +17,7 @@ from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.engine import BenchmarkEngine, open_engine
 from scripts.benchmarks.measurement import Json, print_progress, summary
 from scripts.benchmarks.signed_post import new_webhook
-from scripts.benchmarks.store_work import StoreWork, counting_work
+from scripts.benchmarks.store_work import StoreWork, analyze, counting_work
 
 CALLBACK_URL: Final = "https://receiver.example/events"
 COUNTED_ENDS: Final = 50
@@ -90,6 +90,7 @@ async def _insert_subscriptions(url: str, count: int) -> None:
         webhooks = [_make_subscription(engine, number) for number in range(count)]
         for start in range(0, count, INSERT_BATCH_SIZE):
             await engine.store.write(lambda tx, some=webhooks[start : start + INSERT_BATCH_SIZE]: _insert(tx, some))
+    await analyze(url)
     print_progress(f"matching: {count:,} subscriptions are stored")
 
 

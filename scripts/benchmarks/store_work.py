@@ -51,6 +51,17 @@ async def _read_rows_read(database_url: str) -> int:
         await connection.close()
 
 
+async def analyze(database_url: str) -> None:
+    """Let PostgreSQL know how many rows there are, as autovacuum does soon. SQLite needs no statistics here."""
+    if database_url.startswith(SQLITE_URL_PREFIX):
+        return
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("VACUUM ANALYZE")
+    finally:
+        await connection.close()
+
+
 @contextmanager
 def _counting_statements(work: StoreWork) -> Generator[None]:
     def counted(method: Callable[..., Any]) -> Callable[..., Any]:
