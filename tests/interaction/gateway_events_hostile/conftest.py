@@ -90,9 +90,7 @@ async def running_events_gate(folder: Path, **settings: Any) -> AsyncGenerator[E
     upstream = ControlledUpstream()
     async with (
         serving(upstream.app()) as server,
-        running_application(
-            folder, make_http_config(server.url), allowed_hosts=("127.0.0.1",), **settings
-        ) as ringback,
+        running_application(folder, make_http_config(server.url), allowed_hosts=("127.0.0.1",), **settings) as ringback,
         serving_api(ringback.app.api) as url,
         httpx.AsyncClient(timeout=WAIT_SECONDS, limits=httpx.Limits(max_connections=None)) as http,
     ):

@@ -67,18 +67,29 @@ WRONG_MEMBERS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
     "a text as lifetime": (INVALID_PARAMS, {"ttlMs": "60000"}),
     "a truth value as lifetime": (INVALID_PARAMS, {"ttlMs": True}),
     "an infinite lifetime": (INVALID_PARAMS, {"ttlMs": float("inf")}),
-    "another delivery mode": (UNSUPPORTED, {"delivery": {"mode": "push", "url": "https://a.example/", "secret": SECRET}}),
+    "another delivery mode": (
+        UNSUPPORTED,
+        {"delivery": {"mode": "push", "url": "https://a.example/", "secret": SECRET}},
+    ),
     "an unknown delivery mode": (
         UNSUPPORTED,
         {"delivery": {"mode": "x" * 10_000, "url": "https://a.example/", "secret": SECRET}},
     ),
-    "a number as delivery mode": (INVALID_PARAMS, {"delivery": {"mode": 1, "url": "https://a.example/", "secret": SECRET}}),
+    "a number as delivery mode": (
+        INVALID_PARAMS,
+        {"delivery": {"mode": 1, "url": "https://a.example/", "secret": SECRET}},
+    ),
 }
 WRONG_URLS: Final = (
     *("", "agent.example", "//agent.example/", "ftp://agent.example/", "javascript:alert(1)", "file:///etc/passwd"),
     *("http://agent.example/hook", "https://", "https://:443/", "https:///hook", "HTTP://agent.example/"),
     *("https://user@agent.example/", "https://user:pass@agent.example/", "https://agent.example/#x", "https://a b/"),
-    *("https://agent.example:0/", "https://agent.example:99999/", "https://agent.example/\r\nHost: evil", "https://ä.example/"),
+    *(
+        "https://agent.example:0/",
+        "https://agent.example:99999/",
+        "https://agent.example/\r\nHost: evil",
+        "https://ä.example/",
+    ),
     "https://agent.example/" + "x" * 10_000,
 )
 PRIVATE_URLS: Final = tuple(url for url in BLOCKED_URLS if "127.0.0.1" not in url)[::7]
@@ -164,7 +175,9 @@ async def test_a_subscription_without_a_secret_or_a_url_is_invalid(gate: EventsG
         await refuse(gate, make_subscription("", delivery=delivery), INVALID_PARAMS)
 
 
-async def test_the_last_of_two_equal_keys_counts_or_the_request_is_refused(gate: EventsGate, receiver: Receiver) -> None:
+async def test_the_last_of_two_equal_keys_counts_or_the_request_is_refused(
+    gate: EventsGate, receiver: Receiver
+) -> None:
     body = encode("events/subscribe", make_subscription(receiver.url(), arguments={"client_session_id": "s1"}))
     twice = body.replace(b'"client_session_id": "s1"', b'"client_session_id": "s0", "client_session_id": 7')
     assert twice != body
