@@ -202,6 +202,9 @@ class Settings(BaseSettings):
         default=1024**3, ge=1, description="Bytes of stored results at which a principal can start no more calls."
     )
     quota_webhooks: int = Field(default=1_000, ge=1, description="Registered webhooks of one principal.")
+    quota_subscriptions: int = Field(
+        default=10_000, ge=1, description="Live event subscriptions of one principal (MCP events/subscribe)."
+    )
     quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal, at each node.")
     quota_starts_per_minute: int = Field(
         default=60_000,

@@ -52,6 +52,8 @@ from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
+from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -68,6 +70,7 @@ from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from tests.support.clock import OffsetClock
 from tests.support.databases import count_rows
 from tests.support.declared_headers import require_declared_headers
@@ -324,6 +327,7 @@ def _services(
     )
     attempts = AttemptScheduler(store=store, targets=guard.policy)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=catalog)
+    event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=UpstreamEventCatalog({}))
     registrations = WebhookRegistrations(
         store=store,
         clock=clock,
@@ -335,6 +339,7 @@ def _services(
         verification=verification,
         attempts=attempts,
         catalog=catalog,
+        event_types=event_types,
     )
     webhooks = Webhooks(
         store=store,
@@ -346,6 +351,7 @@ def _services(
         lifecycle=lifecycle,
         verification=verification,
         catalog=catalog,
+        event_types=event_types,
     )
     calls = Calls(
         store=store,
@@ -386,6 +392,8 @@ def _services(
         registrations=registrations,
         webhooks=webhooks,
         events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
+        event_types=event_types,
+        event_publishing=EventPublishing(store=store, recorder=recorder, quotas=keeper, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
         replays=DeliveryReplays(
             store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle

@@ -207,6 +207,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "end_of_dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
         "release_held": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "hold_pending": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "suspend_pending": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "count_open": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "make_due": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "count_held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],

@@ -54,6 +54,7 @@ def build_quotas(settings: Settings) -> Quotas:
         open_calls=settings.quota_open_calls,
         result_bytes=settings.quota_result_bytes,
         webhooks=settings.quota_webhooks,
+        subscriptions=settings.quota_subscriptions,
         streams=settings.quota_streams,
         starts_per_minute=settings.quota_starts_per_minute,
     )

@@ -15,6 +15,8 @@ from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
+from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -44,7 +46,11 @@ def _build_verification(components: Components, settings: Settings, lifecycle: L
 
 
 def _build_registrations(
-    components: Components, lifecycle: Lifecycle, verification: WebhookVerification, attempts: AttemptScheduler
+    components: Components,
+    lifecycle: Lifecycle,
+    verification: WebhookVerification,
+    attempts: AttemptScheduler,
+    event_types: EventTypes,
 ) -> WebhookRegistrations:
     return WebhookRegistrations(
         store=components.store,
@@ -57,11 +63,16 @@ def _build_registrations(
         verification=verification,
         attempts=attempts,
         catalog=components.upstreams.tool_catalog,
+        event_types=event_types,
     )
 
 
 def _build_webhooks(
-    components: Components, lifecycle: Lifecycle, verification: WebhookVerification, attempts: AttemptScheduler
+    components: Components,
+    lifecycle: Lifecycle,
+    verification: WebhookVerification,
+    attempts: AttemptScheduler,
+    event_types: EventTypes,
 ) -> Webhooks:
     return Webhooks(
         store=components.store,
@@ -73,6 +84,7 @@ def _build_webhooks(
         lifecycle=lifecycle,
         verification=verification,
         catalog=components.upstreams.tool_catalog,
+        event_types=event_types,
     )
 
 
@@ -139,7 +151,8 @@ def build_services(components: Components, settings: Settings) -> Services:
     quotas = components.quotas
     verification = _build_verification(components, settings, lifecycle)
     attempts = AttemptScheduler(store=store, targets=build_target_policy(settings))
-    registrations = _build_registrations(components, lifecycle, verification, attempts)
+    event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=components.upstreams.event_catalog)
+    registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
@@ -164,10 +177,12 @@ def build_services(components: Components, settings: Settings) -> Services:
             lifecycle=lifecycle,
         ),
         registrations=registrations,
-        webhooks=_build_webhooks(components, lifecycle, verification, attempts),
+        webhooks=_build_webhooks(components, lifecycle, verification, attempts, event_types),
         events=Events(
             store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max
         ),
+        event_types=event_types,
+        event_publishing=EventPublishing(store=store, recorder=components.recorder, quotas=quotas, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),

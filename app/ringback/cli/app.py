@@ -49,7 +49,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "sessions": _CommandEntry("ringback.cli.erasures", "sessions", "Erase the calls of a client session."),
     "principals": _CommandEntry("ringback.cli.erasures", "principals", "Erase all data of a principal."),
     "erasure": _CommandEntry("ringback.cli.erasures", "erasure", "Show how far an erasure is."),
-    "events": _CommandEntry("ringback.cli.events", "events", "Print the events of your calls, oldest first."),
+    "events": _CommandEntry("ringback.cli.events", "app", "Print events, oldest first, and publish your own."),
     "listen": _CommandEntry(
         "ringback.cli.listen",
         "listen",

@@ -118,7 +118,7 @@ class ChangePublisher:
             for flag in flags if context.is_replayed else ():
                 await send(LIST_CHANGED_METHODS[flag], {})
             async for change in changes:
-                flag = None if change.listing is None else _LIST_CHANGED_FLAGS[change.listing]
+                flag = None if change.listing is None else _LIST_CHANGED_FLAGS.get(change.listing)
                 if flag is not None and flag in flags and context.caller.may_use_upstream(change.upstream):
                     await send(LIST_CHANGED_METHODS[flag], {})
 

@@ -135,6 +135,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("webhook_deliveries", "dead", "deliveries_dead_of_webhook"),
         ("webhook_deliveries", "release_held", "deliveries_held"),
         ("webhook_deliveries", "hold_pending", "deliveries_lanes"),
+        ("webhook_deliveries", "suspend_pending", "deliveries_lanes"),
         ("webhook_deliveries", "cancel_open", "deliveries_open"),
         ("webhooks", "expired", "deliveries_open"),
         ("webhooks", "cancel_open_deliveries", "deliveries_open"),

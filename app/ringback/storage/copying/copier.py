@@ -38,6 +38,9 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "scheduling_time": ("id",),
     "sealing_keys": ("key_id",),
     "erasures": ("id",),
+    "event_types": ("principal", "name"),
+    "event_demands": ("principal", "event_name", "topic"),
+    "event_followings": ("event_name", "topic"),
 }
 """The copied tables, with their keys. A table comes after those that it refers to."""
 LARGE: Final = frozenset({"calls", "inputs", "results", "tombstones", "events", "deliveries", "bodies", "attempts"})

@@ -1,0 +1,74 @@
+"""The webhook that a subscription is: its id, its filters from the arguments, and its grant."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain.clock import seconds
+from ringback.domain.event import EventName
+from ringback.domain.ids import WebhookId
+from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, Caller, Principal
+from ringback.domain.retry import RetryProfile
+from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookSecret
+from ringback.protocol.mcp_events.backend import SubscriptionKey, SubscriptionRequest
+from ringback.protocol.mcp_events.errors import event_not_found
+from ringback.protocol.mcp_events.grants import TtlPolicy, grant_ttl
+from ringback.protocol.mcp_events.subscription_key import subscription_id
+
+FILTER_BY_ARGUMENT: Final = {
+    "call_id": "call_id",
+    "client_session_id": "client_session_id",
+    "correlation_id": "correlation_id",
+    "upstream": "upstream",
+    "tool": "tool",
+    "uri": "resource_uri",
+}
+"""The filters of a webhook by the arguments of event types. Every filter is strict: an event without the value does not match."""
+
+
+def get_subscription_id(principal: Principal, key: SubscriptionKey) -> WebhookId:
+    return WebhookId(subscription_id(principal, key.url, key.name, key.canonical_arguments))
+
+
+def build_subscribed_webhook(
+    caller: Caller, request: SubscriptionRequest, *, policy: TtlPolicy, now: datetime
+) -> Webhook:
+    """The webhook of a new subscription. Raises `EventError` for an event type that webhooks cannot name."""
+    granted_seconds = grant_subscription_ttl(caller, request, policy)
+    filters: dict[str, Any] = {
+        name: request.arguments[argument]
+        for argument, name in FILTER_BY_ARGUMENT.items()
+        if request.arguments.get(argument) is not None
+    }
+    return Webhook(
+        id=get_subscription_id(caller.principal, request.key),
+        principal=caller.principal,
+        url=request.url,
+        events=frozenset({_event_name(request.name)}),
+        match_correlation="correlation_id" in filters,
+        retries=RetryProfile.MINUTES,
+        secrets=(WebhookSecret(value=request.secret),),
+        origin=WebhookOrigin.MCP,
+        created_at=now,
+        updated_at=now,
+        expires_at=None if granted_seconds is None else now + seconds(granted_seconds),
+        **filters,
+    )
+
+
+def grant_subscription_ttl(caller: Caller, request: SubscriptionRequest, policy: TtlPolicy) -> float | None:
+    """The granted seconds; None for no expiry.
+
+    A subscription ends with the API key that subscribed it, or at its expiry. With an access token only the expiry makes its
+    client show again that it may have it, so such a client never gets one without expiry.
+    """
+    if caller.principal.startswith(OIDC_PRINCIPAL_PREFIX):
+        policy = replace(policy, grants_no_expiry=False)
+    return grant_ttl(request.ttl, policy)
+
+
+def _event_name(name: str) -> EventName:
+    try:
+        return EventName(name)
+    except ValueError:
+        raise event_not_found(name) from None
