@@ -7,7 +7,9 @@ from typing import Final
 
 import pytest
 
+from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX
 from tests.interaction.gateway_events_hostile.conftest import (
+    CALLBACK_ENDPOINT_ERROR,
     FINISHED,
     NOT_FOUND,
     RESOURCE_EXHAUSTED,
@@ -18,9 +20,9 @@ from tests.interaction.gateway_events_hostile.conftest import (
     running_events_gate,
 )
 from tests.support.mcp_wire import Json
-from tests.support.receivers import Receiver, serving_receiver
+from tests.support.receivers import Receiver, respond_with, response, serving_receiver
 
-WEBHOOKS_MAX: Final = 5
+SUBSCRIPTIONS_MAX: Final = 5
 SUBSCRIBERS_AT_ONCE: Final = 20
 REFRESHES: Final = 60
 REFRESHES_DEEP: Final = 10_000
@@ -31,7 +33,7 @@ FLOOD: Final = 40
 
 @pytest.fixture(scope="module")
 async def small_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EventsGate]:
-    async with running_events_gate(tmp_path_factory.mktemp("small"), quota_webhooks=WEBHOOKS_MAX) as gate:
+    async with running_events_gate(tmp_path_factory.mktemp("small"), quota_subscriptions=SUBSCRIPTIONS_MAX) as gate:
         yield gate
 
 
@@ -40,7 +42,7 @@ async def test_subscriptions_beyond_the_quota_are_refused_before_the_receiver_ge
 ) -> None:
     answers = [
         await small_gate.send("events/subscribe", make_subscription(receiver.url(), arguments={"call_id": f"call_{n}"}))
-        for n in range(WEBHOOKS_MAX)
+        for n in range(SUBSCRIPTIONS_MAX)
     ]
     challenges = len(receiver.requests)
     rows = small_gate.count_rows()
@@ -55,7 +57,7 @@ async def test_subscriptions_beyond_the_quota_are_refused_before_the_receiver_ge
     assert all("result" in answer for answer in answers)
     assert challenges == 1, "one proof serves all subscriptions of one principal to one URL"
     assert {answer["error"]["code"] for answer in refused} == {RESOURCE_EXHAUSTED}
-    assert all(answer["error"]["data"]["max"] == WEBHOOKS_MAX for answer in refused)
+    assert all(answer["error"]["data"]["max"] == SUBSCRIPTIONS_MAX for answer in refused)
     assert all(answer["error"]["data"]["limit"] for answer in refused)
     assert len(receiver.requests) == challenges
     assert small_gate.count_rows() == rows
@@ -68,13 +70,13 @@ async def test_the_quota_of_one_principal_leaves_others_alone_and_an_unsubscribe
         params = make_subscription(receiver.url(), arguments={"call_id": f"call_{number}"})
         return await small_gate.send("events/subscribe", params, principal=principal)
 
-    first = [await subscribe(number, "quentin") for number in range(WEBHOOKS_MAX + 1)]
+    first = [await subscribe(number, "quentin") for number in range(SUBSCRIPTIONS_MAX + 1)]
     other = await subscribe(0, "rosa")
     key = {"name": FINISHED, "arguments": {"call_id": "call_0"}, "delivery": {"url": receiver.url()}}
     ended = await small_gate.send("events/unsubscribe", key, principal="quentin")
-    again = await subscribe(WEBHOOKS_MAX, "quentin")
+    again = await subscribe(SUBSCRIPTIONS_MAX, "quentin")
 
-    assert [("result" in answer) for answer in first] == [True] * WEBHOOKS_MAX + [False]
+    assert [("result" in answer) for answer in first] == [True] * SUBSCRIPTIONS_MAX + [False]
     assert "result" in other
     assert "result" in ended
     assert "result" in again
@@ -98,6 +100,25 @@ async def test_new_urls_of_one_origin_are_challenged_at_a_limited_rate_and_refus
     assert len(receiver.requests) == len(granted)
     assert gate.count_rows()["webhooks"] == before["webhooks"] + len(granted)
     assert gate.count_rows()["challenges"] == before["challenges"]
+
+
+async def test_a_receiver_that_never_proves_itself_gets_few_challenges_however_many_urls_it_has(
+    gate: EventsGate,
+) -> None:
+    before = gate.count_rows()
+    async with serving_receiver(respond_with(response("404 Not Found"))) as unwilling:
+        answers = [
+            await gate.send("events/subscribe", make_subscription(unwilling.url(f"/{n}")), principal="nagger")
+            for n in range(FLOOD)
+        ]
+        other = await gate.send("events/subscribe", make_subscription(unwilling.url("/other")), principal="bystander")
+
+    codes = [answer["error"]["code"] for answer in answers]
+    challenges = [request for request in unwilling.requests if request.method == "POST"]
+    assert set(codes) == {CALLBACK_ENDPOINT_ERROR, RESOURCE_EXHAUSTED}
+    assert len(challenges) <= CHALLENGES_PER_ORIGIN_MAX
+    assert other["error"]["code"] in {CALLBACK_ENDPOINT_ERROR, RESOURCE_EXHAUSTED}
+    assert {table: count for table, count in gate.count_rows().items() if count != before[table]} == {}
 
 
 async def test_a_storm_of_refreshes_keeps_one_subscription_one_challenge_and_few_secrets(
