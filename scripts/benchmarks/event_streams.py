@@ -101,16 +101,15 @@ async def _idle(running: Service, streams: list[StreamClient], idle_seconds: flo
 
 @asynccontextmanager
 async def _open_streams(running: Service, count: int) -> AsyncGenerator[list[StreamClient]]:
-    url, left = urlsplit(running.url), iter(range(count))
+    left = iter(range(count))
     streams: list[StreamClient] = []
     transports: list[asyncio.Transport] = []
 
     async def open_some() -> None:
         for number in left:
-            transport, stream = await asyncio.get_running_loop().create_connection(StreamClient, url.hostname, url.port)
+            transport, stream = await _connect(running, f"idle-{number}")
             transports.append(transport)
             streams.append(stream)
-            transport.write(_stream_request(url.netloc, f"idle-{number}"))
             await asyncio.wait_for(stream.is_active.wait(), TIMEOUT_SECONDS)
             if transport.is_closing():
                 raise RuntimeError(f"stream {number} was refused; nothing is measured")
@@ -123,14 +122,20 @@ async def _open_streams(running: Service, count: int) -> AsyncGenerator[list[Str
             transport.close()
 
 
+async def _connect(running: Service, session: str) -> tuple[asyncio.Transport, StreamClient]:
+    """Send the request for a stream of this session's ends on a connection of its own."""
+    loop, url = asyncio.get_running_loop(), urlsplit(running.url)
+    transport, stream = await loop.create_connection(StreamClient, str(url.hostname), url.port or 80)
+    transport.write(_stream_request(url.netloc, session))
+    return transport, stream
+
+
 async def _end_calls(running: Service, count: int) -> None:
     """End calls one after the other, each when the witness has got the event of the one before."""
-    url = urlsplit(running.url)
-    transport, witness = await asyncio.get_running_loop().create_connection(StreamClient, url.hostname, url.port)
-    transport.write(_stream_request(url.netloc, WITNESS))
+    transport, witness = await _connect(running, WITNESS)
     async with aiohttp.ClientSession(running.url) as http:
         await asyncio.wait_for(witness.is_active.wait(), TIMEOUT_SECONDS)
-        body = {"upstream": "stage", "tool": "echo", "arguments": {}, "client_session_id": WITNESS}
+        body: Json = {"upstream": "stage", "tool": "echo", "arguments": {}, "client_session_id": WITNESS}
         for _ in range(count):
             witness.event_arrived.clear()
             async with http.post("/v1/calls", json=body) as response:

@@ -1,17 +1,17 @@
 """One Ringback and one upstream for the hostile clients of MCP Events; each module checks that nothing unexpected is logged."""
 
 import json
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx
 import orjson
 import pytest
 
-from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from tests.interaction.gateway_hostile.conftest import asserting_no_errors
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
@@ -28,6 +28,7 @@ INVALID_PARAMS, NOT_FOUND, FORBIDDEN, RESOURCE_EXHAUSTED, UNSUPPORTED, CALLBACK_
     *(-32602, -32011, -32012, -32013, -32014, -32015),
 )
 """The codes of the sketch, which a client gets that does not declare the extension."""
+OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope))
 TABLES: Final = ("webhooks", "subscriptions", "deliveries", "challenges")
 """What a subscription leaves behind; a refused one must leave none of it."""
 
@@ -71,11 +72,15 @@ class EventsGate:
     async def end_call(self, principal: str = "alice", **labels: str) -> str:
         """Run a call that ends at once; its id."""
         headers = {"authorization": f"Bearer {await self.get_key(principal)}"}
-        body = {"upstream": "stage", "tool": "echo", "arguments": {}, "wait_seconds": 30, **labels}
+        body: Json = {"upstream": "stage", "tool": "echo", "arguments": {}, "wait_seconds": 30, **labels}
         answer = await self.http.post(f"{self.url}/v1/calls", json=body, headers=headers)
         call: Json = answer.raise_for_status().json()["call"]
         assert call["status"] == "completed"
         return str(call["id"])
+
+    async def count_streams(self) -> int:
+        """The open streams of all principals."""
+        return (await self.ringback.app.services.insights.get_status(OPERATOR)).open_streams
 
     def count_rows(self) -> dict[str, int]:
         return {table: self._count(table) for table in TABLES}
@@ -150,7 +155,7 @@ def make_envelope() -> Json:
 
 def encode(method: str, params: Any, *, request_id: Any = 1) -> bytes:
     """A request in JSON that may contain NaN and other things that JSON has no words for."""
-    sent = {**params, "_meta": make_envelope()} if isinstance(params, Mapping) else params
+    sent = {**cast("Json", params), "_meta": make_envelope()} if isinstance(params, dict) else params
     return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": sent}).encode()
 
 

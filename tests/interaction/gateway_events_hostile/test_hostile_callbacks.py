@@ -1,6 +1,5 @@
 """Receivers that answer the challenge wrongly: events/subscribe itself fails, nothing is stored, and nothing is delivered."""
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import orjson
@@ -13,7 +12,7 @@ from tests.interaction.gateway_events_hostile.conftest import (
     make_subscription,
 )
 from tests.support.receivers import (
-    AcceptedConnection,
+    Behaviour,
     Receiver,
     close_after_request,
     close_at_once,
@@ -32,7 +31,6 @@ from tests.support.receivers import (
 
 CANARY: Final = "text-of-the-receiver"
 JSON: Final = "application/json"
-Behaviour = Callable[[AcceptedConnection], Awaitable[None]]
 
 
 def answer(body: object, status: str = "200 OK") -> Behaviour:

@@ -158,7 +158,7 @@ async def test_a_request_with_an_id_of_another_type_opens_no_stream(gate: Events
     response = await gate.post(encode("events/stream", poll(), request_id=request_id), method="events/stream")
 
     assert 400 <= response.status_code < 500 or "error" in response.text
-    assert gate.ringback.app.services.quotas.open_stream_count == 0
+    assert await gate.count_streams() == 0
 
 
 async def test_a_name_with_a_hundred_thousand_characters_is_not_repeated(gate: EventsGate) -> None:

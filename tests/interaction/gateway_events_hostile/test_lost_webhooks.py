@@ -20,12 +20,12 @@ from tests.interaction.gateway_events_hostile.conftest import (
     running_events_gate,
 )
 from tests.support.mcp_wire import Json
-from tests.support.receivers import AcceptedConnection, Receiver, response, serving_receiver
+from tests.support.receivers import AcceptedConnection, Behaviour, Receiver, response, serving_receiver
 
 GONE = response("410 Gone")
 
 
-def lose(is_lost: Callable[[int], bool]) -> Callable[[AcceptedConnection], object]:
+def lose(is_lost: Callable[[int], bool]) -> Behaviour:
     """A receiver that answers challenges, and 410 to the events of these numbers, which ends their deliveries."""
     count = 0
 

@@ -8,7 +8,6 @@ from typing import Final
 
 import pytest
 
-from ringback.domain.principal import Caller, Principal, Scope
 from tests.interaction.gateway_events_hostile.conftest import (
     FINISHED,
     RESOURCE_EXHAUSTED,
@@ -29,7 +28,6 @@ AT_ONCE: Final = 15
 STEPS_MAX: Final = 120
 """Turns of the event loop before a stream breaks: from before its request until after its first frame."""
 SEED: Final = 20261122
-OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope))
 INTEREST: Final[Json] = {"name": FINISHED, "arguments": {}, "cursor": None}
 
 
@@ -47,15 +45,11 @@ async def open_event_stream(gate: EventsGate, principal: str) -> AsyncGenerator[
         yield frames
 
 
-async def count_streams(gate: EventsGate) -> int:
-    return (await gate.ringback.app.services.insights.get_status(OPERATOR)).open_streams
-
-
 async def wait_until_settled(gate: EventsGate, tasks: int | None = None) -> int:
     """Wait until no stream is left, and no more tasks than these. Returns their number."""
 
     async def is_settled() -> bool:
-        return await count_streams(gate) == 0 and (tasks is None or len(asyncio.all_tasks()) <= tasks)
+        return await gate.count_streams() == 0 and (tasks is None or len(asyncio.all_tasks()) <= tasks)
 
     await wait_until(is_settled)
     return len(asyncio.all_tasks())

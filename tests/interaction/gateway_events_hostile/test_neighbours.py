@@ -1,4 +1,4 @@
-"""What a neighbour stores costs others nothing: the database's work for a request is the same beside few and many subscriptions.
+"""What a neighbour stores costs others nothing: a request does the same work beside few and many subscriptions.
 
 Counted in instructions of SQLite's virtual machine, through the gateway; the conformance tests do it for each statement.
 """

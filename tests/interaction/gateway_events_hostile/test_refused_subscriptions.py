@@ -32,7 +32,7 @@ def nest(depth: int) -> Any:
     return value
 
 
-WRONG_ARGUMENTS: Final = {
+WRONG_ARGUMENTS: Final[dict[str, Any]] = {
     "no object": [],
     "a text": "client_session_id",
     "an unknown argument": {"session": "s1"},
