@@ -205,6 +205,22 @@ class Settings(BaseSettings):
     quota_subscriptions: int = Field(
         default=10_000, ge=1, description="Live event subscriptions of one principal (MCP events/subscribe)."
     )
+    subscription_ttl_seconds: float = Field(
+        default=86_400.0,
+        gt=0,
+        description="Lifetime of an event subscription whose client asks for none, in seconds. A refresh begins it again.",
+    )
+    subscription_ttl_seconds_min: float = Field(
+        default=60.0,
+        gt=0,
+        description="Shortest lifetime of an event subscription. A client that asks for less gets this.",
+    )
+    subscription_ttl_seconds_max: float = Field(
+        default=30 * 86_400.0,
+        gt=0,
+        description="Longest lifetime of an event subscription. A client that asks for more gets this. A client with an API "
+        "key that asks for no expiry gets none: its subscription ends with the key.",
+    )
     quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal, at each node.")
     quota_starts_per_minute: int = Field(
         default=60_000,

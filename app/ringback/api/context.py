@@ -19,6 +19,7 @@ from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
 from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_subscriptions import EventSubscriptions
 from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
@@ -44,6 +45,7 @@ class Services:
     webhooks: Webhooks
     events: Events
     event_types: EventTypes
+    event_subscriptions: EventSubscriptions
     event_publishing: EventPublishing
     deliveries: Deliveries
     replays: DeliveryReplays

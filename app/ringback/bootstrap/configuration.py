@@ -8,6 +8,7 @@ from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, InvalidAuthorities, TrustedAuthorities
 from ringback.notifier.http.target import TargetPolicy
+from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.quotas import Quotas
 from ringback.settings import Settings, SettingsError
 from ringback.storage.urls import is_postgres_url
@@ -58,6 +59,19 @@ def build_quotas(settings: Settings) -> Quotas:
         streams=settings.quota_streams,
         starts_per_minute=settings.quota_starts_per_minute,
     )
+
+
+def build_ttl_policy(settings: Settings) -> TtlPolicy:
+    try:
+        return TtlPolicy(
+            default_seconds=settings.subscription_ttl_seconds,
+            shortest_seconds=settings.subscription_ttl_seconds_min,
+            longest_seconds=settings.subscription_ttl_seconds_max,
+        )
+    except ValueError:
+        raise SettingsError(
+            "RINGBACK_SUBSCRIPTION_TTL_SECONDS must lie between RINGBACK_SUBSCRIPTION_TTL_SECONDS_MIN and _MAX."
+        ) from None
 
 
 def load_authorities(settings: Settings) -> TrustedAuthorities:

@@ -2,8 +2,10 @@
 
 from ringback.api.app import Services
 from ringback.bootstrap.components import Components
-from ringback.bootstrap.configuration import build_target_policy
+from ringback.bootstrap.configuration import build_target_policy, build_ttl_policy
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.keyring import load_signing_keys
+from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.administration import Administration
@@ -12,10 +14,12 @@ from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_cancellation import BulkCancellations
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
 from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_subscriptions import EventSubscriptions
 from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
@@ -85,6 +89,39 @@ def _build_webhooks(
         verification=verification,
         catalog=components.upstreams.tool_catalog,
         event_types=event_types,
+    )
+
+
+def _build_event_subscriptions(
+    components: Components,
+    settings: Settings,
+    lifecycle: Lifecycle,
+    verification: WebhookVerification,
+    attempts: AttemptScheduler,
+    event_types: EventTypes,
+) -> EventSubscriptions:
+    targets = build_target_policy(settings)
+    sender = ChallengeSender(
+        clock=components.environment.clock,
+        ids=components.ids,
+        requester=components.sender,
+        policy=targets,
+        signing_keys=load_signing_keys(settings),
+    )
+    return EventSubscriptions(
+        store=components.store,
+        clock=components.environment.clock,
+        recorder=components.recorder,
+        verification=verification,
+        proofs=CallbackProofs(
+            store=components.store, ids=components.ids, sender=sender, verification=verification, targets=targets
+        ),
+        attempts=attempts,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+        catalog=components.upstreams.tool_catalog,
+        event_types=event_types,
+        ttl_policy=build_ttl_policy(settings),
     )
 
 
@@ -182,6 +219,9 @@ def build_services(components: Components, settings: Settings) -> Services:
             store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max
         ),
         event_types=event_types,
+        event_subscriptions=_build_event_subscriptions(
+            components, settings, lifecycle, verification, attempts, event_types
+        ),
         event_publishing=EventPublishing(store=store, recorder=components.recorder, quotas=quotas, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),

@@ -63,6 +63,8 @@ class EventType:
     """JSON Schema of the arguments, the upstream's own; empty for a published type: the filters of every event apply."""
     payload_schema: Mapping[str, Any] = field(repr=False)
     """JSON Schema of `data`."""
+    streams: bool = False
+    """Whether its upstream offers events/stream for it, besides or instead of events/poll. Readers of the log have all ways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ _RANDOM_BYTES = 16
 """One for each random digit, of which five bits are used: so all are translated at once."""
 _ULID_LENGTH = 26
 _SUBSCRIPTION_ID: Final = re.compile(r"sub_[0-9a-f]{32}")
-"""The id of a webhook that an MCP client subscribed: a hash (`protocol.mcp_events.subscription_key`). It sorts before `wh_…`."""
+"""The id of a webhook that an MCP client subscribed: a hash (`protocol.mcp_events.subscription_key`). Sorts before `wh_…`."""
 
 
 class IdGenerator:

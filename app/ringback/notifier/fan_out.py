@@ -179,7 +179,7 @@ class FanOut:
     async def _deliver_catch_up_event(
         self, tx: Transaction, webhook: Webhook, event: Event, new: _NewDeliveries
     ) -> int:
-        """The length of the delivery's body; 0 if none is inserted: too many are held, or the event's delivery is still open."""
+        """The length of the delivery's body; 0 if none is inserted: too many are held, or its delivery is still open."""
         earlier = new.earlier.get(event.id)
         if earlier is not None and earlier.state in OPEN_STATES:
             return 0

@@ -12,6 +12,9 @@ and then does everything or nothing.
     shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
     webhook_checks  ownership, secrets and subscription limits of webhooks
+    event_subscriptions  subscribe MCP clients to events by webhook, refresh and unsubscribe
+    subscription_ends    end subscriptions by their client, with their key, or with their event type
+    callback_proofs      prove a callback URL before anything is stored
     verification    which webhooks must prove that their URL accepts callbacks
     events          poll and follow the event log
     deliveries      read deliveries and their attempts

@@ -22,6 +22,7 @@ from ringback.domain.clock import Clock, epoch_milliseconds
 from ringback.domain.cursor import encode_log_position
 from ringback.domain.errors import StoreUnavailable, UnknownUpstream
 from ringback.domain.event_subscriptions import EventSubscription, SubscriptionEnd
+from ringback.domain.event_types import EventType, is_own_name
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
@@ -46,11 +47,12 @@ from ringback.protocol.mcp_events.backend import (
     SubscriptionKey,
     SubscriptionRequest,
 )
-from ringback.protocol.mcp_events.errors import CallbackFailure
+from ringback.protocol.mcp_events.errors import CallbackFailure, event_not_found
 from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.event_errors import raising_event_errors
+from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.subscribed_webhooks import build_subscribed_webhook, get_subscription_id
@@ -84,6 +86,7 @@ class EventSubscriptions:
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         catalog: ToolCatalog,
+        event_types: EventTypes,
         ttl_policy: TtlPolicy,
     ) -> None:
         self._store = store
@@ -95,19 +98,29 @@ class EventSubscriptions:
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._catalog = catalog
+        self._event_types = event_types
         self._ttl_policy = ttl_policy
 
-    async def subscribe(self, caller: Caller, request: SubscriptionRequest) -> SubscriptionGrant:
-        """Insert the subscription or refresh it. Raises `EventError`; then nothing is stored."""
+    async def subscribe(
+        self, caller: Caller, request: SubscriptionRequest, *, shown_name: str | None = None
+    ) -> SubscriptionGrant:
+        """Insert the subscription or refresh it. Raises `EventError`; then nothing is stored.
+
+        `request.name` is the name of the event type in the log. Callbacks have `shown_name`, if that is another one.
+        """
         with raising_event_errors():
             caller.require_scope(Scope.WEBHOOKS)
             self._lifecycle.require_running()
-            wanted = build_subscribed_webhook(caller, request, policy=self._ttl_policy, now=self._clock.now())
+            wanted = build_subscribed_webhook(
+                caller, request, shown_name=shown_name, policy=self._ttl_policy, now=self._clock.now()
+            )
             is_live = await self._store.read(lambda tx: self._check_quota(tx, wanted))
-            self._authorize(caller, wanted)
+            external = await self._authorize(caller, request, wanted)
             for _ in range(PROOFS_REQUESTED_MAX):
                 if not is_live:
                     await self._proofs.require_proof(wanted)
+                if external is not None:
+                    await self._event_types.demand_events(caller, external, request.canonical_arguments)
                 grant = await self._store.write_for(
                     caller.principal, lambda tx: self._save(tx, caller, request, wanted)
                 )
@@ -139,10 +152,17 @@ class EventSubscriptions:
         await self._quotas.require_event_subscription_quota(tx, wanted.principal)
         return False
 
-    def _authorize(self, caller: Caller, wanted: Webhook) -> None:
+    async def _authorize(self, caller: Caller, request: SubscriptionRequest, wanted: Webhook) -> EventType | None:
+        """Raise unless the caller may receive these events. Return the event type if it is not one of Ringback's own."""
+        if not is_own_name(request.name):
+            event_type = await self._event_types.find_event_type(caller, request.name)
+            if event_type is None:
+                raise event_not_found(request.name)
+            return event_type
         if wanted.upstream is not None and not caller.may_use_upstream(wanted.upstream):
             raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
         check_subscribed_upstream(caller, wanted, self._catalog)
+        return None
 
     async def _save(
         self, tx: Transaction, caller: Caller, request: SubscriptionRequest, wanted: Webhook
@@ -193,6 +213,7 @@ class EventSubscriptions:
         revived = replace(
             with_state(lapsed, WebhookState.ACTIVE),
             **settings,
+            shown_event_name=wanted.shown_event_name,
             created_at=wanted.created_at,
             expires_at=wanted.expires_at,
             paused_at=None,
@@ -217,7 +238,12 @@ class EventSubscriptions:
         refreshed = _with_secret(webhook, wanted.secrets[0].value, now=tx.now())
         if webhook.state is WebhookState.SUSPENDED:
             refreshed = with_state(refreshed, WebhookState.ACTIVE)
-        refreshed = replace(refreshed, expires_at=wanted.expires_at, updated_at=tx.now())
+        refreshed = replace(
+            refreshed,
+            expires_at=wanted.expires_at,
+            shown_event_name=wanted.shown_event_name,
+            updated_at=tx.now(),
+        )
         updated = await update_webhook(
             tx,
             self._verification,

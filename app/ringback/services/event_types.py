@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock, seconds
@@ -61,6 +61,14 @@ class EventTypeDeclaration:
     name: str
     description: str | None = None
     payload_schema: Any = None
+
+
+class DemandedEvents(NamedTuple):
+    topic: str | None
+    """The topic of these events in the log."""
+    is_new: bool
+    """Whether the principal had no demand for them before. The log then lacks what happened before, so that an earlier cursor
+    has missed events."""
 
 
 class EventTypes:
@@ -121,8 +129,8 @@ class EventTypes:
             if event_type is not None:
                 await self.demand_events(caller, event_type, "{}")
 
-    async def demand_events(self, caller: Caller, event_type: EventType, canonical_arguments: str) -> str | None:
-        """Make the upstream's events of this type, for these arguments, arrive in the log. Return their topic.
+    async def demand_events(self, caller: Caller, event_type: EventType, canonical_arguments: str) -> DemandedEvents:
+        """Make the upstream's events of this type, for these arguments, arrive in the log.
 
         The demand lasts for `DEMAND_SECONDS`, and after that as long as a webhook with this event and topic exists. It is
         stored, because another node may follow the upstream, and because a restart must not lose events between two polls.
@@ -131,7 +139,7 @@ class EventTypes:
         """
         topic = arguments_topic(canonical_arguments)
         if event_type.upstream is None:
-            return None
+            return DemandedEvents(None, is_new=False)
         demand = EventDemand(
             principal=caller.principal,
             event_name=event_type.name,
@@ -143,7 +151,7 @@ class EventTypes:
         if known is None or known.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
             await self._store.write_for(caller.principal, lambda tx: _save_demand(tx, demand))
         await self._wait_until_followed(demand)
-        return topic
+        return DemandedEvents(topic, is_new=known is None or known.polled_until < self._clock.now())
 
     async def _wait_until_followed(self, demand: EventDemand) -> None:
         async def read(tx: Transaction) -> EventFollowing | None:

@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.clock import seconds
-from ringback.domain.event import EventName
+from ringback.domain.event import event_name
+from ringback.domain.event_types import arguments_topic, split_name
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, Caller, Principal
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookSecret
 from ringback.protocol.mcp_events.backend import SubscriptionKey, SubscriptionRequest
-from ringback.protocol.mcp_events.errors import event_not_found
 from ringback.protocol.mcp_events.grants import TtlPolicy, grant_ttl
 from ringback.protocol.mcp_events.subscription_key import subscription_id
 
@@ -23,7 +23,7 @@ FILTER_BY_ARGUMENT: Final = {
     "tool": "tool",
     "uri": "resource_uri",
 }
-"""The filters of a webhook by the arguments of event types. Every filter is strict: an event without the value does not match."""
+"""The filters of a webhook by the arguments of event types. Each is strict: an event without the value does not match."""
 
 
 def get_subscription_id(principal: Principal, key: SubscriptionKey) -> WebhookId:
@@ -31,20 +31,22 @@ def get_subscription_id(principal: Principal, key: SubscriptionKey) -> WebhookId
 
 
 def build_subscribed_webhook(
-    caller: Caller, request: SubscriptionRequest, *, policy: TtlPolicy, now: datetime
+    caller: Caller, request: SubscriptionRequest, *, shown_name: str | None, policy: TtlPolicy, now: datetime
 ) -> Webhook:
-    """The webhook of a new subscription. Raises `EventError` for an event type that webhooks cannot name."""
+    """The webhook of a new subscription. `request.name` is the name of the event in the log.
+
+    Only an upstream understands the arguments of its own event types: they are the topic of its events, and no filters.
+    """
     granted_seconds = grant_subscription_ttl(caller, request, policy)
-    filters: dict[str, Any] = {
-        name: request.arguments[argument]
-        for argument, name in FILTER_BY_ARGUMENT.items()
-        if request.arguments.get(argument) is not None
-    }
+    is_of_upstream = split_name(request.name)[0] is not None
+    filters = {} if is_of_upstream else _find_filters(request)
     return Webhook(
         id=get_subscription_id(caller.principal, request.key),
         principal=caller.principal,
         url=request.url,
-        events=frozenset({_event_name(request.name)}),
+        events=frozenset({event_name(request.name)}),
+        topic=arguments_topic(request.canonical_arguments) if is_of_upstream else None,
+        shown_event_name=shown_name,
         match_correlation="correlation_id" in filters,
         retries=RetryProfile.MINUTES,
         secrets=(WebhookSecret(value=request.secret),),
@@ -67,8 +69,9 @@ def grant_subscription_ttl(caller: Caller, request: SubscriptionRequest, policy:
     return grant_ttl(request.ttl, policy)
 
 
-def _event_name(name: str) -> EventName:
-    try:
-        return EventName(name)
-    except ValueError:
-        raise event_not_found(name) from None
+def _find_filters(request: SubscriptionRequest) -> dict[str, Any]:
+    return {
+        name: request.arguments[argument]
+        for argument, name in FILTER_BY_ARGUMENT.items()
+        if request.arguments.get(argument) is not None
+    }

@@ -25,7 +25,7 @@ from ringback.protocol.mcp_events.backend import (
     SubscriptionKey,
     SubscriptionRequest,
 )
-from ringback.protocol.mcp_events.callback_url import check_callback_url
+from ringback.protocol.mcp_events.callback_url import find_callback_url_error
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.errors import (
     ErrorProfile,
@@ -59,11 +59,7 @@ SendFrame = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 Result = dict[str, Any]
 
 
-def _refuse_http(_host: str) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # a generic class with slots cannot be called as `EndpointPolicy[Caller](…)`
 class EndpointPolicy(Generic[CallerT_contra]):
     """What differs between servers."""
 
@@ -71,8 +67,8 @@ class EndpointPolicy(Generic[CallerT_contra]):
     """Who owns the caller's subscriptions; None for an unauthenticated caller, which may poll and stream, not subscribe."""
     find_argument_error: Callable[[EventDescriptor, Mapping[str, Any]], str | None]
     """Validates arguments against the descriptor's inputSchema: one sentence, or None if they are valid."""
-    allows_http: Callable[[str], bool] = _refuse_http
-    """Whether plain http is allowed to this host."""
+    find_url_error: Callable[[str], str | None] = find_callback_url_error
+    """Checks a callback URL: one sentence, or None if it is well formed and allowed."""
     wait_seconds_max: float = 45.0
     """The longest long poll."""
 
@@ -150,7 +146,8 @@ class EventEndpoint(Generic[CallerT_contra]):
         interest = self._check_interest(caller, descriptor, request.arguments, DeliveryMode.WEBHOOK)
         secret = _check_secret(request.delivery.secret)
         url = _require_url(request.delivery.url)
-        check_callback_url(url, allows_http=self._policy.allows_http)
+        if (problem := self._policy.find_url_error(url)) is not None:
+            raise invalid_params(problem)
         grant = await self._backend.subscribe(
             caller,
             SubscriptionRequest(

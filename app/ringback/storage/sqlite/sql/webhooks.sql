@@ -69,8 +69,8 @@ UPDATE webhooks SET
     url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
     retries = :retries, retry_steps = :retry_steps, include_result = :include_result, "when" = :when, ordered = :ordered,
-    rate_per_second = :rate_per_second, description = :description, message_ids = :message_ids, created_at = :created_at,
-    updated_at = :updated_at, expires_at = :expires_at
+    rate_per_second = :rate_per_second, description = :description, message_ids = :message_ids,
+    shown_event_name = :shown_event_name, created_at = :created_at, updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
 
 -- name: update_secrets
