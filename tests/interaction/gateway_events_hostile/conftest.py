@@ -108,7 +108,7 @@ async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Event
         yield gate
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def nothing_unexpected() -> Generator[None]:
     with asserting_no_errors():
         yield

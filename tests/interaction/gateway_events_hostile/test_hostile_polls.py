@@ -14,6 +14,8 @@ from tests.support.mcp_wire import Json, JsonRpcMessages
 LONG: Final = "x" * 100_000
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 WRONG_NUMBERS: Final[tuple[Any, ...]] = (-1, -0.5, "5", [], {}, True, float("nan"), float("inf"), -(2**63))
+REQUEST_IDS: Final[tuple[Any, ...]] = (0, 7, -1, 2**53, "", "7", "ä\n\x00", "x" * 1000, "null")
+WRONG_IDS: Final[tuple[Any, ...]] = (None, True, 1.5, [], {}, ["a"])
 HUGE_NUMBERS: Final[tuple[Any, ...]] = (2**53, 2**63, 2**64, 1e300, 10**400)
 
 
@@ -43,9 +45,7 @@ def forge(cursor: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("member", ["cursor", "stream"])
-async def test_a_cursor_that_was_never_issued_is_a_gap_with_a_fresh_cursor(gate: EventsGate, member: str) -> None:
-    del member
+async def test_a_cursor_that_was_never_issued_is_a_gap_with_a_fresh_cursor(gate: EventsGate) -> None:
     cursor = await read_cursor(gate, "forger")
     for forged in forge(cursor):
         answer = await gate.send("events/poll", poll(cursor=forged), principal="forger")
@@ -127,7 +127,7 @@ async def test_any_params_get_an_answer_that_is_no_failure_of_the_server(
     assert answer["error"]["code"] in {-32602, -32600, -32700, -32011, -32014}
 
 
-@pytest.mark.parametrize("request_id", [0, 7, -1, 2**53, "", "7", "ä\n\x00", "x" * 1000, "null"])
+@pytest.mark.parametrize("request_id", REQUEST_IDS, ids=range(len(REQUEST_IDS)))
 async def test_every_frame_of_a_stream_has_the_id_of_its_request_with_its_type(
     gate: EventsGate, request_id: Any
 ) -> None:
@@ -153,7 +153,7 @@ async def test_every_frame_of_a_stream_has_the_id_of_its_request_with_its_type(
     assert event["params"]["data"]["call_id"] == call_id
 
 
-@pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}, ["a"]])
+@pytest.mark.parametrize("request_id", WRONG_IDS, ids=range(len(WRONG_IDS)))
 async def test_a_request_with_an_id_of_another_type_opens_no_stream(gate: EventsGate, request_id: Any) -> None:
     response = await gate.post(encode("events/stream", poll(), request_id=request_id), method="events/stream")
 
