@@ -130,8 +130,8 @@ async def accept_everything(connection: AcceptedConnection) -> None:
 
 
 def events_of(receiver: Receiver) -> list[Json]:
-    """The events that have arrived, without challenges and other control envelopes."""
-    bodies = [orjson.loads(request.body) for request in receiver.requests]
+    """The events that have arrived, without challenges, other control envelopes and look-ups of the list of receivers."""
+    bodies = [orjson.loads(request.body) for request in receiver.requests if request.method == "POST"]
     return [body for body in bodies if "type" not in body]
 
 

@@ -66,6 +66,7 @@ WRONG_MEMBERS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
     "a negative lifetime": (INVALID_PARAMS, {"ttlMs": -1}),
     "a text as lifetime": (INVALID_PARAMS, {"ttlMs": "60000"}),
     "a truth value as lifetime": (INVALID_PARAMS, {"ttlMs": True}),
+    "a lifetime beyond 64 bits": (INVALID_PARAMS, {"ttlMs": BEYOND_64_BITS}),
     "an infinite lifetime": (INVALID_PARAMS, {"ttlMs": float("inf")}),
     "another delivery mode": (
         UNSUPPORTED,
@@ -125,7 +126,9 @@ async def test_arguments_against_the_schema_are_invalid_params_in_every_mode(
 
     error = await refuse(gate, params, INVALID_PARAMS, method=method)
 
-    assert "InvalidParams" in error or "arse" in error
+    assert "InvalidParams" in error or "NaN" in error, (
+        "what is no JSON for any method is refused before the method is known"
+    )
     assert len(error) < 2_000
     assert not receiver.requests
 
@@ -189,7 +192,7 @@ async def test_the_last_of_two_equal_keys_counts_or_the_request_is_refused(
 
 
 @pytest.mark.parametrize("member", ["maxAgeMs", "ttlMs"])
-@pytest.mark.parametrize("value", [0, 1, 0.5, 1e15, 2**53, 2**63, BEYOND_64_BITS, 1e300])
+@pytest.mark.parametrize("value", [0, 1, 0.5, 1e15, 2**53, 2**63, 1e300])
 async def test_any_other_number_of_milliseconds_is_clamped(
     gate: EventsGate, receiver: Receiver, member: str, value: float
 ) -> None:
