@@ -4,7 +4,9 @@
                                │             ├─▶ latency      commit ─▶ receiver, tool's end ─▶ receiver, fsync apart
                                │             └─▶ isolation    hung receivers, a dead origin, hung names beside good ones
                                ├─▶ scale ────▶ crowds         each operation beside few and many other rows
-                               ├─▶ events ───▶ event_matching ends of calls beside few and many MCP subscriptions
+                               ├─▶ events ───┬─▶ event_matching     ends of calls beside few and many MCP subscriptions
+                               │             ├─▶ event_subscribing  subscribe, refresh, unsubscribe beside them
+                               │             └─▶ event_streams      few and many idle streams: memory, CPU, one event
                                ├─▶ nodes ────▶ node_process   one, two and four processes on one PostgreSQL
                                ├─▶ clients                    ours | aiohttp | httpx | httpx2
                                ├─▶ calls ────┬─▶ overhead     a call through REST | the SDK's client, directly

@@ -36,7 +36,7 @@ async def counting_work(database_url: str) -> AsyncGenerator[StoreWork]:
     work = StoreWork()
     is_sqlite = database_url.startswith(SQLITE_URL_PREFIX)
     before = 0 if is_sqlite else await _read_rows_read(database_url)
-    with _counting_statements(work), _counting_steps(work):
+    with counting_statements(work), _counting_steps(work):
         yield work
     if not is_sqlite:
         work.work = await _read_rows_read(database_url) - before
@@ -63,7 +63,9 @@ async def analyze(database_url: str) -> None:
 
 
 @contextmanager
-def _counting_statements(work: StoreWork) -> Generator[None]:
+def counting_statements(work: StoreWork) -> Generator[None]:
+    """Counts the statements of all stores of this process meanwhile."""
+
     def counted(method: Callable[..., Any]) -> Callable[..., Any]:
         async def run(*arguments: Any, **parameters: Any) -> Any:
             work.statements += 1

@@ -89,7 +89,7 @@ WRONG_URLS: Final = (
         "https://agent.example:0/",
         "https://agent.example:99999/",
         "https://agent.example/\r\nHost: evil",
-        "https://ä.example/",
+        "https://agent.example\\",
     ),
     "https://agent.example/" + "x" * 10_000,
 )
