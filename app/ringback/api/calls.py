@@ -134,7 +134,10 @@ async def join_calls(body: JoinCallsBody, services: ServicesDep, caller: CallerD
     return JoinedCallsView.from_calls(calls, done=done)
 
 
-@router.post("/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest))
+@router.post(
+    "/cancel",
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest, errors.QuotaExceeded),
+)
 async def cancel_calls(body: CancelCallsBody, services: ServicesDep, caller: OwnerCallerDep) -> CancelledCallsView:
     """Request the end of your open calls that match all members; send at least one filter. At most 1,000 in one request.
 
