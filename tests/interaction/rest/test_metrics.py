@@ -54,8 +54,8 @@ async def test_metrics_show_which_upstreams_are_paused(service: ServiceUnderTest
     await admin.post("/v1/upstreams/git/pause")
     paused = await samples(admin)
 
-    assert before["ringback_upstream_intake", "git", "open"] == 1
-    assert (paused["ringback_upstream_intake", "git", "open"], paused["ringback_upstream_intake", "git", "paused"]) == (
+    assert before["ringback_upstream_intake", "open", "git"] == 1
+    assert (paused["ringback_upstream_intake", "open", "git"], paused["ringback_upstream_intake", "paused", "git"]) == (
         0,
         1,
     )
