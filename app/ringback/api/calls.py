@@ -15,21 +15,23 @@ from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.principal import Caller
 from ringback.schemas import examples
-from ringback.schemas.calls import (
+from ringback.schemas.call_requests import (
     AnswerBody,
-    AnsweredView,
     CallListQuery,
-    CallPageView,
-    CallView,
     CancelCallsBody,
-    CancelledCallsView,
     JoinCallsBody,
-    JoinedCallsView,
     StartBatchBody,
     StartCallBody,
+    WaitQuery,
+)
+from ringback.schemas.calls import (
+    AnsweredView,
+    CallPageView,
+    CallView,
+    CancelledCallsView,
+    JoinedCallsView,
     StartedBatchView,
     StartedCallView,
-    WaitQuery,
 )
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII
 from ringback.services.new_calls import StartedCall
