@@ -374,6 +374,7 @@ def _services(
     webhooks = Webhooks(
         store=store,
         ids=ids,
+        recorder=recorder,
         requested_deliveries=on_demand,
         attempts=attempts,
         guard=guard,
@@ -399,7 +400,7 @@ def _services(
     )
     return Services(
         calls=calls,
-        bulk_cancellations=BulkCancellations(store=store, recorder=recorder),
+        bulk_cancellations=BulkCancellations(store=store, recorder=recorder, quotas=keeper),
         input_answers=InputAnswers(store, recorder),
         task_adoption=TaskAdoption(
             store=store,

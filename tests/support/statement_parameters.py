@@ -88,9 +88,24 @@ A_WEBHOOK: Final = {
     "updated_at": NOW,
     "failures": 0,
     "openings": 0,
+    "message_ids": "event",
+    "counted_attempts": 0,
+    "counted_failures": 0,
+    **dict.fromkeys(["topic", "shown_event_name", "counted_since"]),
     **dict.fromkeys(["resource_uri", "rate_per_second", "description", "expires_at", "last_delivery_at", "last_error"]),
     **dict.fromkeys(["paused_at", "retry_steps", "last_error_detail", "topic", "shown_event_name"]),
     **dict.fromkeys(["failing_since", "paused_until", "missed_from", "outcomes", "idempotency_key", "request_hash"]),
+}
+A_SUBSCRIPTION: Final = {
+    "event_name": "rare",
+    "arguments": "{}",
+    "error_profile": "sketch",
+    "key_id": "key_rare",
+    "ttl_ms": 1000,
+    "created_at": NOW,
+    "refreshed_at": NOW,
+    "ended_at": None,
+    "end": None,
 }
 A_DELIVERY: Final = {
     "id": "dlv_new",
@@ -324,6 +339,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"created_at": NOW, "expires_at": None, "replaced_by": None, "revoked_at": None}
         ],
         "by_id": [{"id": "key_1"}],
+        "hold": [{"id": "key_1"}],
         "page": [{"before": None}],
         "page_of_principal": [{"principal": "alice", "before": None}],
         "replace": [{"id": "key_1", "replaced_by": "key_2", "expires_at": NOW}],
@@ -348,8 +364,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "open_of_target": [{"kind": "call", "target": "call_1"}],
         "next": [{}],
         "update": [
-            {"id": "era_1", "cancels": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
-            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+            {"id": "era_1", "cancels": 0, "requested_at": NOW, "worked_at": NOW, "is_waiting": 0, "finished_at": None}
+            | {"seq": 0, "calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
         ],
         "remove": [{"older_than": PAST}],
     },
@@ -362,6 +378,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "webhooks_of_call": [{"call_id": "call_none"}],
         "newer_of_session": [{"client_session_id": "none", "until": NOW}],
         "newer_of_principal": [{"principal": "dave", "until": NOW}, {"until": FUTURE}],
+        "last_calls": [{"principal": "bob"}, {"principal": "dave"}],
+        "last_webhooks": [{"principal": "bob"}, {"principal": "dave"}],
     },
     "erased_deliveries": {
         "delete_of_call": [{"call_id": "call_none"}],
@@ -460,6 +478,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         ],
         "recent_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
         "record_sent": [{"origin": "https://rare.example"}],
+        "record_answered": [{"origin": "https://rare.example"}, {"origin": "https://crowd.example", "principal": "carol"}],
         "remove_sent": [{"older_than": PAST - 1}],
         "proven_at": [{"url": "https://crowd.example/1"}],
         "save_proof": [{"url": "https://rare.example/"}],
@@ -481,6 +500,19 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "leaders": {
         "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
         "release": [{"duty": "watch", "owner": "me"}],
+    },
+    "subscriptions": {
+        "get": [{"id": "sub_rare"}, {"id": "sub_none"}],
+        "save": [
+            A_SUBSCRIPTION | {"id": "sub_new"},
+            A_SUBSCRIPTION | {"id": "sub_rare"},
+            A_SUBSCRIPTION | {"id": "sub_rare", "ended_at": NOW, "end": "unsubscribed"},
+        ],
+        "count_live": [{}, {"principal": "nobody"}],
+        "keys": [{}, {"after": "key_crowd"}],
+        "of_key": [{"key_id": "key_rare"}, {"key_id": "key_none"}],
+        "of_event": [{"event_name": "rare"}, {"event_name": "none"}],
+        "remove_ended": [{"older_than": PAST}],
     },
     "webhook_rates": {
         "lock": [{"webhook_id": "wh_rare"}],

@@ -4,6 +4,7 @@ from ringback.api.app import Services
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy, build_ttl_policy
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.webhook import MessageIds
 from ringback.keyring import load_signing_keys
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.requested_deliveries import RequestedDeliveries
@@ -81,6 +82,7 @@ def _build_webhooks(
     return Webhooks(
         store=components.store,
         ids=components.ids,
+        recorder=components.recorder,
         requested_deliveries=RequestedDeliveries(ids=components.ids),
         attempts=attempts,
         guard=components.target_guard,
@@ -122,6 +124,7 @@ def _build_event_subscriptions(
         catalog=components.upstreams.tool_catalog,
         event_types=event_types,
         ttl_policy=build_ttl_policy(settings),
+        message_ids=MessageIds(settings.subscription_message_ids),
     )
 
 
@@ -193,7 +196,7 @@ def build_services(components: Components, settings: Settings) -> Services:
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
-        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder),
+        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
         input_answers=InputAnswers(store, components.recorder),
         task_adoption=TaskAdoption(
             store=store,
