@@ -316,6 +316,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             }
             | {"principal": "carol"}
         ],
+        "find_external": [{"event_id": "evt_4"}, {"event_id": "evt_none"}],
         "known_ids": [{"ids": '["evt_4", "evt_none"]', "topic": ""}],
         "after": [
             {"seq": 0, "until": 100, "name": "none"},
