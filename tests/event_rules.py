@@ -309,6 +309,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
         _REVOKED,
         f"{_ENDS}an_expired_key_ends_its_subscriptions_unless_another_key_has_refreshed_them",
     ),
+    "payload-minimality": (f"{_GATEWAY}checks.py::test_an_event_names_its_call_and_does_not_carry_the_result",),
     "client-declares-nothing": (_GATEWAY_CHECKS,),
     "list-discoverable-only": (
         "interaction/rest/test_published_events.py::test_another_principals_event_type_looks_like_an_unknown_one",
@@ -372,7 +373,6 @@ DIVERGENCES: Final[Mapping[str, str]] = {
     "breaking-change-new-name": "A rule for releases. No event type has had a breaking change.",
     "removal-error-schema-changed": "Ringback does not compare an upstream's schemas over time; subscriptions stay.",
     "removal-additive-no-terminate": "No change of a schema ends a subscription, so no additive one does.",
-    "payload-minimality": "`call.finished` may carry the result: the caller asked for it, and would have to ask again.",
     "verification-well-known": "Only the handshake verifies a callback; the document is one of several allowed ways.",
 }
 """Why a demand is not shown. `protocol/mcp_events` lists the differences that a client can see."""
