@@ -142,10 +142,18 @@ class ServerUnderTest:
             self._subscribed.append(make_key(params))
         return reply
 
+    async def unsubscribe(self, key: Json) -> Reply:
+        """End a subscription, also at a server that wants `mode` in the key."""
+        reply = await self.connection.request("events/unsubscribe", key)
+        if reply.has_result:
+            return reply
+        with_mode = {**key, "delivery": {**key["delivery"], "mode": "webhook"}}
+        return await self.connection.request("events/unsubscribe", with_mode)
+
     async def unsubscribe_all(self) -> None:
         """End the subscriptions of this run, so that none is left at the server."""
         for key in self._subscribed:
-            await self.connection.request("events/unsubscribe", key)
+            await self.unsubscribe(key)
         self._subscribed.clear()
 
     async def choose_type(self, mode: str) -> EventType:
