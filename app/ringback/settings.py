@@ -225,6 +225,11 @@ class Settings(BaseSettings):
         description="Longest lifetime of an event subscription. A client that asks for more gets this. A client with an API "
         "key that asks for no expiry gets none: its subscription ends with the key.",
     )
+    subscription_message_ids: Literal["event", "message"] = Field(
+        default="event",
+        description="The webhook-id of events of subscriptions: 'event' is the eventId, 'message' an id for each subscription. "
+        "Only clients that declare the events extension get 'message'.",
+    )
     quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal, at each node.")
     quota_starts_per_minute: int = Field(
         default=60_000,
