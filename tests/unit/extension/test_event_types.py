@@ -27,7 +27,13 @@ class PaidArguments(BaseModel):
 
 def declare(payload: type[Any] = Paid, **options: Any) -> EventType:
     types = EventTypes()
-    declared: dict[str, Any] = {"name": "order.paid", "description": "x", "arguments": PaidArguments, "matches": None, **options}
+    declared: dict[str, Any] = {
+        "name": "order.paid",
+        "description": "x",
+        "arguments": PaidArguments,
+        "matches": None,
+        **options,
+    }
     types.declare(payload, **declared)
     found = types.get(declared["name"])
     assert found is not None
