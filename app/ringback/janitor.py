@@ -32,7 +32,7 @@ from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.recovery import recover_calls
 from ringback.services.erasure_batches import erase_batch
-from ringback.services.subscription_ends import terminate_of_keys
+from ringback.services.subscription_ends import terminate_abandoned, terminate_of_keys
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -120,6 +120,7 @@ class Janitor:
         self._next_task = 0
         self._release_cursor = ""
         self._probe_cursor = ""
+        self._failing_cursor: str | None = None
         self._expiry_cursor: ExpiryPosition | None = None
         self._key_cursor = ""
         self._saved_scheduling_time: datetime | None = None
@@ -140,6 +141,7 @@ class Janitor:
             self._remove_events,
             self._remove_origins,
             self._terminate_subscriptions,
+            self._terminate_abandoned_subscriptions,
             self._remove_expired_webhooks,
             self._remove_tombstones,
             self._remove_erasures,
@@ -295,6 +297,16 @@ class Janitor:
 
         def advance_cursor() -> None:
             self._key_cursor = position or ""
+
+        tx.on_commit(advance_cursor)
+        return position is not None
+
+    async def _terminate_abandoned_subscriptions(self, tx: Transaction) -> bool:
+        """End the event subscriptions without expiry whose receivers have failed for a week."""
+        position = await terminate_abandoned(tx, self._recorder, position=self._failing_cursor)
+
+        def advance_cursor() -> None:
+            self._failing_cursor = position
 
         tx.on_commit(advance_cursor)
         return position is not None

@@ -170,7 +170,7 @@ class EventUpstream:
 
 
 def _matches(params: Mapping[str, Any], occurrence: Mapping[str, Any]) -> bool:
-    arguments = params.get("arguments") or {}
+    arguments = cast("dict[str, Any]", params.get("arguments") or {})
     return occurrence["name"] == params["name"] and all(
         occurrence["data"].get(name) == value for name, value in arguments.items()
     )

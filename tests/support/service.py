@@ -374,6 +374,7 @@ def _services(
     webhooks = Webhooks(
         store=store,
         ids=ids,
+        recorder=recorder,
         requested_deliveries=on_demand,
         attempts=attempts,
         guard=guard,

@@ -13,7 +13,7 @@ import httpx
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.ids import KeyId, WebhookId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import MessageIds, Webhook
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionKey, SubscriptionRequest
@@ -50,6 +50,7 @@ class SubscriptionStage:
         *,
         subscriptions_max: int = 10_000,
         ttl_policy: TtlPolicy | None = None,
+        message_ids: MessageIds = MessageIds.EVENT,
     ) -> None:
         self.engine = engine
         self.answer = answer
@@ -81,6 +82,7 @@ class SubscriptionStage:
             catalog=UpstreamToolCatalog({}),
             event_types=EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=UpstreamEventCatalog({})),
             ttl_policy=ttl_policy or TtlPolicy(),
+            message_ids=message_ids,
         )
 
     async def subscribe(

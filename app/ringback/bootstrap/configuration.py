@@ -113,6 +113,7 @@ def build_gateway_config(settings: Settings) -> GatewayConfig:
         inline_wait_seconds=settings.inline_wait_seconds,
         wait_seconds_max=settings.wait_seconds_max,
         task_grace_seconds=settings.task_grace_seconds,
+        task_event_source=settings.task_event_source,
         on_disconnect=settings.on_disconnect,
         request_bytes_max=settings.request_bytes_max,
         authentication_enabled=settings.auth != "off",

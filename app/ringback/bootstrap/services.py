@@ -4,6 +4,7 @@ from ringback.api.app import Services
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy, build_ttl_policy
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.webhook import MessageIds
 from ringback.keyring import load_signing_keys
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.requested_deliveries import RequestedDeliveries
@@ -81,6 +82,7 @@ def _build_webhooks(
     return Webhooks(
         store=components.store,
         ids=components.ids,
+        recorder=components.recorder,
         requested_deliveries=RequestedDeliveries(ids=components.ids),
         attempts=attempts,
         guard=components.target_guard,
@@ -122,6 +124,7 @@ def _build_event_subscriptions(
         catalog=components.upstreams.tool_catalog,
         event_types=event_types,
         ttl_policy=build_ttl_policy(settings),
+        message_ids=MessageIds(settings.subscription_message_ids),
     )
 
 

@@ -28,6 +28,8 @@
     doctor            checks the whole installation
     doctor_checks     … on upstreams and over the network
     doctor_database   … on the database and the key ring
+    check_receiver    checks a receiver of MCP Events
+    receiver_checks   … its checks
     check_report      the table of `check-receiver` and `check-server`
     client_options    --url and --api-key of the client commands
     service_errors    the service's errors that end a command with one message

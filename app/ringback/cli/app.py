@@ -61,6 +61,11 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "verify": _CommandEntry(
         "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
     ),
+    "check-receiver": _CommandEntry(
+        "ringback.cli.check_receiver",
+        "check_receiver",
+        "Check a receiver of callbacks against the specification of MCP Events.",
+    ),
     "migrate": _CommandEntry(
         "ringback.cli.migrate",
         "migrate",

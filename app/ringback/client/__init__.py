@@ -54,12 +54,10 @@ if typing.TYPE_CHECKING:
         DeliveryDetail,
         Event,
         EventPage,
-        EventType,
         InputRequest,
         Listener,
         OpenDeliveries,
         Progress,
-        PublishedEvent,
         Redelivery,
         RegisteredWebhook,
         Replay,
@@ -97,6 +95,7 @@ if typing.TYPE_CHECKING:
         Unavailable,
         UnexpectedAnswer,
     )
+    from ringback.client.published_event_models import EventType, PublishedEvent
     from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo, ServiceStatus
     from ringback.client.sync import SyncEventStream, SyncRingbackClient
     from ringback.client.upstream_models import Reloaded, Tool, Upstream, UpstreamIntake
@@ -206,12 +205,10 @@ _NAMES_BY_MODULE: typing.Final = {
         "DeliveryDetail",
         "Event",
         "EventPage",
-        "EventType",
         "InputRequest",
         "Listener",
         "OpenDeliveries",
         "Progress",
-        "PublishedEvent",
         "Redelivery",
         "RegisteredWebhook",
         "Replay",
@@ -248,6 +245,10 @@ _NAMES_BY_MODULE: typing.Final = {
         "Unauthenticated",
         "Unavailable",
         "UnexpectedAnswer",
+    ),
+    "published_event_models": (
+        "EventType",
+        "PublishedEvent",
     ),
     "service_models": (
         "ProblemType",

@@ -4,9 +4,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 from ringback.client.event_stream import EventStream, ignore_truncation, reconnect_delay
-from ringback.client.models import Event, EventPage, EventType, EventTypeList, PublishedEvent, PublishedEvents
+from ringback.client.models import Event, EventPage
 from ringback.client.options import EventOptions, NewEvent
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.client.published_event_models import EventType, EventTypeList, PublishedEvent, PublishedEvents
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,

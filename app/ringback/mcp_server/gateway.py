@@ -25,6 +25,7 @@ from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolC
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.calls import Calls
+from ringback.services.event_lookups import EventLookups
 from ringback.services.event_polls import EventPolls
 from ringback.services.event_streams import EventStreams
 from ringback.services.event_subscriptions import EventSubscriptions
@@ -53,6 +54,8 @@ class GatewayConfig:
     """The longest time that any response is held."""
     task_grace_seconds: float
     """The same for a client that supports tasks; after that it gets a task."""
+    task_event_source: bool
+    """Whether a CreateTaskResult has the draft's field `eventSource`."""
     on_disconnect: DisconnectAction
     """What happens to the call of a modern client that closes its stream, unless its upstream or tool is configured."""
     request_bytes_max: int
@@ -70,6 +73,7 @@ class Gateway:
     registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
+    event_lookups: EventLookups
     event_polls: EventPolls
     event_streams: EventStreams
     event_types: EventTypes

@@ -8,9 +8,11 @@ a maximum age        from the later of the cursor and that age; truncated if tha
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
+from ringback.domain.call import Call
 from ringback.domain.clock import Clock
-from ringback.domain.cursor import LogPosition, decode_log_position
+from ringback.domain.cursor import LogPosition, decode_log_position, encode_log_position
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
@@ -20,6 +22,12 @@ from ringback.notifier.log_positions import log_contains_position, read_log_posi
 from ringback.services.events import EventPage, read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
+
+AGE_SECONDS_MAX: Final = 10 * 365 * 86_400.0
+"""Longer than any log. A much larger number would lead before the first instant of Python's calendar."""
+CLOCK_STEP_SECONDS: Final = 2.0
+"""How far the clock may have been set back between the creation of a call and its first event. An earlier position costs
+nothing: a poll for one call reads the events of that call only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +58,16 @@ class EventPolls:
         self._clock = clock
         self._lifecycle = lifecycle
         self._wait_seconds_max = wait_seconds_max
+
+    async def find_cursor_before(self, call: Call) -> str:
+        """A position before the call's first event."""
+        instant = call.created_at - timedelta(seconds=CLOCK_STEP_SECONDS)
+
+        async def read_position(tx: Transaction) -> LogPosition:
+            seq = await tx.event_log.last_seq_before(call.principal, instant)
+            return await read_log_position(tx, call.principal, seq)
+
+        return encode_log_position(await self._store.read(read_position))
 
     async def poll_events(
         self, caller: Caller, request: EventRequest, *, limit: int, wait_seconds: float = 0.0
@@ -89,17 +107,13 @@ async def read_log_start(tx: Transaction, principal: Principal, request: EventRe
     start = await _read_cursor(tx, principal, request.cursor)
     if request.cursor is None or request.max_age_seconds is None:
         return start
-    cutoff = tx.now() - timedelta(seconds=min(request.max_age_seconds, _AGE_SECONDS_MAX))
+    cutoff = tx.now() - timedelta(seconds=min(request.max_age_seconds, AGE_SECONDS_MAX))
     last_old_seq = await tx.event_log.last_seq_before(principal, cutoff)
     if last_old_seq <= start.position.seq:
         return start
     skips = await _has_event_until(tx, principal, request.event_filter, start.position.seq, last_old_seq)
     position = await read_log_position(tx, principal, last_old_seq)
     return LogStart(position=position, is_truncated=start.is_truncated or skips)
-
-
-_AGE_SECONDS_MAX = 10 * 365 * 86_400.0
-"""Longer than any log. A larger number would be before the first instant of Python's calendar."""
 
 
 async def _read_cursor(tx: Transaction, principal: Principal, cursor: str | None) -> LogStart:

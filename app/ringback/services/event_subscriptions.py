@@ -30,6 +30,7 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import (
     PREVIOUS_SECRETS_MAX,
+    MessageIds,
     Webhook,
     WebhookSpec,
     WebhookState,
@@ -55,7 +56,7 @@ from ringback.services.event_errors import raising_event_errors
 from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.subscribed_webhooks import build_subscribed_webhook, get_subscription_id
+from ringback.services.subscribed_webhooks import build_subscribed_webhook, choose_message_ids, get_subscription_id
 from ringback.services.subscription_ends import unsubscribe_batch
 from ringback.services.subscription_starts import find_start
 from ringback.services.verification import WebhookVerification
@@ -88,6 +89,7 @@ class EventSubscriptions:
         catalog: ToolCatalog,
         event_types: EventTypes,
         ttl_policy: TtlPolicy,
+        message_ids: MessageIds = MessageIds.EVENT,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -100,6 +102,7 @@ class EventSubscriptions:
         self._catalog = catalog
         self._event_types = event_types
         self._ttl_policy = ttl_policy
+        self._message_ids = message_ids
 
     async def subscribe(
         self, caller: Caller, request: SubscriptionRequest, *, shown_name: str | None = None
@@ -114,6 +117,7 @@ class EventSubscriptions:
             wanted = build_subscribed_webhook(
                 caller, request, shown_name=shown_name, policy=self._ttl_policy, now=self._clock.now()
             )
+            wanted = replace(wanted, message_ids=choose_message_ids(request.error_profile, self._message_ids))
             is_live = await self._store.read(lambda tx: self._check_quota(tx, wanted))
             external = await self._authorize(caller, request, wanted)
             for _ in range(PROOFS_REQUESTED_MAX):
@@ -194,6 +198,9 @@ class EventSubscriptions:
         if subscribes_to_changes(wanted):
             await require_subscription_quota(tx, wanted)
             tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
+        if subscription is not None and subscription.end in {SubscriptionEnd.TERMINATED, SubscriptionEnd.REMOVED}:
+            # Its last open delivery says that it has ended, which is not true any more.
+            await tx.webhook_deliveries.cancel_open(wanted.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
         webhook = await self._insert_or_revive(tx, wanted, lapsed)
         await tx.subscriptions.save(_build_subscription(caller, request, webhook))
         if start.after_seq < head:
@@ -214,6 +221,7 @@ class EventSubscriptions:
             with_state(lapsed, WebhookState.ACTIVE),
             **settings,
             shown_event_name=wanted.shown_event_name,
+            message_ids=wanted.message_ids,
             created_at=wanted.created_at,
             expires_at=wanted.expires_at,
             paused_at=None,
@@ -242,6 +250,7 @@ class EventSubscriptions:
             refreshed,
             expires_at=wanted.expires_at,
             shown_event_name=wanted.shown_event_name,
+            message_ids=wanted.message_ids,
             updated_at=tx.now(),
         )
         updated = await update_webhook(

@@ -10,8 +10,9 @@ from ringback.domain.event_types import arguments_topic, split_name
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, Caller, Principal
 from ringback.domain.retry import RetryProfile
-from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookSecret
+from ringback.domain.webhook import MessageIds, Webhook, WebhookOrigin, WebhookSecret
 from ringback.protocol.mcp_events.backend import SubscriptionKey, SubscriptionRequest
+from ringback.protocol.mcp_events.errors import ErrorProfile
 from ringback.protocol.mcp_events.grants import TtlPolicy, grant_ttl
 from ringback.protocol.mcp_events.subscription_key import subscription_id
 
@@ -56,6 +57,11 @@ def build_subscribed_webhook(
         expires_at=None if granted_seconds is None else now + seconds(granted_seconds),
         **filters,
     )
+
+
+def choose_message_ids(profile: ErrorProfile, wanted: MessageIds) -> MessageIds:
+    """What the webhook-id of the subscription's events is. Clients of the sketch demand that it equals the eventId."""
+    return wanted if profile is ErrorProfile.SEP else MessageIds.EVENT
 
 
 def grant_subscription_ttl(caller: Caller, request: SubscriptionRequest, policy: TtlPolicy) -> float | None:

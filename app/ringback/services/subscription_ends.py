@@ -3,6 +3,8 @@
     unsubscribed        the webhook and its open deliveries are gone at once; the row of the subscription is a tombstone
     key revoked         nothing matches any more, open deliveries are cancelled, and the receiver gets a `terminated` envelope;
     type removed        its webhook goes with that
+    removed over REST   as with a revoked key
+    abandoned           as with a revoked key: without an expiry, suspended, and without a success for a week
     not refreshed       the janitor removes the webhook once the deliveries of before have ended; a trigger writes the tombstone
 
 Each function is one bounded batch within its caller's transaction.
@@ -13,18 +15,22 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.attempt_category import AttemptCategory, wire_reason
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS, EventSubscription, SubscriptionEnd, end_subscription
 from ringback.domain.ids import KeyId, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal, Scope
-from ringback.domain.webhook import Webhook
+from ringback.domain.retry import DAY
+from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.recorder import Recorder
 from ringback.protocol.mcp_events.errors import (
+    CallbackFailure,
     ErrorProfile,
     EventError,
+    callback_endpoint_error,
     event_not_found,
     forbidden,
     subscription_not_found,
@@ -38,6 +44,13 @@ ENDED_BATCH_SIZE: Final = 20
 KEYS_BATCH_SIZE: Final = 50
 """Keys that one transaction of the janitor checks: a row each."""
 
+FAILING_BATCH_SIZE: Final = 50
+"""Failing webhooks that one transaction of the janitor reads."""
+ABANDONED_SECONDS: Final = 7.0 * DAY
+"""A subscription without expiry whose receiver fails for this long is ended (mcp-events §6: sustained failure). Results are kept
+as long, so nothing that its deliveries name is left."""
+
+REMOVED: Final = forbidden("The subscription was removed by its owner or by an operator. Subscribe again if you may.")
 KEY_ENDED: Final = forbidden("The API key that subscribed was revoked or has expired. Subscribe with a valid key.")
 
 
@@ -61,20 +74,31 @@ async def unsubscribe_batch(
 
 
 async def terminate_batch(
-    tx: Transaction, recorder: Recorder, subscription_ids: Sequence[WebhookId], error: EventError
+    tx: Transaction,
+    recorder: Recorder,
+    subscription_ids: Sequence[WebhookId],
+    error: EventError,
+    *,
+    end: SubscriptionEnd = SubscriptionEnd.TERMINATED,
 ) -> bool:
     """End live subscriptions for this reason, and tell their receivers. Return whether all of them have ended."""
     webhooks = {each.id: each for each in await tx.webhooks.get_many(subscription_ids, lock=True)}
     for principal in sorted({webhook.principal for webhook in webhooks.values()}):
         await tx.event_log.get_head(principal, lock=True)
     for subscription_id in subscription_ids:
-        if not await _terminate(tx, recorder, subscription_id, webhooks.get(subscription_id), error):
+        if not await _terminate(tx, recorder, subscription_id, webhooks.get(subscription_id), error, end=end):
             return False
     return True
 
 
 async def _terminate(
-    tx: Transaction, recorder: Recorder, subscription_id: WebhookId, webhook: Webhook | None, error: EventError
+    tx: Transaction,
+    recorder: Recorder,
+    subscription_id: WebhookId,
+    webhook: Webhook | None,
+    error: EventError,
+    *,
+    end: SubscriptionEnd,
 ) -> bool:
     """Whether the subscription has ended. If not, it matches nothing any more and the next batch cancels more deliveries."""
     subscription = await tx.subscriptions.get(subscription_id)
@@ -88,7 +112,7 @@ async def _terminate(
     if await _cancel_open(tx, subscription_id):
         await tx.webhooks.update(replace(webhook, expires_at=tx.now()), WebhookPart.SETTINGS)
         return False
-    await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.TERMINATED, now=tx.now()))
+    await tx.subscriptions.save(end_subscription(subscription, end, now=tx.now()))
     await recorder.enqueue_terminated(tx, webhook, to_error_object(error, ErrorProfile(subscription.error_profile)))
     return True
 
@@ -101,6 +125,26 @@ async def terminate_of_keys(tx: Transaction, recorder: Recorder, *, after: str) 
             return after
         after = key_id
     return after if len(keys) == KEYS_BATCH_SIZE else None
+
+
+async def remove_subscription_batch(tx: Transaction, recorder: Recorder, subscription_id: WebhookId) -> bool:
+    """End the subscription for its owner or an operator, and tell its receiver. Return whether it has ended."""
+    return await terminate_batch(tx, recorder, [subscription_id], REMOVED, end=SubscriptionEnd.REMOVED)
+
+
+async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: str | None) -> str | None:
+    """End subscriptions without expiry whose receivers have failed for a week, among a page of failing webhooks.
+
+    Return the position from which the next page goes on; None after the last one.
+    """
+    page = await tx.webhooks.list_page(None, WebhookHealth.FAILING, position=position, limit=FAILING_BATCH_SIZE)
+    abandoned = [webhook for webhook in page if _is_abandoned(webhook, tx.now())][:ENDED_BATCH_SIZE]
+    for webhook in abandoned:
+        if not await terminate_batch(tx, recorder, [webhook.id], _describe_failure(webhook)):
+            return position
+    if len(abandoned) == ENDED_BATCH_SIZE:
+        return abandoned[-1].id
+    return page[-1].id if len(page) == FAILING_BATCH_SIZE else None
 
 
 async def terminate_of_event(tx: Transaction, recorder: Recorder, event_name: str) -> bool:
@@ -120,6 +164,21 @@ async def _may_subscribe(tx: Transaction, key_id: KeyId) -> bool:
     """Whether the key is valid now. Its scopes cannot change."""
     key = await tx.api_keys.get(key_id)
     return key is not None and key.is_valid(tx.now()) and not {Scope.WEBHOOKS, Scope.ADMIN}.isdisjoint(key.scopes)
+
+
+def _is_abandoned(webhook: Webhook, now: datetime) -> bool:
+    return (
+        webhook.is_subscription
+        and webhook.expires_at is None
+        and webhook.state is WebhookState.SUSPENDED
+        and webhook.failing_since is not None
+        and now - webhook.failing_since >= seconds(ABANDONED_SECONDS)
+    )
+
+
+def _describe_failure(webhook: Webhook) -> EventError:
+    reason = CallbackFailure(wire_reason(webhook.last_error or AttemptCategory.TIMEOUT))
+    return callback_endpoint_error(reason, "The receiver has failed for a week. Subscribe again once it works.")
 
 
 async def _cancel_open(tx: Transaction, subscription_id: WebhookId) -> bool:

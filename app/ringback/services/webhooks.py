@@ -1,6 +1,6 @@
 """Existing webhooks: read, list, change, verify, test and remove them, and rotate their secrets."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
 from typing import Final
@@ -29,11 +29,13 @@ from ringback.domain.webhook import (
 )
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.subscription_ends import remove_subscription_batch
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
     check_subscribed_upstream,
@@ -56,6 +58,12 @@ class Retries:
 
     profile: RetryProfile = RetryProfile.DAYS
     steps: tuple[int, ...] | None = None
+
+
+_CHANGEABLE_OF_SUBSCRIPTION: Final = frozenset({"paused", "state", "description", "rate_per_second"})
+_SUBSCRIBED: Final = (
+    "Its client changes it with events/subscribe. You may pause it, limit its rate, test it, replay its deliveries and remove it."
+)
 
 
 class RateLimitRemoval(Enum):
@@ -115,6 +123,7 @@ class Webhooks:
         *,
         store: Store,
         ids: IdGenerator,
+        recorder: Recorder,
         requested_deliveries: RequestedDeliveries,
         attempts: AttemptScheduler,
         guard: TargetGuard,
@@ -126,6 +135,7 @@ class Webhooks:
     ) -> None:
         self._store = store
         self._ids = ids
+        self._recorder = recorder
         self._requested_deliveries = requested_deliveries
         self._attempts = attempts
         self._guard = guard
@@ -167,6 +177,8 @@ class Webhooks:
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
+            if previous.is_subscription:
+                _require_change_of_subscription(change)
             require_headers_for_origin(
                 previous,
                 change.url or previous.url,
@@ -242,6 +254,8 @@ class Webhooks:
         async def rotate(tx: Transaction) -> RotatedSecret:
             now = tx.now()
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
+            if webhook.is_subscription:
+                raise InvalidRequest(f"The secret of a subscription is its client's. {_SUBSCRIBED}")
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
@@ -263,7 +277,7 @@ class Webhooks:
         await self.remove_webhook(caller, webhook.id)
 
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
-        """Remove the webhook and cancel its open deliveries.
+        """Remove the webhook and cancel its open deliveries. The receiver of a subscription is told that it has ended.
 
         Thousands of deliveries can be open, so each transaction cancels one batch. If the process stops before the last batch,
         the owner removes the webhook again.
@@ -271,7 +285,10 @@ class Webhooks:
         caller.require_scope(Scope.WEBHOOKS)
 
         async def remove_batch(tx: Transaction) -> bool:
-            return await remove_webhook_batch(tx, await get_own_webhook(tx, caller.principal, webhook_id))
+            webhook = await get_own_webhook(tx, caller.principal, webhook_id)
+            if webhook.is_subscription:
+                return await remove_subscription_batch(tx, self._recorder, webhook.id)
+            return await remove_webhook_batch(tx, webhook)
 
         removed = await self._store.write_for(caller.principal, remove_batch)
         while not removed:
@@ -299,6 +316,15 @@ def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> 
         rate_per_second=_changed_rate(webhook, change),
         headers=webhook.headers if change.headers is None else change.headers,
     )
+
+
+def _require_change_of_subscription(change: WebhookChange) -> None:
+    """Raise `InvalidRequest` for what the subscriber decides, and for disabling: its client would not learn of it."""
+    changed = {each.name for each in fields(change) if getattr(change, each.name) is not None}
+    if owned := sorted(changed - _CHANGEABLE_OF_SUBSCRIPTION):
+        raise InvalidRequest(f"{owned[0]}: this webhook is a subscription of an MCP client. {_SUBSCRIBED}")
+    if change.state is WebhookState.DISABLED:
+        raise InvalidRequest(f"state: a subscription cannot be disabled. {_SUBSCRIBED}")
 
 
 def _changed_outcomes(webhook: Webhook, change: WebhookChange) -> frozenset[CallOutcome] | None:

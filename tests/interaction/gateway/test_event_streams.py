@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
+from mcp.server import _streamable_http_modern
+from sse_starlette import EventSourceResponse
 
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.mcp_server import event_backend
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway.test_event_polls import NOTHING_DECLARED, call_echo, poll
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import JsonRpcErrorResponse, JsonRpcMessages, LegacyClientSession, ModernClient
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, JsonRpcMessages, LegacyClientSession, ModernClient
 
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 ACTIVE: Final = "notifications/events/active"
@@ -105,6 +107,28 @@ async def test_an_idle_stream_has_heartbeats_with_the_cursor(gate: GatewayHarnes
     assert {each["params"]["cursor"] for each in heartbeats} == {active["params"]["cursor"]}
 
 
+@pytest.fixture
+def frequent_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's pings, which are much more frequent than the heartbeats then."""
+    monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 0.001)
+    monkeypatch.setattr(_streamable_http_modern, "_SSE_PING_INTERVAL", 0.001)
+
+
+@ERAS
+@pytest.mark.usefixtures("frequent_heartbeats", "frequent_comments")
+async def test_a_stream_has_no_comments(gate: GatewayHarness, era: str) -> None:
+    received = b""
+    async with open_client(gate, era, "silent") as client, open_stream(client) as frames:
+        async with asyncio.timeout(WAIT_SECONDS):
+            async for chunk in frames.response.aiter_raw():
+                received += chunk
+                if received.count(HEARTBEAT.encode()) >= 10:
+                    break
+
+    assert ACTIVE.encode() in received
+    assert [line for line in received.splitlines() if line.startswith(b":")] == []
+
+
 @ERAS
 async def test_an_unknown_event_type_is_refused_without_a_stream(gate: GatewayHarness, era: str) -> None:
     async with open_client(gate, era, "unknown") as client:
@@ -131,5 +155,7 @@ async def test_closing_the_request_ends_the_stream(gate: GatewayHarness, era: st
             await frames.read_message(ACTIVE)
             assert await count_streams(gate, principal) == 1
         async with asyncio.timeout(WAIT_SECONDS):
-            while await count_streams(gate, principal):
-                await asyncio.sleep(0.01)
+            while True:
+                await asyncio.sleep(0)
+                if not await count_streams(gate, principal):
+                    return

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from ringback.client.event_stream import ignore_truncation
-from ringback.client.models import Event, EventPage, EventType, PublishedEvent
+from ringback.client.models import Event, EventPage
 from ringback.client.options import EventOptions, NewEvent
+from ringback.client.published_event_models import EventType, PublishedEvent
 from ringback.client.sync.event_stream import SyncEventStream
 from ringback.client.sync.methods import SyncMethods
 

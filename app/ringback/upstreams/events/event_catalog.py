@@ -52,8 +52,8 @@ def _parse_type(upstream: str, entry: Mapping[str, Any]) -> EventType | None:
     that the upstream can reach, which a service behind a firewall does not have.
     """
     own_name, description = entry.get("name"), entry.get("description")
-    modes: Any = entry.get("delivery")
-    modes = modes if isinstance(modes, list) else [DeliveryMode.POLL]
+    listed: Any = entry.get("delivery")
+    modes = cast("list[Any]", listed) if isinstance(listed, list) else [DeliveryMode.POLL]
     if not isinstance(own_name, str) or not is_listable_name(own_name):
         return None
     if DeliveryMode.POLL not in modes and DeliveryMode.PUSH not in modes:

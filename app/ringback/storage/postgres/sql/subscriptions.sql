@@ -13,17 +13,17 @@ SELECT live FROM subscription_counts WHERE principal = :principal;
 
 -- Steps from one key to the next, however many subscriptions each has.
 -- name: keys
-WITH RECURSIVE named (key_id, number) AS (
+WITH RECURSIVE keys (key_id, number) AS (
     SELECT (
         SELECT key_id FROM subscriptions WHERE ended_at IS NULL AND key_id > :after ORDER BY key_id LIMIT 1
     ), 1::bigint
     UNION ALL
     SELECT (
-        SELECT key_id FROM subscriptions WHERE ended_at IS NULL AND key_id > named.key_id ORDER BY key_id LIMIT 1
+        SELECT key_id FROM subscriptions WHERE ended_at IS NULL AND key_id > keys.key_id ORDER BY key_id LIMIT 1
     ), number + 1
-    FROM named WHERE named.key_id IS NOT NULL AND number < :limit
+    FROM keys WHERE keys.key_id IS NOT NULL AND number < :limit
 )
-SELECT key_id FROM named WHERE key_id IS NOT NULL;
+SELECT key_id FROM keys WHERE key_id IS NOT NULL;
 
 -- name: of_key
 SELECT id FROM subscriptions WHERE key_id = :key_id AND ended_at IS NULL ORDER BY id LIMIT :limit;

@@ -13,13 +13,13 @@ SELECT live FROM subscription_counts WHERE principal = :principal;
 
 -- Steps from one key to the next, however many subscriptions each has.
 -- name: keys
-WITH RECURSIVE named (key_id, number) AS (
+WITH RECURSIVE keys (key_id, number) AS (
     SELECT min(key_id), 1 FROM subscriptions WHERE ended_at IS NULL AND key_id > :after
     UNION ALL
-    SELECT (SELECT min(key_id) FROM subscriptions WHERE ended_at IS NULL AND key_id > named.key_id), number + 1
-    FROM named WHERE named.key_id IS NOT NULL AND number < :limit
+    SELECT (SELECT min(key_id) FROM subscriptions WHERE ended_at IS NULL AND key_id > keys.key_id), number + 1
+    FROM keys WHERE keys.key_id IS NOT NULL AND number < :limit
 )
-SELECT key_id FROM named WHERE key_id IS NOT NULL;
+SELECT key_id FROM keys WHERE key_id IS NOT NULL;
 
 -- name: of_key
 SELECT id FROM subscriptions WHERE key_id = :key_id AND ended_at IS NULL ORDER BY id LIMIT :limit;
