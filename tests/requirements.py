@@ -42,7 +42,7 @@ REQUIREMENTS: Final = (
     ),
     Requirement(
         "R03",
-        "A join tells the last stored progress first, then live progress.",
+        "A join returns the last stored progress first, then live progress.",
         DONE,
     ),
     Requirement("R04", "Request state is a plug-in: memory, SQLite, Redis, or the user's own.", DONE),

@@ -29,24 +29,24 @@ def main() -> None:
     rounds, seconds = (1, 0.2) if options.quick else (options.rounds, options.seconds)
     with _logging_as_in_production():
         if options.what == "delivery":
-            told = uvloop.run(delivery(options.store, rounds=rounds, seconds=seconds, quick=options.quick))
+            measured = uvloop.run(delivery(options.store, rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "calls":
-            told = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
+            measured = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "scale":
-            told = uvloop.run(scale(options.store, rounds=rounds, quick=options.quick, deep=options.deep))
+            measured = uvloop.run(scale(options.store, rounds=rounds, quick=options.quick, deep=options.deep))
         elif options.what == "events":
-            told = uvloop.run(events(options.store, rounds=rounds, quick=options.quick))
+            measured = uvloop.run(events(options.store, rounds=rounds, quick=options.quick))
         elif options.what == "nodes":
-            told = uvloop.run(nodes(rounds=rounds, seconds=seconds, quick=options.quick))
+            measured = uvloop.run(nodes(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "gateway":
-            told = uvloop.run(gateway(rounds=rounds, seconds=seconds))
+            measured = uvloop.run(gateway(rounds=rounds, seconds=seconds))
         elif options.what == "cli":
-            told = cli(rounds=rounds)
+            measured = cli(rounds=rounds)
         elif options.what == "loop":
-            told = uvloop.run(loop(rounds=rounds, seconds=seconds))
+            measured = uvloop.run(loop(rounds=rounds, seconds=seconds))
         else:
-            told = uvloop.run(clients(rounds=rounds, seconds=seconds))
-    print(json.dumps(told) if options.json else _format_readable(told))
+            measured = uvloop.run(clients(rounds=rounds, seconds=seconds))
+    print(json.dumps(measured) if options.json else _format_readable(measured))
 
 
 def _options() -> argparse.Namespace:
@@ -67,14 +67,14 @@ def _options() -> argparse.Namespace:
 @contextmanager
 def _logging_as_in_production() -> Generator[None]:
     """Format and write every log line to nowhere, so that logging costs what it costs in production."""
-    with Path(os.devnull).open("w", encoding="utf-8") as nobody:
-        with redirect_stderr(nobody):
+    with Path(os.devnull).open("w", encoding="utf-8") as null_device:
+        with redirect_stderr(null_device):
             configure_logging(level="info", log_format="text")
         yield
 
 
-def _format_readable(told: Json, indent: str = "") -> str:
-    return "\n".join(_line(name, value, indent) for name, value in told.items())
+def _format_readable(measured: Json, indent: str = "") -> str:
+    return "\n".join(_line(name, value, indent) for name, value in measured.items())
 
 
 def _line(name: str, value: Any, indent: str) -> str:

@@ -1,4 +1,4 @@
-"""Who hears an event, judged twice: by `hears`, and by a reading of the rule as sets that shares no code with it."""
+"""Which webhooks match an event, decided twice: by `matches_event`, and by the rule as sets, which shares no code with it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -35,7 +35,7 @@ events = st.fixed_dictionaries(
         "topic": st.none() | words,
         "data": st.fixed_dictionaries({"outcome": outcomes}, optional={"uri": words}),
     }
-).map(lambda told: replace(EVENT, **told))
+).map(lambda values: replace(EVENT, **values))
 mutations: dict[str, st.SearchStrategy[Any]] = {
     "principal": principals,
     "events": st.frozensets(st.sampled_from(EventName)),
@@ -72,7 +72,7 @@ def webhook_and_event(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhoo
 def matches_by_sets(webhook: Webhook, event: Event) -> bool:
     """Everything the webhook insists on is among what the event is, and the webhook is alive.
 
-    What an upstream tells is of one resource or of none, and so is what a webhook wants to hear of it.
+    A change of an upstream is of one resource or of a list, and so is a subscription of a webhook.
     """
     insisted = {"principal", *FILTERS} - (set() if webhook.match_correlation else {"correlation_id"})
     insists = {(name, getattr(webhook, name)) for name in insisted if getattr(webhook, name) is not None}
@@ -138,6 +138,6 @@ def test_a_correlation_id_is_a_label_until_it_is_said_to_match(
 
 @given(meeting=webhook_and_event(), state=st.sampled_from(sorted(HOLDING_STATES)))
 def test_a_held_webhook_matches_like_an_active_one(meeting: tuple[Webhook, Event], state: WebhookState) -> None:
-    """What it hears is born held; nothing is lost by being slow to prove oneself."""
+    """Its deliveries are inserted as held: a late proof loses nothing."""
     webhook, event = (replace(meeting[0], state=WebhookState.ACTIVE), meeting[1])
     assert matches_event(replace(webhook, state=state), event, now=START) == matches_event(webhook, event, now=START)

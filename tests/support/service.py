@@ -400,7 +400,7 @@ def _services(
     )
     return Services(
         calls=calls,
-        bulk_cancellations=BulkCancellations(store=store, recorder=recorder),
+        bulk_cancellations=BulkCancellations(store=store, recorder=recorder, quotas=keeper),
         input_answers=InputAnswers(store, recorder),
         task_adoption=TaskAdoption(
             store=store,

@@ -338,6 +338,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"created_at": NOW, "expires_at": None, "replaced_by": None, "revoked_at": None}
         ],
         "by_id": [{"id": "key_1"}],
+        "hold": [{"id": "key_1"}],
         "page": [{"before": None}],
         "page_of_principal": [{"principal": "alice", "before": None}],
         "replace": [{"id": "key_1", "replaced_by": "key_2", "expires_at": NOW}],
@@ -362,8 +363,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "open_of_target": [{"kind": "call", "target": "call_1"}],
         "next": [{}],
         "update": [
-            {"id": "era_1", "cancels": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
-            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+            {"id": "era_1", "cancels": 0, "requested_at": NOW, "worked_at": NOW, "is_waiting": 0, "finished_at": None}
+            | {"seq": 0, "calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
         ],
         "remove": [{"older_than": PAST}],
     },
@@ -376,6 +377,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "webhooks_of_call": [{"call_id": "call_none"}],
         "newer_of_session": [{"client_session_id": "none", "until": NOW}],
         "newer_of_principal": [{"principal": "dave", "until": NOW}, {"until": FUTURE}],
+        "last_calls": [{"principal": "bob"}, {"principal": "dave"}],
+        "last_webhooks": [{"principal": "bob"}, {"principal": "dave"}],
     },
     "erased_deliveries": {
         "delete_of_call": [{"call_id": "call_none"}],

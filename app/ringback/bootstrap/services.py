@@ -196,7 +196,7 @@ def build_services(components: Components, settings: Settings) -> Services:
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
-        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder),
+        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
         input_answers=InputAnswers(store, components.recorder),
         task_adoption=TaskAdoption(
             store=store,

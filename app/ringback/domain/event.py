@@ -60,6 +60,11 @@ class Event:
     for published events and for events of Ringback's own."""
 
     @property
+    def is_external(self) -> bool:
+        """Whether an upstream sent it or a client published it."""
+        return self.occurred_at is not None
+
+    @property
     def timestamp(self) -> datetime:
         """When the event happened."""
         return self.created_at if self.occurred_at is None else self.occurred_at

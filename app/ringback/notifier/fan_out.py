@@ -1,7 +1,7 @@
 """Fan-out: inserts a delivery for each webhook that matches an event, in the transaction that appends the event."""
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -30,6 +30,15 @@ A thousand webhooks that match one event would otherwise block the loop for 0.12
 
 NO_OPEN_SEQ: Final = sys.maxsize
 """Greater than every sequence number."""
+
+
+SelectWebhooks = Callable[[Transaction, Event, Sequence[Webhook]], Awaitable[Sequence[Webhook]]]
+"""Selects, of candidates, the webhooks that get an event. It runs in the unit of work and awaits nothing but the transaction."""
+
+
+async def select_matching_webhooks(tx: Transaction, event: Event, candidates: Sequence[Webhook]) -> Sequence[Webhook]:
+    """The service's own rule."""
+    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
 
 
 class EventContext(NamedTuple):
@@ -119,8 +128,16 @@ class _NewDeliveries:
 
 
 class FanOut:
-    def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, post_commit: DeliveryHandoff) -> None:
+    def __init__(
+        self,
+        *,
+        ids: IdGenerator,
+        payloads: PayloadBuilder,
+        post_commit: DeliveryHandoff,
+        select_webhooks: SelectWebhooks = select_matching_webhooks,
+    ) -> None:
         self._ids = ids
+        self._select_webhooks = select_webhooks
         self._payloads = payloads
         self._post_commit = post_commit
 
@@ -135,8 +152,7 @@ class FanOut:
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
         matching = [
-            [webhook for webhook in webhooks if matches_event(webhook, event, now=tx.now())]
-            for event, webhooks in zip(events, candidates, strict=True)
+            await self._select_webhooks(tx, event, webhooks) for event, webhooks in zip(events, candidates, strict=True)
         ]
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
         await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())
@@ -166,7 +182,7 @@ class FanOut:
         for event in events:
             if body_bytes >= STEP_BODY_BYTES_MAX:
                 break
-            if matches_event(_apply_to_event(webhook, event, naming_calls), event, now=tx.now()):
+            if await self._select_webhooks(tx, event, [_apply_to_event(webhook, event, naming_calls)]):
                 if len(new.deliveries) >= deliveries_max:
                     limit_reached_at = event.seq
                     break

@@ -97,7 +97,9 @@ class PayloadBuilder:
         `call` is None if the call has expired: there is nothing left to resume. Everything of this webhook at or before
         `watermark` was delivered or given up. `result` is inlined if it fits.
         """
-        data = {**event.data, "subscription_id": webhook.id}
+        data = dict(event.data)
+        if not (event.is_external and webhook.is_subscription):  # its data has the payloadSchema of its source
+            data["subscription_id"] = webhook.id
         if webhook.correlation_id is not None:
             data["webhook_correlation_id"] = webhook.correlation_id
         if call is not None:

@@ -30,7 +30,7 @@ from ringback.domain.webhook_health import build_webhook_event, webhook_after_en
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
-from ringback.notifier.fan_out import EventContext, FanOut
+from ringback.notifier.fan_out import EventContext, FanOut, SelectWebhooks, select_matching_webhooks
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import PayloadBuilder, build_gap_delivery, build_terminated_delivery
 from ringback.post_commit import DeliveryHandoff
@@ -83,6 +83,7 @@ class Recorder:
         payloads: PayloadBuilder,
         result_retention_seconds: float,
         measurements: Measurements | None = None,
+        select_webhooks: SelectWebhooks = select_matching_webhooks,
     ) -> None:
         self.measurements = measurements or Measurements()
         self.post_commit = DeliveryHandoff()
@@ -90,7 +91,9 @@ class Recorder:
         self.attended_calls = AttendedCalls()
         """Passes ends of calls to the requests of this process that wait for them."""
         self._ids = ids
-        self._fan_out = FanOut(ids=ids, payloads=payloads, post_commit=self.post_commit)
+        self._fan_out = FanOut(
+            ids=ids, payloads=payloads, post_commit=self.post_commit, select_webhooks=select_webhooks
+        )
         self.catch_ups = CatchUps(self._fan_out)
         """Delivers past events to new webhooks."""
         self._result_retention_seconds = result_retention_seconds

@@ -36,7 +36,7 @@ def requests_of_session(session: "ClientSession") -> EventRequest:
     from mcp_types import Request  # noqa: PLC0415
 
     async def send(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        request: Request[dict[str, Any], str] = Request(method=method, params=dict(params))
+        request = Request[dict[str, Any], str](method=method, params=dict(params))
         try:
             return (await session.send_request(request, _AnyResult)).model_dump()
         except MCPError as error:

@@ -14,6 +14,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.notifier.recorder import Recorder
 from ringback.services.calls import cancel_open_calls
+from ringback.services.quotas import QuotaEnforcer
 
 CANCELLATIONS_MAX: Final = 1_000
 """Calls of one request. Each that ends at once writes its event and its deliveries: some 300 µs of the one writer's time."""
@@ -35,14 +36,16 @@ class BulkCancellation:
 
 
 class BulkCancellations:
-    def __init__(self, *, store: Store, recorder: Recorder) -> None:
+    def __init__(self, *, store: Store, recorder: Recorder, quotas: QuotaEnforcer) -> None:
         self._store = store
         self._recorder = recorder
+        self._quotas = quotas
 
     async def cancel_calls(self, caller: Caller, where: CallFilter, *, dry_run: bool) -> BulkCancellation:
         """Cancel at most `CANCELLATIONS_MAX` open calls of the caller, newest first. With `dry_run`, only count them.
 
-        Calls whose cancellation was requested before are left out.
+        Calls whose cancellation was requested before are left out. Raises `QuotaExceeded` while another bulk request of the
+        principal runs on this node.
         """
         caller.require_scope(Scope.CALLS)
         if where == CallFilter():
@@ -53,8 +56,9 @@ class BulkCancellations:
             raise InvalidRequest("status: only calls that are working or input_required can be cancelled.")
         counts: Counter[bool] = Counter()
         has_more = False
-        for status in OPEN_STATUSES if where.status is None else (where.status,):
-            has_more |= await self._cancel_status(caller, replace(where, status=status), counts, dry_run=dry_run)
+        with self._quotas.open_bulk_request(caller.principal):
+            for status in OPEN_STATUSES if where.status is None else (where.status,):
+                has_more |= await self._cancel_status(caller, replace(where, status=status), counts, dry_run=dry_run)
         return BulkCancellation(cancelled=counts[True], requested=counts[False], has_more=has_more)
 
     async def _cancel_status(self, caller: Caller, where: CallFilter, counts: Counter[bool], *, dry_run: bool) -> bool:

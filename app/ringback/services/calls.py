@@ -89,7 +89,7 @@ class Calls:
         leases = prepare_leases() if prepare_leases is not None else None
         with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
             started = await self._store.write_for(
-                caller.principal, lambda tx: self._starter.insert_call(tx, caller.principal, prepared, leases=leases)
+                caller.principal, lambda tx: self._starter.insert_call(tx, caller, prepared, leases=leases)
             )
         log_started_calls([started])
         return started
@@ -117,7 +117,7 @@ class Calls:
         with self._admission.admit_call():
             started = await self._store.write_for(
                 caller.principal,
-                lambda tx: self._starter.insert_batch(tx, caller.principal, batch, new_count=new_count),
+                lambda tx: self._starter.insert_batch(tx, caller, batch, new_count=new_count),
             )
         log_started_calls(started)
         return started

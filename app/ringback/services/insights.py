@@ -1,7 +1,7 @@
 """Read models: upstreams, tools, status and readiness."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -71,6 +71,8 @@ class ServiceStatus:
     measurements: Measurements
     """Of this process."""
     upstreams: Sequence[UpstreamInfo]
+    intakes: Mapping[str, UpstreamIntake]
+    """The upstreams that are not open."""
     open_streams: int
 
 
@@ -157,6 +159,7 @@ class Insights:
             oldest_queued_age_seconds=oldest_queued,
             measurements=self._measurements,
             upstreams=self._catalog.list_upstreams(),
+            intakes=await self._upstream_controls.read_intakes(),
             open_streams=self._quotas.open_stream_count,
         )
 

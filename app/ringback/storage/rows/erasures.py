@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, ErasureId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
+
+LAST_ROWS_VISITED: Final = 100
+"""More than a principal starts within the milliseconds between the making of an id and the write of its row."""
 
 
 class SqlErasures(SqlRows, noun="erasures"):
@@ -56,6 +59,14 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
             scope = _scope(erasure) | {"client_session_id": erasure.client_session_id}
             row = await self._sql.fetch_one("newer_of_session", **scope)
         return row is not None
+
+    async def newest_row_at(self, principal: Principal) -> datetime | None:
+        last = [
+            row["created_at"]
+            for name in ("last_calls", "last_webhooks")
+            for row in await self._sql.fetch_all(name, principal=principal, limit=LAST_ROWS_VISITED)
+        ]
+        return column_to_instant(max(last)) if last else None
 
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
         return [WebhookId(row["id"]) for row in await self._list("webhooks", erasure, limit)]
