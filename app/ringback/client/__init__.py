@@ -5,10 +5,11 @@
         call = await ringback.wait(started.call_id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client              RingbackClient: calls and upstreams
+    client              RingbackClient: calls
     results             its methods about stored results
     webhooks            … webhooks and deliveries
     events              … the event log
+    upstreams           … upstreams and their tools
     erasures            … erasures
     keys                … API keys
     operations          … health, metrics, public keys
