@@ -20,6 +20,7 @@ from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.erasure import ErasureState
 from ringback.domain.errors import StoreUnavailable
+from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RETRY_SCHEDULES
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
@@ -31,6 +32,7 @@ from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.recovery import recover_calls
 from ringback.services.erasure_batches import erase_batch
+from ringback.services.subscription_ends import terminate_abandoned, terminate_of_keys
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -118,7 +120,9 @@ class Janitor:
         self._next_task = 0
         self._release_cursor = ""
         self._probe_cursor = ""
+        self._failing_cursor: str | None = None
         self._expiry_cursor: ExpiryPosition | None = None
+        self._key_cursor = ""
         self._saved_scheduling_time: datetime | None = None
         self._recovered_foreign_calls = False
         self._released_foreign_deliveries = False
@@ -136,6 +140,8 @@ class Janitor:
             self._remove_deliveries,
             self._remove_events,
             self._remove_origins,
+            self._terminate_subscriptions,
+            self._terminate_abandoned_subscriptions,
             self._remove_expired_webhooks,
             self._remove_tombstones,
             self._remove_erasures,
@@ -285,6 +291,26 @@ class Janitor:
         tx.on_commit(advance_cursor)
         return removed.next_position is not None
 
+    async def _terminate_subscriptions(self, tx: Transaction) -> bool:
+        """End the event subscriptions whose API key was revoked or has expired, some keys in each round."""
+        position = await terminate_of_keys(tx, self._recorder, after=self._key_cursor)
+
+        def advance_cursor() -> None:
+            self._key_cursor = position or ""
+
+        tx.on_commit(advance_cursor)
+        return position is not None
+
+    async def _terminate_abandoned_subscriptions(self, tx: Transaction) -> bool:
+        """End the event subscriptions without expiry whose receivers have failed for a week."""
+        position = await terminate_abandoned(tx, self._recorder, position=self._failing_cursor)
+
+        def advance_cursor() -> None:
+            self._failing_cursor = position
+
+        tx.on_commit(advance_cursor)
+        return position is not None
+
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
         expired = await tx.call_queue.find_expired(now=tx.now(), limit=self._config.batch_size)
         for call in expired:
@@ -321,7 +347,11 @@ class Janitor:
 
     async def _remove_tombstones(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)
-        return self._is_full_batch(await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size))
+        calls = await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size)
+        subscriptions = await tx.subscriptions.remove_ended(
+            cutoff=tx.now() - seconds(TOMBSTONE_SECONDS), limit=self._config.batch_size
+        )
+        return self._is_full_batch(max(calls, subscriptions))
 
     async def _remove_erasures(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)

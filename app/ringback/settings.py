@@ -162,6 +162,10 @@ class Settings(BaseSettings):
         le=50,
         description="The same for a client that accepts tasks. A call that ends sooner is answered without a task.",
     )
+    task_event_source: bool = Field(
+        default=False,
+        description="Send the draft field `eventSource` with a new task to MCP clients that declare MCP Events.",
+    )
     on_disconnect: DisconnectAction = Field(
         default=DisconnectAction.KEEP,
         description="What happens to a call when an MCP client of 2026-07-28 closes the stream that waits for it. 'keep': the "
@@ -202,6 +206,30 @@ class Settings(BaseSettings):
         default=1024**3, ge=1, description="Bytes of stored results at which a principal can start no more calls."
     )
     quota_webhooks: int = Field(default=1_000, ge=1, description="Registered webhooks of one principal.")
+    quota_subscriptions: int = Field(
+        default=10_000, ge=1, description="Live event subscriptions of one principal (MCP events/subscribe)."
+    )
+    subscription_ttl_seconds: float = Field(
+        default=86_400.0,
+        gt=0,
+        description="Lifetime of an event subscription whose client asks for none, in seconds. A refresh begins it again.",
+    )
+    subscription_ttl_seconds_min: float = Field(
+        default=60.0,
+        gt=0,
+        description="Shortest lifetime of an event subscription. A client that asks for less gets this.",
+    )
+    subscription_ttl_seconds_max: float = Field(
+        default=30 * 86_400.0,
+        gt=0,
+        description="Longest lifetime of an event subscription. A client that asks for more gets this. A client with an API "
+        "key that asks for no expiry gets none: its subscription ends with the key.",
+    )
+    subscription_message_ids: Literal["event", "message"] = Field(
+        default="event",
+        description="The webhook-id of events of subscriptions: 'event' is the eventId, 'message' an id for each subscription. "
+        "Only clients that declare the events extension get 'message'.",
+    )
     quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal, at each node.")
     quota_starts_per_minute: int = Field(
         default=60_000,

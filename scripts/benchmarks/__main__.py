@@ -16,6 +16,7 @@ from scripts.benchmarks.cli import cli
 from scripts.benchmarks.clients import clients
 from scripts.benchmarks.databases import StoreKind
 from scripts.benchmarks.delivery import delivery
+from scripts.benchmarks.events import events
 from scripts.benchmarks.full_loop import loop
 from scripts.benchmarks.gateway import gateway
 from scripts.benchmarks.measurement import Json
@@ -33,6 +34,8 @@ def main() -> None:
             measured = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "scale":
             measured = uvloop.run(scale(options.store, rounds=rounds, quick=options.quick, deep=options.deep))
+        elif options.what == "events":
+            measured = uvloop.run(events(options.store, rounds=rounds, quick=options.quick))
         elif options.what == "nodes":
             measured = uvloop.run(nodes(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "gateway":
@@ -48,10 +51,13 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("what", choices=["delivery", "scale", "nodes", "clients", "calls", "gateway", "loop", "cli"])
+    choices = ["delivery", "scale", "events", "nodes", "clients", "calls", "gateway", "loop", "cli"]
+    parser.add_argument("what", choices=choices)
     parser.add_argument("--rounds", type=int, default=7, help="number of rounds; each runs every variant (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="approximate time of each variant in each round (2)")
-    parser.add_argument("--store", type=StoreKind, default=StoreKind.SQLITE, help="sqlite or postgres: delivery, scale")
+    parser.add_argument(
+        "--store", type=StoreKind, default=StoreKind.SQLITE, help="sqlite or postgres: delivery, scale, events"
+    )
     parser.add_argument("--deep", action="store_true", help="a million rows, for scale")
     parser.add_argument("--quick", action="store_true", help="one short round with small numbers, as a smoke test")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")

@@ -9,7 +9,15 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from ringback.client import RingbackClient, administration_models, models, options, service_models, upstream_models
+from ringback.client import (
+    RingbackClient,
+    administration_models,
+    models,
+    options,
+    published_event_models,
+    service_models,
+    upstream_models,
+)
 
 SCHEMAS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "openapi" / "ringback.json").read_text(encoding="utf-8")
@@ -32,6 +40,10 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     administration_models.Erasure: "ErasureView",
     models.Event: "EventView",
     models.EventPage: "EventPageView",
+    published_event_models.EventType: "EventTypeView",
+    published_event_models.EventTypeList: "EventTypesView",
+    published_event_models.PublishedEvent: "PublishedEventView",
+    published_event_models.PublishedEvents: "PublishedEventsView",
     models.InputRequest: "InputRequestView",
     models.Joined: "JoinedCallsView",
     models.Listener: "ListenerView",
@@ -79,6 +91,9 @@ REQUEST_METHODS: dict[str, AbstractSet[str]] = {
     "CancelCallsBody": list_parameters(RingbackClient.cancel_calls),
     "ChangeWebhookBody": list_option_names(options.WebhookChange),
     "CreateKeyBody": list_parameters(RingbackClient.create_key),
+    "DeclareEventTypeBody": list_parameters(RingbackClient.declare_event_type) - {"name"},
+    "PublishEventBody": list_option_names(options.NewEvent),
+    "PublishEventsBody": list_parameters(RingbackClient.publish_events),
     "NamedWebhookBody": list_option_names(options.NamedWebhookOptions) | {"url"},
     "ProgressBody": list_option_names(options.ProgressOptions),
     "OwnRetriesBody": list_option_names(options.OwnRetries),

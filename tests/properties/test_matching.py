@@ -32,6 +32,7 @@ events = st.fixed_dictionaries(
         "correlation_id": st.none() | words,
         "upstream": words,
         "tool": words,
+        "topic": st.none() | words,
         "data": st.fixed_dictionaries({"outcome": outcomes}, optional={"uri": words}),
     }
 ).map(lambda values: replace(EVENT, **values))
@@ -44,6 +45,7 @@ mutations: dict[str, st.SearchStrategy[Any]] = {
     "client_session_id": st.none() | words,
     "correlation_id": st.none() | words,
     "resource_uri": st.none() | words,
+    "topic": st.none() | words,
     "outcomes": st.none() | st.frozensets(st.sampled_from(CallOutcome), min_size=1),
     "state": st.sampled_from(WebhookState),
     "expires_at": st.integers(-1, 1).map(lambda seconds: START + timedelta(seconds=seconds)),
@@ -61,6 +63,7 @@ def webhook_and_event(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhoo
         "events": frozenset({event.name}),
         "match_correlation": draw(st.booleans()),
         "resource_uri": event.data.get("uri"),
+        "topic": event.topic,
         "outcomes": draw(st.sampled_from([None, frozenset({CallOutcome(event.data["outcome"])})])),
     }
     return replace(WEBHOOK, **fitting | {twisted: draw(mutations[twisted])}), event
@@ -78,6 +81,7 @@ def matches_by_sets(webhook: Webhook, event: Event) -> bool:
     about = {webhook.resource_uri} == {event.data.get("uri")} or event.name != "upstream.changed"
     accepted = {str(outcome) for outcome in CallOutcome if webhook.outcomes is None or outcome in webhook.outcomes}
     ended_so = {event.data["outcome"]} <= accepted or event.name != "call.finished"
+    about &= {webhook.topic} == {event.topic}
     return alive and about and ended_so and insists <= is_now and {event.name} <= webhook.events
 
 

@@ -87,8 +87,8 @@ FROM numbers;
 
 -- name: challenges_sent
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
-INSERT INTO challenges_sent
-SELECT NULL, 'https://crowd.example', 'carol', :past + n
+INSERT INTO challenges_sent (origin, principal, sent_at)
+SELECT 'https://crowd.example', 'carol', :past + n
 FROM numbers;
 
 -- name: api_keys
@@ -217,6 +217,26 @@ WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHER
 INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
 SELECT printf('session-%09d', n), iif(n % 10, 'alice', 'bob'), NULL, iif(n % 2, '/mcp', '/mcp/busy'), x'0101', :past, :future
 FROM numbers;
+
+-- Half of them have ended.
+-- name: subscriptions
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO subscriptions (
+    id, principal, event_name, arguments, error_profile, key_id, ttl_ms, created_at, refreshed_at, ended_at, "end"
+)
+SELECT printf('sub_%032x', n), iif(n % 10, 'alice', 'bob'), 'crowd', '{}', 'sketch', 'key_crowd', 1000, :past, :past,
+    iif(n % 2, NULL, :future), iif(n % 2, NULL, 'expired')
+FROM numbers;
+
+-- name: few subscriptions
+INSERT INTO subscriptions (
+    id, principal, event_name, arguments, error_profile, key_id, ttl_ms, created_at, refreshed_at, ended_at, "end"
+)
+VALUES ('sub_rare', 'alice', 'rare', '{}', 'sketch', 'key_rare', 1000, :past, :past, NULL, NULL),
+    ('sub_over', 'alice', '', '', 'sketch', 'key_rare', 1000, :past, :past, :past - 1, 'expired');
+
+-- name: around: subscription_counts
+INSERT INTO subscription_counts SELECT principal, count(*) FROM subscriptions WHERE ended_at IS NULL GROUP BY principal;
 
 -- name: few mcp_sessions
 INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)

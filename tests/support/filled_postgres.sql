@@ -193,6 +193,25 @@ SELECT 'session-' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice
     CASE WHEN n % 2 > 0 THEN '/mcp' ELSE '/mcp/busy' END, '\x0101', :past, :future
 FROM generate_series(0, :rows - 1) AS n;
 
+-- Half of them have ended.
+-- name: subscriptions
+INSERT INTO subscriptions (
+    id, principal, event_name, arguments, error_profile, key_id, ttl_ms, created_at, refreshed_at, ended_at, "end"
+)
+SELECT 'sub_' || lpad(to_hex(n), 32, '0'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'crowd', '{}', 'sketch', 'key_crowd', 1000,
+    :past, :past, CASE WHEN n % 2 = 0 THEN :future::bigint END, CASE WHEN n % 2 = 0 THEN 'expired' END
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few subscriptions
+INSERT INTO subscriptions (
+    id, principal, event_name, arguments, error_profile, key_id, ttl_ms, created_at, refreshed_at, ended_at, "end"
+)
+VALUES ('sub_rare', 'alice', 'rare', '{}', 'sketch', 'key_rare', 1000, :past, :past, NULL, NULL),
+    ('sub_over', 'alice', '', '', 'sketch', 'key_rare', 1000, :past, :past, :past - 1, 'expired');
+
+-- name: around: subscription_counts
+INSERT INTO subscription_counts SELECT principal, count(*) FROM subscriptions WHERE ended_at IS NULL GROUP BY principal;
+
 -- name: few mcp_sessions
 INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
 VALUES ('session-rare', 'alice', NULL, '/mcp/rare', '\x0101', :past, :future),

@@ -36,22 +36,29 @@ from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.http.target import TargetPolicy
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
+from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
+from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_subscriptions import EventSubscriptions
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -68,12 +75,14 @@ from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from tests.support.clock import OffsetClock
 from tests.support.databases import count_rows
 from tests.support.declared_headers import require_declared_headers
 from tests.support.fixed_upstreams import TOOLS, FakeUpstreamConnection, FixedUpstreamConfiguration, NoUpstreamTasks
 from tests.support.resolvers import FakeResolver
 from tests.support.stores import FailingStore, open_test_store
+from tests.support.verifications import answer_challenge
 
 PUBLIC_URL: Final = "https://ringback.example"
 CALLBACK_URL: Final = "https://agent.example/callback"
@@ -324,6 +333,31 @@ def _services(
     )
     attempts = AttemptScheduler(store=store, targets=guard.policy)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=catalog)
+    event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=UpstreamEventCatalog({}))
+    event_subscriptions = EventSubscriptions(
+        store=store,
+        clock=clock,
+        recorder=recorder,
+        verification=verification,
+        proofs=CallbackProofs(
+            store=store,
+            ids=ids,
+            sender=ChallengeSender(
+                clock=clock,
+                ids=ids,
+                requester=HttpxSender(httpx.MockTransport(answer_challenge), clock=clock),
+                policy=guard.policy,
+            ),
+            verification=verification,
+            targets=guard.policy,
+        ),
+        attempts=attempts,
+        quotas=keeper,
+        lifecycle=lifecycle,
+        catalog=catalog,
+        event_types=event_types,
+        ttl_policy=TtlPolicy(),
+    )
     registrations = WebhookRegistrations(
         store=store,
         clock=clock,
@@ -335,10 +369,12 @@ def _services(
         verification=verification,
         attempts=attempts,
         catalog=catalog,
+        event_types=event_types,
     )
     webhooks = Webhooks(
         store=store,
         ids=ids,
+        recorder=recorder,
         requested_deliveries=on_demand,
         attempts=attempts,
         guard=guard,
@@ -346,6 +382,7 @@ def _services(
         lifecycle=lifecycle,
         verification=verification,
         catalog=catalog,
+        event_types=event_types,
     )
     calls = Calls(
         store=store,
@@ -386,6 +423,9 @@ def _services(
         registrations=registrations,
         webhooks=webhooks,
         events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
+        event_types=event_types,
+        event_subscriptions=event_subscriptions,
+        event_publishing=EventPublishing(store=store, recorder=recorder, quotas=keeper, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
         replays=DeliveryReplays(
             store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle

@@ -27,6 +27,7 @@ COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "webhook_id": None,
     "call_id": None,
     "name": None,
+    "topic": None,
 }
 CROWD_PARAMETERS: Final = {"webhook_id": "wh_crowd"}
 NO_CALLS: Final = jsontext.dumps(["call_-2", "call_none"]).decode()
@@ -35,6 +36,13 @@ SEALING_KEYS: Final = jsontext.dumps(
 ).decode()
 """Webhook filters: everything (wh_rare), only events of expired filler rows, and events that do not occur."""
 NO_DELIVERIES: Final = jsontext.dumps(["dlv_wh_rare-pending", "dlv_none"]).decode()
+AN_EVENT_TYPE: Final = {
+    "name": "order.paid",
+    "description": "d",
+    "payload_schema": "{}",
+    "created_at": NOW,
+    "updated_at": NOW,
+}
 A_CALL: Final = {
     "id": "call_new",
     "idempotency_key": "key-new",
@@ -80,9 +88,24 @@ A_WEBHOOK: Final = {
     "updated_at": NOW,
     "failures": 0,
     "openings": 0,
+    "message_ids": "event",
+    "counted_attempts": 0,
+    "counted_failures": 0,
+    **dict.fromkeys(["topic", "shown_event_name", "counted_since"]),
     **dict.fromkeys(["resource_uri", "rate_per_second", "description", "expires_at", "last_delivery_at", "last_error"]),
-    **dict.fromkeys(["paused_at", "retry_steps", "last_error_detail"]),
+    **dict.fromkeys(["paused_at", "retry_steps", "last_error_detail", "topic", "shown_event_name"]),
     **dict.fromkeys(["failing_since", "paused_until", "missed_from", "outcomes", "idempotency_key", "request_hash"]),
+}
+A_SUBSCRIPTION: Final = {
+    "event_name": "rare",
+    "arguments": "{}",
+    "error_profile": "sketch",
+    "key_id": "key_rare",
+    "ttl_ms": 1000,
+    "created_at": NOW,
+    "refreshed_at": NOW,
+    "ended_at": None,
+    "end": None,
 }
 A_DELIVERY: Final = {
     "id": "dlv_new",
@@ -207,6 +230,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "end_of_dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
         "release_held": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "hold_pending": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "suspend_pending": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "count_open": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "make_due": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "count_held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
@@ -244,6 +268,25 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
+    "event_types": {
+        "get": [{"name": "order.paid"}],
+        "of_principal": [{}],
+        "save": [AN_EVENT_TYPE],
+        "remove": [{"name": "order.paid"}],
+    },
+    "event_demands": {
+        "get": [{"event_name": "git/pushed", "topic": ""}],
+        "save": [{"event_name": "git/pushed", "topic": "", "arguments": "{}", "polled_until": NOW}],
+        "count_of_principal": [{}],
+        "current": [{}],
+        "principals": [{"event_name": "git/pushed", "topic": ""}],
+        "remove_ended": [{}],
+        "remove_unwanted_followings": [{}],
+    },
+    "event_followings": {
+        "get": [{"event_name": "git/pushed", "topic": ""}],
+        "save": [{"event_name": "git/pushed", "topic": "", "cursor": "1", "updated_at": NOW}],
+    },
     "ended_deliveries": {
         **{
             name: [ENDED, ENDED | {"webhook_id": "wh_rare", "client_session_id": "none"}]
@@ -267,9 +310,12 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
                 "seq": 1,
                 "data": "{}",
                 "created_at": NOW,
+                "occurred_at": NOW,
+                "topic": "t",
             }
             | {"principal": "carol"}
         ],
+        "known_ids": [{"ids": '["evt_4", "evt_none"]', "topic": ""}],
         "after": [
             {"seq": 0, "until": 100, "name": "none"},
             {"seq": 0, "until": 100, "client_session_id": "none", "correlation_id": "none"},
@@ -428,6 +474,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         ],
         "recent_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
         "record_sent": [{"origin": "https://rare.example"}],
+        "record_answered": [{"origin": "https://rare.example"}, {"origin": "https://crowd.example", "principal": "carol"}],
         "remove_sent": [{"older_than": PAST - 1}],
         "proven_at": [{"url": "https://crowd.example/1"}],
         "save_proof": [{"url": "https://rare.example/"}],
@@ -449,6 +496,19 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     "leaders": {
         "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
         "release": [{"duty": "watch", "owner": "me"}],
+    },
+    "subscriptions": {
+        "get": [{"id": "sub_rare"}, {"id": "sub_none"}],
+        "save": [
+            A_SUBSCRIPTION | {"id": "sub_new"},
+            A_SUBSCRIPTION | {"id": "sub_rare"},
+            A_SUBSCRIPTION | {"id": "sub_rare", "ended_at": NOW, "end": "unsubscribed"},
+        ],
+        "count_live": [{}, {"principal": "nobody"}],
+        "keys": [{}, {"after": "key_crowd"}],
+        "of_key": [{"key_id": "key_rare"}, {"key_id": "key_none"}],
+        "of_event": [{"event_name": "rare"}, {"event_name": "none"}],
+        "remove_ended": [{"older_than": PAST}],
     },
     "webhook_rates": {
         "lock": [{"webhook_id": "wh_rare"}],
@@ -488,6 +548,9 @@ filler rows at most."""
 FULL_SCAN_STATEMENTS: Final = {
     "catalog.all": "a few rows an upstream, read at start",
     "catalog.remove_other_upstreams": "a few rows an upstream, once at start",
+    "event_demands.current": "what principals want of upstreams now; each principal has a bounded number",
+    "event_demands.remove_ended": "the same, and those that ended within the last minute",
+    "event_demands.remove_unwanted_followings": "a row for each different demand",
     "tool_aliases.all": "the few names that are too long or have odd characters",
     "api_keys.all": "an operator's list of keys",
     "upstream_controls.all": "a row for each upstream that is paused or drained now",

@@ -18,6 +18,9 @@ from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
+from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_subscriptions import EventSubscriptions
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -41,6 +44,9 @@ class Services:
     registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
+    event_types: EventTypes
+    event_subscriptions: EventSubscriptions
+    event_publishing: EventPublishing
     deliveries: Deliveries
     replays: DeliveryReplays
     bulk_redeliveries: BulkRedeliveries

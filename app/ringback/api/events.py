@@ -1,4 +1,4 @@
-"""Events over REST: poll the event log, or stream it as server-sent events (the HTML standard, §9.2).
+"""Events over REST: publish events, poll the event log, or stream it as server-sent events (the HTML standard, §9.2).
 
 retry: 2000                       how long a browser waits before it reconnects, in milliseconds
 id: MTpldmVudHM6NDI               the event's cursor; a client sends it as Last-Event-ID
@@ -15,14 +15,20 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from ringback.api.authentication import AuthenticatedRoute
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
-from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
+from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.domain import errors
 from ringback.schemas import examples
 from ringback.schemas.events import EventListQuery, EventPageView, EventStreamQuery, EventView
 from ringback.schemas.fields import Cursor
+from ringback.schemas.published_events import (
+    PublishedEventsView,
+    PublishedEventView,
+    PublishEventBody,
+    PublishEventsBody,
+)
 from ringback.services.events import EventPage
 
 EVENT_STREAM_MEDIA_TYPE: Final = "text/event-stream"
@@ -34,6 +40,8 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # nginx would buffer frames
 }
+
+_PUBLISHING_ERRORS: Final = (errors.UnknownUpstream, errors.QuotaExceeded, errors.ShuttingDown)
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=AuthenticatedRoute)
 
@@ -133,3 +141,36 @@ def _page_frames(page: EventPage) -> Iterator[bytes]:
 def _heartbeat_frame(page: EventPage) -> bytes:
     """A frame without data sets the client's last event id and dispatches no event (the HTML standard, §9.2.6)."""
     return f"id: {page.cursor}\n: still here\n\n".encode()
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_description="The event is in the log.",
+    responses={
+        200: {"model": PublishedEventView, "description": "The log had an event of this id."},
+        **problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_PUBLISHING_ERRORS),
+    },
+)
+async def publish_event(
+    body: PublishEventBody, response: Response, services: ServicesDep, caller: CallerDep
+) -> PublishedEventView:
+    """Publish an event of your own to your webhooks, polls and streams. Needs the scope `calls` or `adopt`.
+
+    Send an `id` and repeat the request until it succeeds: the same id again changes nothing.
+    """
+    (published,) = await services.event_publishing.publish_events(caller, [body.to_event()])
+    if not published.created:
+        response.status_code = 200
+    return PublishedEventView.from_result(published)
+
+
+@router.post(
+    "/batch",
+    response_description="All events are in the log.",
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_PUBLISHING_ERRORS),
+)
+async def publish_events(body: PublishEventsBody, services: ServicesDep, caller: CallerDep) -> PublishedEventsView:
+    """Publish up to 100 events of your own, in this order, all or none. Needs the scope `calls` or `adopt`."""
+    published = await services.event_publishing.publish_events(caller, [event.to_event() for event in body.events])
+    return PublishedEventsView(events=[PublishedEventView.from_result(each) for each in published])

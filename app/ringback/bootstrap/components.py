@@ -115,7 +115,13 @@ async def open_components(
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=_build_recorder(ids, payloads, retention, measurements),
+            recorder=Recorder(
+                ids=ids,
+                payloads=payloads,
+                result_retention_seconds=retention.result_seconds,
+                measurements=measurements,
+                select_webhooks=environment.select_webhooks,
+            ),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
@@ -174,14 +180,6 @@ async def _open_measured_store(
             clock.continue_from(last)
         await require_key_ring(store, ring, settings)
         yield environment.wrap_store(MeasuredStore(store, clock=clock, write_seconds=measurements.write_seconds))
-
-
-def _build_recorder(
-    ids: IdGenerator, payloads: PayloadBuilder, retention: Retention, measurements: Measurements
-) -> Recorder:
-    return Recorder(
-        ids=ids, payloads=payloads, result_retention_seconds=retention.result_seconds, measurements=measurements
-    )
 
 
 def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaEnforcer:

@@ -8,6 +8,7 @@ from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, InvalidAuthorities, TrustedAuthorities
 from ringback.notifier.http.target import TargetPolicy
+from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.quotas import Quotas
 from ringback.settings import Settings, SettingsError
 from ringback.storage.urls import is_postgres_url
@@ -54,9 +55,23 @@ def build_quotas(settings: Settings) -> Quotas:
         open_calls=settings.quota_open_calls,
         result_bytes=settings.quota_result_bytes,
         webhooks=settings.quota_webhooks,
+        subscriptions=settings.quota_subscriptions,
         streams=settings.quota_streams,
         starts_per_minute=settings.quota_starts_per_minute,
     )
+
+
+def build_ttl_policy(settings: Settings) -> TtlPolicy:
+    try:
+        return TtlPolicy(
+            default_seconds=settings.subscription_ttl_seconds,
+            shortest_seconds=settings.subscription_ttl_seconds_min,
+            longest_seconds=settings.subscription_ttl_seconds_max,
+        )
+    except ValueError:
+        raise SettingsError(
+            "RINGBACK_SUBSCRIPTION_TTL_SECONDS must lie between RINGBACK_SUBSCRIPTION_TTL_SECONDS_MIN and _MAX."
+        ) from None
 
 
 def load_authorities(settings: Settings) -> TrustedAuthorities:
@@ -98,6 +113,7 @@ def build_gateway_config(settings: Settings) -> GatewayConfig:
         inline_wait_seconds=settings.inline_wait_seconds,
         wait_seconds_max=settings.wait_seconds_max,
         task_grace_seconds=settings.task_grace_seconds,
+        task_event_source=settings.task_event_source,
         on_disconnect=settings.on_disconnect,
         request_bytes_max=settings.request_bytes_max,
         authentication_enabled=settings.auth != "off",

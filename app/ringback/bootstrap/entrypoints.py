@@ -2,10 +2,17 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from ringback.api.app import ApiConfig, Services
 from ringback.bootstrap.components import Components
-from ringback.bootstrap.configuration import build_gateway_config, build_protected_resource, build_token_policy
+from ringback.bootstrap.configuration import (
+    build_gateway_config,
+    build_protected_resource,
+    build_target_policy,
+    build_token_policy,
+)
+from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Authenticator
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenAuthenticator
@@ -17,11 +24,17 @@ from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.target import TargetPolicy, parse_target
+from ringback.services.event_lookups import EventLookups
+from ringback.services.event_polls import EventPolls
+from ringback.services.event_streams import EventStreams
+from ringback.services.log_tails import LogTails
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.node_signals import NodeSignals
 from ringback.services.tool_aliases import ToolAliases
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor, Worker
+from ringback.upstreams.catalog.argument_schemas import ArgumentSchemas
 
 
 @asynccontextmanager
@@ -56,6 +69,13 @@ async def open_mcp_server(
         registrations=services.registrations,
         webhooks=services.webhooks,
         events=services.events,
+        event_lookups=EventLookups(store=components.store),
+        event_polls=_build_event_polls(components, services, settings),
+        event_streams=_build_event_streams(components, services),
+        event_types=services.event_types,
+        event_subscriptions=services.event_subscriptions,
+        find_argument_error=ArgumentSchemas().find_error,
+        find_callback_url_error=partial(_find_callback_url_error, build_target_policy(settings)),
         resume=services.call_resumption,
         lifecycle=services.lifecycle,
         quotas=components.quotas,
@@ -78,6 +98,33 @@ async def open_mcp_server(
             yield server
         finally:
             await workers.aclose()
+
+
+def _build_event_polls(components: Components, services: Services, settings: Settings) -> EventPolls:
+    return EventPolls(
+        store=components.store,
+        clock=components.environment.clock,
+        lifecycle=services.lifecycle,
+        wait_seconds_max=settings.wait_seconds_max,
+    )
+
+
+def _build_event_streams(components: Components, services: Services) -> EventStreams:
+    return EventStreams(
+        store=components.store,
+        clock=components.environment.clock,
+        quotas=components.quotas,
+        lifecycle=services.lifecycle,
+        tails=LogTails(components.store),
+    )
+
+
+def _find_callback_url_error(policy: TargetPolicy, url: str) -> str | None:
+    try:
+        parse_target(url, policy)
+    except InvalidCallbackUrl as problem:
+        return problem.detail
+    return None
 
 
 def build_api_config(

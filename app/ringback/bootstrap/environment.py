@@ -9,6 +9,7 @@ import httpx
 
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.ports import Store
+from ringback.notifier.fan_out import SelectWebhooks, select_matching_webhooks
 from ringback.notifier.http.resolver import Resolver
 from ringback.upstreams.registry import UpstreamConfig
 
@@ -34,3 +35,5 @@ class Environment:
     """Wraps the store, for tests that observe it or make it fail."""
     announces_api: bool = True
     """Whether callbacks contain the API's URLs. A Ringback within another server may not serve its API."""
+    select_webhooks: SelectWebhooks = select_matching_webhooks
+    """Selects the webhooks that get an event. A server with events of its own decides by the events' data."""

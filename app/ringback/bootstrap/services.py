@@ -2,8 +2,11 @@
 
 from ringback.api.app import Services
 from ringback.bootstrap.components import Components
-from ringback.bootstrap.configuration import build_target_policy
+from ringback.bootstrap.configuration import build_target_policy, build_ttl_policy
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.webhook import MessageIds
+from ringback.keyring import load_signing_keys
+from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.administration import Administration
@@ -11,10 +14,14 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
+from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_subscriptions import EventSubscriptions
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
@@ -44,7 +51,11 @@ def _build_verification(components: Components, settings: Settings, lifecycle: L
 
 
 def _build_registrations(
-    components: Components, lifecycle: Lifecycle, verification: WebhookVerification, attempts: AttemptScheduler
+    components: Components,
+    lifecycle: Lifecycle,
+    verification: WebhookVerification,
+    attempts: AttemptScheduler,
+    event_types: EventTypes,
 ) -> WebhookRegistrations:
     return WebhookRegistrations(
         store=components.store,
@@ -57,15 +68,21 @@ def _build_registrations(
         verification=verification,
         attempts=attempts,
         catalog=components.upstreams.tool_catalog,
+        event_types=event_types,
     )
 
 
 def _build_webhooks(
-    components: Components, lifecycle: Lifecycle, verification: WebhookVerification, attempts: AttemptScheduler
+    components: Components,
+    lifecycle: Lifecycle,
+    verification: WebhookVerification,
+    attempts: AttemptScheduler,
+    event_types: EventTypes,
 ) -> Webhooks:
     return Webhooks(
         store=components.store,
         ids=components.ids,
+        recorder=components.recorder,
         requested_deliveries=RequestedDeliveries(ids=components.ids),
         attempts=attempts,
         guard=components.target_guard,
@@ -73,6 +90,41 @@ def _build_webhooks(
         lifecycle=lifecycle,
         verification=verification,
         catalog=components.upstreams.tool_catalog,
+        event_types=event_types,
+    )
+
+
+def _build_event_subscriptions(
+    components: Components,
+    settings: Settings,
+    lifecycle: Lifecycle,
+    verification: WebhookVerification,
+    attempts: AttemptScheduler,
+    event_types: EventTypes,
+) -> EventSubscriptions:
+    targets = build_target_policy(settings)
+    sender = ChallengeSender(
+        clock=components.environment.clock,
+        ids=components.ids,
+        requester=components.sender,
+        policy=targets,
+        signing_keys=load_signing_keys(settings),
+    )
+    return EventSubscriptions(
+        store=components.store,
+        clock=components.environment.clock,
+        recorder=components.recorder,
+        verification=verification,
+        proofs=CallbackProofs(
+            store=components.store, ids=components.ids, sender=sender, verification=verification, targets=targets
+        ),
+        attempts=attempts,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+        catalog=components.upstreams.tool_catalog,
+        event_types=event_types,
+        ttl_policy=build_ttl_policy(settings),
+        message_ids=MessageIds(settings.subscription_message_ids),
     )
 
 
@@ -139,7 +191,8 @@ def build_services(components: Components, settings: Settings) -> Services:
     quotas = components.quotas
     verification = _build_verification(components, settings, lifecycle)
     attempts = AttemptScheduler(store=store, targets=build_target_policy(settings))
-    registrations = _build_registrations(components, lifecycle, verification, attempts)
+    event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=components.upstreams.event_catalog)
+    registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
@@ -164,10 +217,15 @@ def build_services(components: Components, settings: Settings) -> Services:
             lifecycle=lifecycle,
         ),
         registrations=registrations,
-        webhooks=_build_webhooks(components, lifecycle, verification, attempts),
+        webhooks=_build_webhooks(components, lifecycle, verification, attempts, event_types),
         events=Events(
             store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max
         ),
+        event_types=event_types,
+        event_subscriptions=_build_event_subscriptions(
+            components, settings, lifecycle, verification, attempts, event_types
+        ),
+        event_publishing=EventPublishing(store=store, recorder=components.recorder, quotas=quotas, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),

@@ -1,6 +1,6 @@
 """Builds the background workers that the supervisor runs, by role.
 
-    runner       the runner, the recorder of upstreams' changes
+    runner       the runner, the recorders of upstreams' changes and events
     dispatcher   the verifier, the catch-up worker, the dispatcher
     janitor      the janitor, and the resealer while the key ring has more than one key
 
@@ -24,6 +24,7 @@ from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.settings import Settings
 from ringback.supervisor import Worker
+from ringback.upstreams.events.event_recorder import FOLLOW_DUTY, UpstreamEventRecorder
 from ringback.upstreams.subscriptions.upstream_changes import CHANGES_DUTY, UpstreamChangeRecorder
 
 
@@ -31,7 +32,11 @@ def build_workers(components: Components, settings: Settings, retention: Retenti
     """The workers of this node's roles, in the order in which they stop."""
     workers: dict[Role, Sequence[Worker]] = {}
     if Role.RUNNER in settings.roles:
-        workers[Role.RUNNER] = [build_runner(components, settings), build_change_recorder(components)]
+        workers[Role.RUNNER] = [
+            build_runner(components, settings),
+            build_change_recorder(components),
+            build_event_recorder(components),
+        ]
     if Role.DISPATCHER in settings.roles:
         workers[Role.DISPATCHER] = [
             build_verifier(components, settings),
@@ -81,6 +86,19 @@ def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
         changes=components.change_stream,
         leadership=Leadership(
             store=components.store, clock=components.environment.clock, owner=components.owner, duty=CHANGES_DUTY
+        ),
+    )
+
+
+def build_event_recorder(components: Components) -> UpstreamEventRecorder:
+    return UpstreamEventRecorder(
+        store=components.store,
+        clock=components.environment.clock,
+        recorder=components.recorder,
+        connections=components.upstreams.connections,
+        catalog=components.upstreams.event_catalog,
+        leadership=Leadership(
+            store=components.store, clock=components.environment.clock, owner=components.owner, duty=FOLLOW_DUTY
         ),
     )
 

@@ -29,6 +29,8 @@
     trigger           sends a signed test event, and shows what its receiver answered
     verify            verifies a callback that was saved to a file
     stored_request    … parses it, and finds why its signature does not match
+    check_server      checks an MCP server that offers Events
+    server_checks     … its cases
     backup            backs the database up with its keys, and restores a backup
     copy              moves an installation from SQLite to PostgreSQL
     migrate           brings the database to this version's schema
@@ -38,6 +40,9 @@
     doctor_database   … on the database and the key ring
     doctor_service    … on what the running service says about itself
     doctor_public_url … on what lies behind the public URL
+    check_receiver    checks a receiver of MCP Events
+    receiver_checks   … its checks
+    check_report      the table of `check-receiver` and `check-server`
     client_options    --url and --api-key of the client commands
     service_errors    the service's errors that end a command with one message
     hints             the service's advice, with commands in the place of REST requests

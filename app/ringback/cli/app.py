@@ -49,7 +49,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "sessions": _CommandEntry("ringback.cli.erasures", "sessions", "Erase the calls of a client session."),
     "principals": _CommandEntry("ringback.cli.erasures", "principals", "Erase all data of a principal."),
     "erasure": _CommandEntry("ringback.cli.erasures", "erasure", "Show how far an erasure is."),
-    "events": _CommandEntry("ringback.cli.events", "events", "Print the events of your calls, oldest first."),
+    "events": _CommandEntry("ringback.cli.events", "app", "Print events, oldest first, and publish your own."),
     "listen": _CommandEntry(
         "ringback.cli.listen",
         "listen",
@@ -60,6 +60,14 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "trigger": _CommandEntry("ringback.cli.trigger", "trigger", "Send a signed test event to a webhook."),
     "verify": _CommandEntry(
         "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
+    ),
+    "check-receiver": _CommandEntry(
+        "ringback.cli.check_receiver",
+        "check_receiver",
+        "Check a receiver of callbacks against the specification of MCP Events.",
+    ),
+    "check-server": _CommandEntry(
+        "ringback.cli.check_server", "check_server", "Check an MCP server that offers Events against the specification."
     ),
     "migrate": _CommandEntry(
         "ringback.cli.migrate",

@@ -1,4 +1,4 @@
-"""`ringback events`: prints the event log, and follows it."""
+"""`ringback events`: prints the event log, and follows it; `ringback events publish` adds an event of one's own."""
 
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ringback.cli.arguments import parse_arguments
 from ringback.cli.client_options import (
     URL_DEFAULT,
     ApiKey,
@@ -18,10 +19,15 @@ from ringback.cli.client_options import (
 from ringback.cli.following import format_progress
 from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
 from ringback.client import Event, RingbackClient
+from ringback.client.options import EventOptions
+
+app = typer.Typer(no_args_is_help=False)
 
 
+@app.callback(invoke_without_command=True)
 @exit_on_errors()
 def events(
+    context: typer.Context,
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new events, until interrupted.")] = False,
     cursor: Annotated[
@@ -44,6 +50,8 @@ def events(
 
     With --all-principals, events are printed newest first.
     """
+    if context.invoked_subcommand is not None:
+        return
     owner = choose_principal(principal, all_principals)
     if all_principals and follow:
         raise typer.BadParameter("--follow needs one principal: events of all have no common order")
@@ -102,3 +110,42 @@ def _describe_progress(data: Mapping[str, Any]) -> str:
             return " ".join(str(part) for part in (format_progress(progress, total), message) if part)
         case _:
             return ""
+
+
+@app.command("publish")
+@exit_on_errors()
+def publish_event(
+    name: Annotated[str, typer.Argument(help="The name: lower-case words with dots, such as order.paid.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="Members of its data. A JSON value, or a string."),
+    ] = None,
+    *,
+    json_data: Annotated[str | None, typer.Option("--json-data", help="Its data, as a JSON object.")] = None,
+    event_id: Annotated[
+        str | None, typer.Option("--id", help="Your own id of the event. The same id again changes nothing.")
+    ] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Its client_session_id.")] = None,
+    correlation: Annotated[str | None, typer.Option("--correlation", help="Its correlation_id.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on one line.")] = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Publish an event of your own to your webhooks, polls and streams."""
+    data = parse_arguments(arguments or [], json_arguments=json_data, input_schema=None)
+    options: EventOptions = {}
+    if event_id is not None:
+        options["id"] = event_id
+    if session is not None:
+        options["client_session_id"] = session
+    if correlation is not None:
+        options["correlation_id"] = correlation
+
+    async def publish(client: RingbackClient) -> None:
+        published = await client.publish_event(name, data, **options)
+        if as_json:
+            print_json_line(model_to_json(published))
+        else:
+            print_output(f"{published.event_id} {'published' if published.created else 'was published before'}")
+
+    run_with_client(url, api_key, publish)

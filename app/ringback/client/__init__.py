@@ -72,7 +72,9 @@ if typing.TYPE_CHECKING:
         AdoptOptions,
         CallbackOptions,
         CallOptions,
+        EventOptions,
         NamedWebhookOptions,
+        NewEvent,
         OwnRetries,
         ProgressOptions,
         RedeliveryOptions,
@@ -94,6 +96,7 @@ if typing.TYPE_CHECKING:
         Unavailable,
         UnexpectedAnswer,
     )
+    from ringback.client.published_event_models import EventType, PublishedEvent
     from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo, ServiceStatus
     from ringback.client.sync import SyncEventStream, SyncRingbackClient
     from ringback.client.upstream_models import Reloaded, Tool, Upstream, UpstreamIntake
@@ -119,8 +122,10 @@ __all__ = [
     "DurableCaller",
     "Erasure",
     "Event",
+    "EventOptions",
     "EventPage",
     "EventStream",
+    "EventType",
     "Forbidden",
     "Gone",
     "InputRequest",
@@ -128,6 +133,7 @@ __all__ = [
     "Listener",
     "MemoryRequestState",
     "NamedWebhookOptions",
+    "NewEvent",
     "NotFound",
     "OpenDeliveries",
     "OwnRetries",
@@ -136,6 +142,7 @@ __all__ = [
     "Progress",
     "ProgressOptions",
     "PublicKey",
+    "PublishedEvent",
     "QuotaExceeded",
     "Readiness",
     "Redelivery",
@@ -216,7 +223,9 @@ _NAMES_BY_MODULE: typing.Final = {
         "AdoptOptions",
         "CallOptions",
         "CallbackOptions",
+        "EventOptions",
         "NamedWebhookOptions",
+        "NewEvent",
         "OwnRetries",
         "ProgressOptions",
         "RedeliveryOptions",
@@ -237,6 +246,10 @@ _NAMES_BY_MODULE: typing.Final = {
         "Unauthenticated",
         "Unavailable",
         "UnexpectedAnswer",
+    ),
+    "published_event_models": (
+        "EventType",
+        "PublishedEvent",
     ),
     "service_models": (
         "ProblemType",

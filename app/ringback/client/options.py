@@ -105,6 +105,27 @@ class RedeliveryOptions(TypedDict, total=False):
     """Count the deliveries and change nothing."""
 
 
+class EventOptions(TypedDict, total=False):
+    """Optional members of an event that you publish."""
+
+    id: str
+    """Your own id of the event, the same in every repeat: the same id again changes nothing."""
+    timestamp: str
+    """When it happened: ISO 8601 with a UTC offset. Default: now."""
+    upstream: str
+    """The MCP server that the event is about."""
+    client_session_id: str
+    correlation_id: str
+
+
+class NewEvent(EventOptions, total=False):
+    """An event that you publish."""
+
+    name: Required[str]
+    """Lower-case words with dots: order.paid."""
+    data: Required[Mapping[str, Any]]
+
+
 class CallOptions(TypedDict, total=False):
     """One call of a batch."""
 

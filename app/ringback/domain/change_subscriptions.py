@@ -23,6 +23,7 @@ _CHANGE_NAMES: Final = {
     Listing.RESOURCES: "resources",
     Listing.RESOURCE_TEMPLATES: "resources",
     Listing.PROMPTS: "prompts",
+    Listing.EVENTS: "events",
 }
 
 
@@ -48,7 +49,7 @@ class ChangeSubscriptionRows(Protocol):
 
 
 def change_name(change: UpstreamChange) -> str:
-    """The changed thing: tools | resources | prompts | resource."""
+    """The changed thing: tools | resources | prompts | events | resource."""
     return "resource" if change.listing is None else _CHANGE_NAMES[change.listing]
 
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringback.domain.errors import InvalidCursor
-from ringback.domain.ids import is_well_formed_id
+from ringback.domain.ids import is_subscription_id, is_well_formed_id
 
 CURSOR_LENGTH_MAX = 256
 _VERSION = "1"
@@ -72,7 +72,8 @@ def decode_id_cursor(cursor_list: CursorList, cursor: str | None) -> str | None:
     if cursor is None:
         return None
     last_id = decode_cursor(cursor_list, cursor)
-    if not is_well_formed_id(_ID_PREFIX_BY_LIST[cursor_list], last_id):
+    is_subscription = cursor_list is CursorList.WEBHOOKS and is_subscription_id(last_id)
+    if not is_subscription and not is_well_formed_id(_ID_PREFIX_BY_LIST[cursor_list], last_id):
         raise InvalidCursor("This is not a cursor of ours. Start without one.")
     return last_id
 

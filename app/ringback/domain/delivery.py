@@ -10,7 +10,7 @@ The body is built once and stored. Every attempt sends the same bytes with a new
 """
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +19,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.retry import (
+    DAY,
     ORDERED_GIVE_UP_SECONDS,
     PROGRESS_SCHEDULE,
     RETRY_SCHEDULES,
@@ -62,11 +63,20 @@ class DeliveryKind(StrEnum):
     """Progress: tried twice, and cancelled when newer progress or the end of the call exists."""
     GAP = "gap"
     """A control envelope: it gives a recovered receiver the cursor from which to poll the events that were given up."""
+    TERMINATED = "terminated"
+    """A control envelope: the subscription has ended. It is the last delivery to its webhook."""
+
+
+CONTROL_ENVELOPES: Final = frozenset({DeliveryKind.GAP, DeliveryKind.TERMINATED})
+"""Best effort: clients need not know them, so their failure counts neither against the receiver nor against its origin."""
 
 
 PERMANENT_FAILURE_STATUS_CODES: Final = frozenset({410, 413})
 """Gone, and content too large: the same body would fail again (mcp-events §8)."""
 RETRY_AFTER_STATUS_CODES: Final = frozenset({429, 503})
+SUSPENDED_HOLD_SECONDS_MAX: Final = 3.0 * DAY
+"""With the retry window of a subscription (an hour) it stays below the four days of the schedule `days`, and so below the
+retention of results: the resume token of a delivery that waited works."""
 DETAIL_LENGTH_MAX: Final = 300
 """Characters of an attempt's detail: an ordinary URL and a sentence."""
 
@@ -90,6 +100,8 @@ class Delivery:
     state: DeliveryState
     attempts: int = 0
     due_at: datetime
+    """Of a held delivery: the time from which its retry window counts. It lies ahead while a subscription is suspended, and
+    `give_up_at` is as much later; the release moves both back (`suspended_window`)."""
     give_up_at: datetime
     order_key: str | None = None
     """Set for ordered webhooks: of the deliveries with one key one is sent at a time, in the order of the log."""
@@ -206,7 +218,7 @@ def retry_schedule_for(kind: DeliveryKind, schedule: RetrySchedule) -> RetrySche
             return schedule
         case DeliveryKind.PROGRESS:
             return PROGRESS_SCHEDULE
-        case DeliveryKind.GAP:
+        case DeliveryKind.GAP | DeliveryKind.TERMINATED:
             return RETRY_SCHEDULES[RetryProfile.MINUTES]
 
 
@@ -261,3 +273,12 @@ def leaves_gap(delivery: Delivery, result: AttemptResult | None) -> bool:
         and delivery.generation == 1
         and not is_permanent_failure
     )
+
+
+def suspended_window(*, created_at: datetime, now: datetime) -> timedelta:
+    """How far the retry window of a delivery moves when it is held for a suspended subscription.
+
+    Time for which a subscription is suspended does not count against the retry window (mcp-events §8). The window waits until
+    `SUSPENDED_HOLD_SECONDS_MAX` after the delivery was created, and no longer.
+    """
+    return max(created_at + seconds(SUSPENDED_HOLD_SECONDS_MAX) - now, timedelta(0))

@@ -107,7 +107,10 @@ class WebhookDeliveries(Protocol):
         ...
 
     async def release_held(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        """Make held deliveries due now, oldest first. Return their number."""
+        """Make held deliveries due now, oldest first. Return their number.
+
+        The retry window of those that were held for a suspension goes on where it stopped.
+        """
         ...
 
     async def count_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> OpenDeliveryCounts:
@@ -121,8 +124,11 @@ class WebhookDeliveries(Protocol):
         """
         ...
 
-    async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
-        """Hold pending deliveries. Return their number."""
+    async def hold_pending(self, webhook_id: WebhookId, *, limit: int, suspended: bool = False) -> int:
+        """Hold pending deliveries. Return their number.
+
+        With `suspended`, those of events, whose retry window stops (`delivery.suspended_window`).
+        """
         ...
 
     async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallOutcome, describe_error
@@ -27,14 +27,23 @@ class EventName(StrEnum):
     UPSTREAM_CHANGED = "upstream.changed"
 
 
+def event_name(text: str) -> str:
+    """The member of `EventName` with this value, or the text: the name of an external event (`domain.event_types`)."""
+    return _OWN_NAMES.get(text, text)
+
+
+_OWN_NAMES: Final[Mapping[str, EventName]] = {str(name): name for name in EventName}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     id: EventId
     principal: Principal
     seq: int
-    name: EventName
+    name: str
+    """An `EventName`, or the name of an external event type (`domain.event_types`)."""
     call_id: CallId | None
-    """None for events of a webhook (without upstream and tool) and of an upstream."""
+    """None for events of a webhook (without upstream and tool), of an upstream, and for external events."""
     client_session_id: str | None
     correlation_id: str | None
     upstream: str | None
@@ -42,11 +51,45 @@ class Event:
     data: Mapping[str, Any] = field(repr=False)
     """Members for every reader. A delivery adds members for its receiver only."""
     created_at: datetime
+    """When the event entered the log: never before an earlier event of the log."""
+    occurred_at: datetime | None = None
+    """When an external event happened, by its source; None for events of Ringback's own. An external event is in the log once
+    for its `id` and `topic`."""
+    topic: str | None = None
+    """The arguments with which an upstream was asked for this event (`event_types.arguments_topic`). None for no arguments,
+    for published events and for events of Ringback's own."""
+
+    @property
+    def is_external(self) -> bool:
+        """Whether an upstream sent it or a client published it."""
+        return self.occurred_at is not None
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the event happened."""
+        return self.created_at if self.occurred_at is None else self.occurred_at
 
     @property
     def position(self) -> LogPosition:
         """The event's own position in the log."""
         return LogPosition(self.seq, event_mark(self.id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalEvent:
+    """An event that an upstream sent or a client published, before it is in a log."""
+
+    name: str
+    """The name in the log (`domain.event_types`)."""
+    id: EventId | None
+    """The `eventId` of every reader. None makes one, so that each such event is a new one."""
+    data: Mapping[str, Any] = field(repr=False)
+    occurred_at: datetime | None = None
+    """None is the time at which it enters the log."""
+    topic: str | None = None
+    upstream: str | None = None
+    client_session_id: str | None = None
+    correlation_id: str | None = None
 
 
 def build_call_event(name: EventName, call: Call, *, event_id: EventId, seq: int, now: datetime) -> Event:
@@ -83,6 +126,27 @@ def build_upstream_event(
         tool=None,
         data=data if uri is None else {**data, "uri": uri},
         created_at=now,
+    )
+
+
+def build_external_event(
+    principal: Principal, external: ExternalEvent, *, event_id: EventId, seq: int, now: datetime
+) -> Event:
+    """The log's entry for an event that an upstream sent or a client published."""
+    return Event(
+        id=event_id,
+        principal=principal,
+        seq=seq,
+        name=external.name,
+        call_id=None,
+        client_session_id=external.client_session_id,
+        correlation_id=external.correlation_id,
+        upstream=external.upstream,
+        tool=None,
+        data=external.data,
+        created_at=now,
+        occurred_at=external.occurred_at or now,
+        topic=external.topic,
     )
 
 

@@ -6,17 +6,40 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from ringback.domain.cursor import EventTime, Page
-from ringback.domain.event import Event, EventName
+from ringback.domain.event import Event
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    name: EventName | None = None
+    name: str | None = None
     call_id: CallId | None = None
     client_session_id: str | None = None
     correlation_id: str | None = None
+    topic: str | None = None
+    """`Event.topic`; the empty text matches only events without one."""
+    upstream: str | None = None
+    tool: str | None = None
+    resource_uris: frozenset[str | None] | None = None
+    """Only events whose `data.uri` is one of these; None stands for an event without. A page with this filter may be short."""
+
+    def matches(self, event: Event) -> bool:
+        """Whether a store with this filter returns the event."""
+        return (
+            _matches(self.name, event.name)
+            and _matches(self.call_id, event.call_id)
+            and _matches(self.client_session_id, event.client_session_id)
+            and _matches(self.correlation_id, event.correlation_id)
+            and _matches(self.upstream, event.upstream)
+            and _matches(self.tool, event.tool)
+            and _matches(self.topic, event.topic or "")
+            and (self.resource_uris is None or event.data.get("uri") in self.resource_uris)
+        )
+
+
+def _matches(expected: str | None, actual: str | None) -> bool:
+    return expected is None or expected == actual
 
 
 class ReservedPlaces(NamedTuple):
@@ -34,6 +57,19 @@ class EventRows(Protocol):
         ...
 
     async def insert(self, events: Sequence[Event]) -> None: ...
+
+    async def find_known_ids(
+        self, principal: Principal, event_ids: Collection[EventId], *, topic: str | None
+    ) -> Collection[EventId]:
+        """Those of these ids that external events of this log with this topic have. The caller holds the lock of the log."""
+        ...
+
+    async def find(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
+        """The event with this id at one of these positions. An external event is found at any position.
+
+        Visits each of these positions at most, because events have no index of their ids.
+        """
+        ...
 
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         """Oldest first, with `event.seq > seq`.

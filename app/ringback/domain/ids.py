@@ -5,9 +5,10 @@ counted upwards, because a call id is also a task id and must not be guessable (
 """
 
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import NewType
+from typing import Final, NewType
 
 from ringback.domain.clock import Clock, epoch_milliseconds
 
@@ -25,6 +26,9 @@ _DIGIT_BY_BYTE = bytes(ord(_CROCKFORD[byte % 32]) for byte in range(256))
 _RANDOM_BYTES = 16
 """One for each random digit, of which five bits are used: so all are translated at once."""
 _ULID_LENGTH = 26
+_ULID_TIME_DIGITS: Final = 10
+_SUBSCRIPTION_ID: Final = re.compile(r"sub_[0-9a-f]{32}")
+"""The id of a webhook that an MCP client subscribed: a hash (`protocol.mcp_events.subscription_key`). Sorts before `wh_…`."""
 
 
 class IdGenerator:
@@ -79,7 +83,25 @@ def first_id_at(prefix: str, instant: datetime) -> str:
     return f"{prefix}_{ulid(epoch_milliseconds(instant), b'')}"
 
 
+def id_milliseconds(well_formed_id: str) -> int:
+    """The time at which an id of ours was made, in milliseconds since 1970."""
+    milliseconds = 0
+    for digit in well_formed_id.rpartition("_")[2][:_ULID_TIME_DIGITS]:
+        milliseconds = milliseconds * len(_CROCKFORD) + _CROCKFORD.index(digit)
+    return milliseconds
+
+
 def is_well_formed_id(prefix: str, text: str) -> bool:
     """Whether `text` could be an id of ours with this prefix; what could not be is never looked up."""
     head, _, tail = text.partition("_")
     return head == prefix and len(tail) == _ULID_LENGTH and set(tail) <= set(_CROCKFORD)
+
+
+def is_subscription_id(text: str) -> bool:
+    """Whether `text` could be the id of an event subscription."""
+    return _SUBSCRIPTION_ID.fullmatch(text) is not None
+
+
+def is_webhook_id(text: str) -> bool:
+    """Whether `text` could be the id of a webhook, registered or subscribed."""
+    return is_well_formed_id("wh", text) or is_subscription_id(text)

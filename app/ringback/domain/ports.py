@@ -40,6 +40,8 @@ batches with the same keys) are noticed after a second, and one of them runs aga
     extension of leases                      the calls of this owner, skipping locked ones; then these, in another unit
     recovery, overdue calls, archive         expired calls, skipping locked ones; then the logs
     registration of a webhook                the log, so an event is either before it or matches it; names and keys are unique
+    subscribe, unsubscribe, end of one       its webhook, then the log; the row of the subscription is written under both. Two
+                                             first subscribes with one key: the second waits for the log, and runs again
     change, removal, activation              the webhook, then the log, so an event sees it before or after as a whole
     health and losses of webhooks            the webhooks in the order of their ids; failing origins in the order of their names
     lease of deliveries                      rates in the order of webhooks; pending ones, skipping locked ones; the lease is
@@ -55,6 +57,8 @@ batches with the same keys) are noticed after a second, and one of them runs aga
     verification                             units that lease challenges come one after the other, so limits are exact
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
+    published events, declared types         the log, so an id and the number of types are counted once
+    events of an upstream, and the cursor    the logs in the order of principals; one node follows (`leadership`)
     batch of an erasure                      the erasure, skipping locked ones; the calls, the webhooks, then the log, so that
                                              nothing inserts a delivery of what is erased
 
@@ -82,13 +86,15 @@ from ringback.domain.delivery_rows import (
 from ringback.domain.encryption import SealedRows, SealingKeyRows
 from ringback.domain.erasure import ErasedDeliveries, ErasedRows, ErasureRows
 from ringback.domain.event_rows import EventLogRows, EventRows
+from ringback.domain.event_subscriptions import SubscriptionRows
+from ringback.domain.event_types import EventDemandRows, EventFollowingRows, EventTypeRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
 from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
-from ringback.domain.verification import ChallengeRows, ProofRows
+from ringback.domain.verification import ChallengeRows, ProofRows, SentChallengeRows
 from ringback.domain.webhook_rows import (
     CallWebhookRows,
     OriginBreakerRows,
@@ -146,6 +152,12 @@ class Transaction(Protocol):
     @property
     def event_log(self) -> EventLogRows: ...
     @property
+    def event_types(self) -> EventTypeRows: ...
+    @property
+    def event_demands(self) -> EventDemandRows: ...
+    @property
+    def event_followings(self) -> EventFollowingRows: ...
+    @property
     def webhooks(self) -> WebhookRows: ...
     @property
     def webhook_batches(self) -> WebhookBatchRows: ...
@@ -176,6 +188,8 @@ class Transaction(Protocol):
     @property
     def challenges(self) -> ChallengeRows: ...
     @property
+    def sent_challenges(self) -> SentChallengeRows: ...
+    @property
     def proofs(self) -> ProofRows: ...
     @property
     def sealed_values(self) -> SealedRows: ...
@@ -187,6 +201,8 @@ class Transaction(Protocol):
     def catalog(self) -> CatalogRows: ...
     @property
     def change_subscriptions(self) -> ChangeSubscriptionRows: ...
+    @property
+    def subscriptions(self) -> SubscriptionRows: ...
     @property
     def tool_aliases(self) -> ToolAliasRows: ...
     @property

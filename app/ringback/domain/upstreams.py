@@ -158,6 +158,8 @@ class Listing(StrEnum):
     RESOURCES = "resources"
     RESOURCE_TEMPLATES = "resourceTemplates"
     PROMPTS = "prompts"
+    EVENTS = "events"
+    """Event types (MCP Events). Their names are in `domain.event_types`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

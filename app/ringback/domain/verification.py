@@ -111,6 +111,18 @@ class ChallengeRows(Protocol):
         ...
 
 
+class SentChallengeRows(Protocol):
+    """The records that `ChallengeRows.count_recent` counts."""
+
+    async def lock(self) -> None:
+        """Other units that lock them, or list due challenges, wait until the transaction ends, so that the limits are exact."""
+        ...
+
+    async def record_answered(self, origin: str, principal: Principal) -> None:
+        """Let one challenge of the principal to this origin count against the principal only: the origin has answered it."""
+        ...
+
+
 class ProofRows(Protocol):
     async def get_proven_at(self, principal: Principal, url: str) -> datetime | None: ...
 

@@ -17,6 +17,7 @@ from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
+from ringback.domain.failure_rate import NO_FAILURES, FailureRate
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, RetrySchedule, own_retry_schedule
@@ -61,11 +62,22 @@ class WebhookOrigin(StrEnum):
     same callback; it expires after the last of them."""
 
 
+class MessageIds(StrEnum):
+    """What the `webhook-id` of an event is."""
+
+    EVENT = "event"
+    """The eventId, which is the same in every delivery mode. All clients that exist accept it, and some demand it."""
+    MESSAGE = "message"
+    """An id of this event for this subscription, as a later text of SEP-3415 is reported to demand."""
+
+
+SUBSCRIPTION_ID_PREFIX: Final = "sub_"
+"""Ids of webhooks that MCP clients registered with events/subscribe."""
 DESCRIPTION_LENGTH_MAX: Final = 500
 """Characters in a webhook's description: a few sentences."""
 SECRET_LENGTH_MAX: Final = 256
 """More than the 94 characters of the longest valid secret: `signing.secrets` refuses longer ones with a reason."""
-DEFAULT_EVENTS: Final = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
+DEFAULT_EVENTS: Final[frozenset[str]] = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
 HOLDING_STATES: Final = frozenset({WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED})
 
 OWNER_STATE_TRANSITIONS: Final[dict[WebhookState, frozenset[WebhookState]]] = {
@@ -85,6 +97,10 @@ SECRETS_UNREADABLE: Final = "secrets_unreadable"
 INLINE_GRACE_SECONDS: Final = 15.0
 """How long a delivery to a `detached` webhook waits for the inline response to be written. The waiting request wakes within a
 second; the rest is for a client that reads slowly."""
+
+SUBSCRIBE_GRACE_SECONDS: Final = 1.0
+"""How long the deliveries to a new event subscription wait, so that its client has the subscription's id first. A response is
+written within milliseconds; if a client takes longer to store it, it refuses the delivery and gets the first retry."""
 
 PREVIOUS_SECRETS_MAX: Final = 10
 """Rotated secrets that still sign. Each adds a signature to every attempt, and the header has a limit."""
@@ -106,7 +122,8 @@ class WebhookSpec:
     """
 
     url: str
-    events: frozenset[EventName] = DEFAULT_EVENTS
+    events: frozenset[str] = DEFAULT_EVENTS
+    """Names of `EventName` and of external event types (`domain.event_types`)."""
     outcomes: frozenset[CallOutcome] | None = None
     """`call.finished` is received for calls with these outcomes; None means all. Other events have no outcome."""
     upstream: str | None = None
@@ -150,6 +167,13 @@ class Webhook(WebhookSpec):
     paused_at: datetime | None = None
     """When its owner paused the webhook; None if it is not paused. Its deliveries are held then, whatever its state."""
     origin: WebhookOrigin = WebhookOrigin.REST
+    message_ids: MessageIds = MessageIds.EVENT
+    topic: str | None = None
+    """The arguments with which a subscription asks for an upstream's event (`event_types.arguments_topic`). It matches only
+    events of this topic; None matches only events without one."""
+    shown_event_name: str | None = None
+    """The name of the event in callbacks: a client of `/mcp/{upstream}` subscribes to the upstream's own name. None is the
+    name in the log."""
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None = None
@@ -160,8 +184,15 @@ class Webhook(WebhookSpec):
     """The status code and the fact beside the category, for the owner (`AttemptResult.error_detail`)."""
     failing_since: datetime | None = None
     breaker: CircuitBreaker = CLOSED_BREAKER
+    failure_rate: FailureRate = NO_FAILURES
+    """Counted for subscriptions only."""
     missed_from: int | None = None
     """The place of the first event that was given up and that no gap envelope has reported yet."""
+
+    @property
+    def is_subscription(self) -> bool:
+        """Whether an MCP client subscribed it (events/subscribe). Its URL, secret and filters are that client's to change."""
+        return self.id.startswith(SUBSCRIPTION_ID_PREFIX)
 
     @property
     def header_names(self) -> Sequence[str]:
@@ -198,7 +229,8 @@ def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         and _matches_filter(webhook.call_id, event.call_id)
         and _matches_filter(webhook.client_session_id, event.client_session_id)
         and (not webhook.match_correlation or _matches_filter(webhook.correlation_id, event.correlation_id))
-        and (event.name is not EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
+        and (event.name != EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
+        and webhook.topic == event.topic
     )
 
 
@@ -214,9 +246,12 @@ def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: d
     """When the event's delivery is due: now, or after `INLINE_GRACE_SECONDS` if the client may get the result inline.
 
     The delivery is cancelled once the inline response is written, and sent otherwise. Only the end of a call can be returned
-    inline, so input requests and progress are due at once.
+    inline, so input requests and progress are due at once. An event subscription gets nothing in its first
+    `SUBSCRIBE_GRACE_SECONDS`.
     """
-    if webhook.when is DeliveryCondition.ALWAYS or event.name is not EventName.CALL_FINISHED:
+    if webhook.is_subscription:
+        return max(now, webhook.created_at + seconds(SUBSCRIBE_GRACE_SECONDS))
+    if webhook.when is DeliveryCondition.ALWAYS or event.name != EventName.CALL_FINISHED:
         return now
     if call is None or not call.answered_inline:
         return now
@@ -252,6 +287,7 @@ def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
             last_error=None,
             last_error_detail=None,
             breaker=CLOSED_BREAKER,
+            failure_rate=NO_FAILURES,
         )
     return replace(webhook, state=state)
 
@@ -275,6 +311,7 @@ def with_url(webhook: Webhook, url: str) -> Webhook:
         failing_since=None,
         last_delivery_at=None,
         breaker=CLOSED_BREAKER,
+        failure_rate=NO_FAILURES,
     )
 
 
@@ -303,8 +340,8 @@ def describe_webhook(webhook: Webhook) -> str:
     return " ".join(sentences)
 
 
-def _describe_event_name(webhook: Webhook, name: EventName) -> str:
-    if name is not EventName.CALL_FINISHED or webhook.outcomes is None:
+def _describe_event_name(webhook: Webhook, name: str) -> str:
+    if name != EventName.CALL_FINISHED or webhook.outcomes is None:
         return name
     return f"{name} with the outcome {' or '.join(sorted(webhook.outcomes))}"
 
@@ -345,7 +382,7 @@ def _is_expired(webhook: Webhook, now: datetime) -> bool:
 
 def _matches_outcome(webhook: Webhook, event: Event) -> bool:
     """The end of a call that has not ended yet has no outcome, and matches: the call may end with any of them."""
-    if webhook.outcomes is None or event.name is not EventName.CALL_FINISHED:
+    if webhook.outcomes is None or event.name != EventName.CALL_FINISHED:
         return True
     outcome = event.data.get("outcome")
     return outcome is None or outcome in webhook.outcomes

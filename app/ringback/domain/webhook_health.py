@@ -1,6 +1,7 @@
 """The health of a webhook: what a successful or failed attempt changes.
 
     active ──(no success for 96 hours)──▶ suspended ──(a probe succeeds)──▶ active
+           ──(a subscription: too many failures in an hour)──▶     ──(its client refreshes it)──▶
 
 A suspended webhook's deliveries are held, up to a limit, and one delivery an hour probes the receiver. The circuit breaker
 handles shorter failures. This module updates both, so that they cannot disagree.
@@ -9,6 +10,10 @@ A failure of ours (`attempt_category.OWN_FAILURES`) is no failure of the receive
 are down. It sets no `failing_since` and suspends no webhook, so a webhook whose name servers never answer is never suspended.
 Its deliveries are given up at their age, which bounds what waits for it. A name that does not exist
 (`AttemptCategory.NAME_NOT_FOUND`) is a failure of the receiver.
+
+A subscription is also suspended by the rule of the events specification: more than 95 % of at least 100 attempts failed within
+60 minutes (`failure_rate`). The circuit breaker keeps a receiver that only fails below a hundred attempts an hour, so the rule
+finds those that fail most of the time; the others are suspended after 96 hours.
 """
 
 from collections.abc import Mapping
@@ -22,10 +27,12 @@ from ringback.domain.circuit_breaker import (
     SUSPENDED_BREAKER_POLICY,
     WEBHOOK_BREAKER_POLICY,
     breaker_after_failure,
+    half_opened,
 )
 from ringback.domain.clock import format_iso, seconds
 from ringback.domain.delivery import AttemptResult
 from ringback.domain.event import Event, EventName
+from ringback.domain.failure_rate import NO_FAILURES, exceeds_failure_rate, rate_after_attempt
 from ringback.domain.ids import EventId
 from ringback.domain.retry import HOUR
 from ringback.domain.webhook import Webhook, WebhookState
@@ -48,8 +55,10 @@ def is_healthy(webhook: Webhook) -> bool:
 
 def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
     """The webhook after a 2xx response; the same value if no write is needed."""
+    rate = rate_after_attempt(webhook.failure_rate, failed=False, now=now)
     if (
         is_healthy(webhook)
+        and rate == webhook.failure_rate
         and webhook.state is not WebhookState.SUSPENDED
         and _is_recent(webhook.last_delivery_at, now)
     ):
@@ -62,15 +71,20 @@ def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
         last_error_detail=None,
         failing_since=None,
         breaker=CLOSED_BREAKER,
+        failure_rate=NO_FAILURES if webhook.state is WebhookState.SUSPENDED else rate,
     )
 
 
 def webhook_after_failure(webhook: Webhook, result: AttemptResult, *, now: datetime, random_fraction: float) -> Webhook:
-    """The webhook after a failed attempt; suspended if the receiver has failed for `SUSPEND_AFTER_SECONDS`."""
+    """The webhook after a failed attempt; suspended if the receiver has failed for too long, or a subscription too often."""
     is_receiver_failure = result.category not in OWN_FAILURES
+    rate = webhook.failure_rate
+    if webhook.is_subscription and is_receiver_failure:
+        rate = rate_after_attempt(rate, failed=True, now=now)
     failing_since = webhook.failing_since or (now if is_receiver_failure else None)
     is_past_suspension_age = failing_since is not None and now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
-    should_suspend = is_receiver_failure and is_past_suspension_age and webhook.state is WebhookState.ACTIVE
+    is_failing_for_good = is_past_suspension_age or exceeds_failure_rate(rate, now=now)
+    should_suspend = is_receiver_failure and is_failing_for_good and webhook.state is WebhookState.ACTIVE
     state = WebhookState.SUSPENDED if should_suspend else webhook.state
     policy = SUSPENDED_BREAKER_POLICY if state is WebhookState.SUSPENDED else WEBHOOK_BREAKER_POLICY
     return replace(
@@ -80,7 +94,16 @@ def webhook_after_failure(webhook: Webhook, result: AttemptResult, *, now: datet
         last_error_detail=result.error_detail,
         failing_since=failing_since,
         breaker=breaker_after_failure(webhook.breaker, policy, now=now, random_fraction=random_fraction),
+        failure_rate=NO_FAILURES if should_suspend else rate,
     )
+
+
+def webhook_after_end(webhook: Webhook, *, now: datetime) -> Webhook:
+    """The ended subscription. It matches no event, and exists until its `terminated` envelope was sent or given up.
+
+    A suspended or paused one gets that one attempt all the same: it is the last.
+    """
+    return replace(webhook, expires_at=now, paused_at=None, breaker=half_opened(webhook.breaker, now=now))
 
 
 def webhook_after_loss(webhook: Webhook, seq: int) -> Webhook:

@@ -25,7 +25,7 @@ class WebhookPart(StrEnum):
     STATE = "state"
     """The state, and whether the owner has paused the webhook."""
     HEALTH = "health"
-    """Results of attempts: last delivery, last error, failing since, breaker."""
+    """Results of attempts: last delivery, last error, failing since, breaker, failure rate."""
     MISSED = "missed"
     """The position from which the receiver has missed events."""
 
@@ -41,6 +41,7 @@ _DECIDED_ELSEWHERE: Final = frozenset(
         "last_error_detail",
         "failing_since",
         "breaker",
+        "failure_rate",
         "missed_from",
     }
 )
@@ -67,6 +68,7 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
                 webhook.last_error_detail,
                 webhook.failing_since,
                 webhook.breaker,
+                webhook.failure_rate,
             )
         case WebhookPart.MISSED:
             return webhook.missed_from

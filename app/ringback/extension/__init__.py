@@ -1,6 +1,6 @@
-"""An extension of your own MCP server that reports its tool calls to Ringback, which sends callbacks for them.
+"""Extensions of your own MCP server: `Callbacks` for its tool calls, and `Events` of its own (see `ringback.extension.events`).
 
-With the MCP SDK:
+`Callbacks` reports tool calls to Ringback, which sends callbacks for them. With the MCP SDK:
 
     from ringback.extension import Callbacks
     callbacks = Callbacks.reporting("https://ringback.example", api_key="rbk_…", upstream="reports", tools={"build_report"})
@@ -38,5 +38,6 @@ reported end is the tool's own.
 """
 
 from ringback.extension.callbacks import Callbacks
+from ringback.extension.events import Events
 
-__all__ = ["Callbacks"]
+__all__ = ["Callbacks", "Events"]

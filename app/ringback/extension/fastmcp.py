@@ -33,10 +33,12 @@ try:
         read_client_extension_settings,
     )
     from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
+
+    from ringback.extension.events.fastmcp import Events
 except ImportError as missing:
     raise ImportError("This module needs FastMCP 4: pip install 'fastmcp>=4.1,<5'") from missing
 
-__all__ = ["Callbacks"]
+__all__ = ["Callbacks", "Events"]
 
 TOOLS_CALL: Final = "tools/call"
 

@@ -25,6 +25,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import SendNotification
 from ringback.mcp_server.task_serializer import get_observable_state
 from ringback.mcp_server.upstream_router import UpstreamRouter
+from ringback.protocol.mcp_events.names import LIST_CHANGED_FLAG, EventNotification
 
 CALL_REREAD_SECONDS: Final = 60.0
 """How long a lost signal can delay a notification. Ten thousand subscribed calls then cost 170 reads a second."""
@@ -33,6 +34,7 @@ LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
     "resourcesListChanged": "notifications/resources/list_changed",
+    LIST_CHANGED_FLAG: EventNotification.LIST_CHANGED,
 }
 """The notifications of changed lists, by their flags in subscriptions/listen."""
 _LIST_CHANGED_FLAGS: Final[Mapping[Listing, str]] = {
@@ -40,6 +42,7 @@ _LIST_CHANGED_FLAGS: Final[Mapping[Listing, str]] = {
     Listing.PROMPTS: "promptsListChanged",
     Listing.RESOURCES: "resourcesListChanged",
     Listing.RESOURCE_TEMPLATES: "resourcesListChanged",
+    Listing.EVENTS: LIST_CHANGED_FLAG,
 }
 """Resource templates have no notification of their own."""
 
@@ -118,7 +121,7 @@ class ChangePublisher:
             for flag in flags if context.is_replayed else ():
                 await send(LIST_CHANGED_METHODS[flag], {})
             async for change in changes:
-                flag = None if change.listing is None else _LIST_CHANGED_FLAGS[change.listing]
+                flag = None if change.listing is None else _LIST_CHANGED_FLAGS.get(change.listing)
                 if flag is not None and flag in flags and context.caller.may_use_upstream(change.upstream):
                     await send(LIST_CHANGED_METHODS[flag], {})
 

@@ -25,6 +25,11 @@ from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolC
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.calls import Calls
+from ringback.services.event_lookups import EventLookups
+from ringback.services.event_polls import EventPolls
+from ringback.services.event_streams import EventStreams
+from ringback.services.event_subscriptions import EventSubscriptions
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
@@ -49,6 +54,8 @@ class GatewayConfig:
     """The longest time that any response is held."""
     task_grace_seconds: float
     """The same for a client that supports tasks; after that it gets a task."""
+    task_event_source: bool
+    """Whether a CreateTaskResult has the draft's field `eventSource`."""
     on_disconnect: DisconnectAction
     """What happens to the call of a modern client that closes its stream, unless its upstream or tool is configured."""
     request_bytes_max: int
@@ -66,6 +73,15 @@ class Gateway:
     registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
+    event_lookups: EventLookups
+    event_polls: EventPolls
+    event_streams: EventStreams
+    event_types: EventTypes
+    event_subscriptions: EventSubscriptions
+    find_argument_error: Callable[[Mapping[str, Any], Mapping[str, Any]], str | None]
+    """Validates arguments against a JSON Schema, in bounded time: one sentence, or None if they are valid."""
+    find_callback_url_error: Callable[[str], str | None]
+    """Checks a callback URL against the operator's policy: one sentence, or None if it is allowed."""
     resume: CallResumption
     lifecycle: Lifecycle
     quotas: QuotaEnforcer

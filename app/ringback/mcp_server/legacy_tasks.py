@@ -36,6 +36,7 @@ from ringback.domain.errors import CallEnded, ShuttingDown
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import subscribe_call_changes
+from ringback.mcp_server.event_source import EventSources
 from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import method_not_found
 from ringback.mcp_server.legacy_task_elicitation import LegacyTaskElicitation, TaskResultWaiters
@@ -76,6 +77,7 @@ class LegacyTasks:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._serializer = TaskSerializer(result_retention_seconds=gateway.config.result_retention_seconds)
+        self._event_sources = EventSources(gateway)
         self._result_waiters = TaskResultWaiters()
 
     # -- tools/call --
@@ -87,7 +89,7 @@ class LegacyTasks:
         self._start_status_notifications(context, call)
         hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result is available when it ends."
         created = self._serializer.legacy_create_task_result(call, now=self._gateway.clock.now())
-        return meta.with_call_meta(
+        result = meta.with_call_meta(
             {
                 **created,
                 "content": [{"type": "text", "text": hint}],
@@ -99,11 +101,13 @@ class LegacyTasks:
             },
             call,
         )
+        return await self._event_sources.add_to_created_task(context, result, call)
 
     # -- tasks/… --
 
     async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
-        return self._serialize_task(await self._read_task(context, params.task_id))
+        call = await self._read_task(context, params.task_id)
+        return await self._event_sources.add_to_meta(self._serialize_task(call), call)
 
     async def get_task_result(self, context: RequestContext, params: types.GetTaskPayloadRequestParams) -> Result:
         """The tool's result, or the error of the call, once the task has ended."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from mcp.server.context import ServerRequestContext
-from mcp_types import ElicitationCapability, Implementation
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST, ElicitationCapability, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
@@ -29,6 +30,8 @@ STREAM_REQUEST_KEY: Final = "ringback.stream_request"
 """The key of `RequestContext.stream_request`."""
 IS_RESUMED_KEY: Final = "ringback.is_resumed"
 """The key of `RequestContext.is_resumed`."""
+COMMENTS_OMITTED_KEY: Final = "ringback.comments_omitted"
+"""Present in the ASGI scope's state if the event stream of the response has no comments. The SDK sends one each 15 s."""
 SESSION_REFUSED_KEY: Final = "ringback.session_refused"
 """Present in the ASGI scope's state if the session that this `initialize` opens could not be stored."""
 
@@ -118,6 +121,17 @@ class RequestContext:
         if self.is_resumed and self.stream_request is not None:
             return self.stream_request.request_id
         return self.sdk_context.request_id
+
+    def require_request_id(self) -> int | str:
+        """The same, for a request and not a notification."""
+        if (request_id := self.request_id) is None:
+            raise MCPError(INVALID_REQUEST, "This method is a request: send an id.")
+        return request_id
+
+    @property
+    def raw_params(self) -> Mapping[str, Any]:
+        """The params as the client sent them."""
+        return self.sdk_context.params or {}
 
     @property
     def client_name(self) -> str:

@@ -18,7 +18,17 @@ from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
-from ringback.mcp_server import builtin_tools, legacy_tasks, notify_me, proxied_methods, subscriptions, tasks, tools
+from ringback.mcp_server import (
+    builtin_tools,
+    event_tools,
+    events,
+    legacy_tasks,
+    notify_me,
+    proxied_methods,
+    subscriptions,
+    tasks,
+    tools,
+)
 from ringback.mcp_server.auth import authenticate_request, authorize_request, get_request_caller
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.elicitation import store_answer
@@ -26,7 +36,12 @@ from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.progress_relay import SessionLogLevels
-from ringback.mcp_server.request_context import REQUEST_CLOSED_AT_KEY, REQUEST_CLOSED_KEY, Endpoint
+from ringback.mcp_server.request_context import (
+    COMMENTS_OMITTED_KEY,
+    REQUEST_CLOSED_AT_KEY,
+    REQUEST_CLOSED_KEY,
+    Endpoint,
+)
 from ringback.mcp_server.session_activity import SessionActivity
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.mcp_server.session_recorder import SessionRecorder
@@ -47,6 +62,8 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
         legacy_tasks.build_feature(gateway),
         builtin_tools.build_feature(gateway, wait_windows=wait_windows),
         notify_me.build_feature(gateway),
+        event_tools.build_feature(gateway),
+        events.build_feature(gateway),
     )
     return (
         *earlier_features,
@@ -74,14 +91,17 @@ class BackgroundTaskSet:
 
 
 class ResponseTracker:
-    """Forwards a response and records whether it has started and ended."""
+    """Forwards a response and records whether it has started and ended. Leaves out comments of a stream that has none."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._state = scope["state"]
         self._send = send
         self.has_started = False
         self._has_ended = False
 
     async def __call__(self, message: Message) -> None:
+        if COMMENTS_OMITTED_KEY in self._state and message.get("body", b"").startswith(b":"):
+            return
         self.has_started = True
         self._has_ended = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
@@ -111,7 +131,7 @@ class McpServer:
             raise ShuttingDown("The service is shutting down. Try again in a few seconds.")
         receive = await authorize_request(caller, scope, receive)
         scope["state"][REQUEST_CLOSED_KEY] = request_closed = asyncio.Event()
-        response = ResponseTracker(send)
+        response = ResponseTracker(scope, send)
         try:
             with self._count_stream(scope, caller):
                 async with self._endpoints.acquire_manager(endpoint) as manager:

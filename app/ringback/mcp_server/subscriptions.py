@@ -1,8 +1,9 @@
 """Subscriptions of clients: `subscriptions/listen` for modern clients, notifications in the session for legacy ones.
 
-    subscriptions/listen      {taskIds, resourceSubscriptions, toolsListChanged, promptsListChanged, resourcesListChanged}
-                              acknowledged with what is accepted; then a stream until one side ends it. After
-                              `FOLLOW_SECONDS_MAX` Ringback ends it, so that a returning client is authenticated again
+    subscriptions/listen      {taskIds, resourceSubscriptions, toolsListChanged, promptsListChanged, resourcesListChanged,
+                              eventsListChanged} is acknowledged with what is accepted; then a stream until one side ends
+                              it. After `FOLLOW_SECONDS_MAX` Ringback ends it, so that a returning client is authenticated
+                              again
     resources/subscribe       and unsubscribe: notifications go to the session's own stream, on whichever node that is open
     after `initialized`       notifications of changed lists go there too
 

@@ -31,6 +31,7 @@ from ringback.domain.call import Call
 from ringback.domain.errors import CallEnded, Gone, NotFound
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
+from ringback.mcp_server.event_source import EventSources
 from ringback.mcp_server.gateway import MODERN_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import tasks_capability_missing
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
@@ -65,18 +66,21 @@ class ModernTasks:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._serializer = TaskSerializer(result_retention_seconds=gateway.config.result_retention_seconds)
+        self._event_sources = EventSources(gateway)
 
     def get_grace_seconds(self, context: RequestContext) -> float | None:
         if context.is_modern and context.declares_extension(TASKS_EXTENSION):
             return self._gateway.config.task_grace_seconds
         return None
 
-    async def create_task_result(self, context: RequestContext, call: Call) -> Result:  # noqa: ARG002 - part of TaskResponder
-        return meta.with_call_meta(self._serializer.create_task_result(call, now=self._gateway.clock.now()), call)
+    async def create_task_result(self, context: RequestContext, call: Call) -> Result:
+        created = meta.with_call_meta(self._serializer.create_task_result(call, now=self._gateway.clock.now()), call)
+        return await self._event_sources.add_to_created_task(context, created, call)
 
     async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
         call = await self._read_task(context, params.task_id)
-        return {**await build_detailed_task(self._gateway, self._serializer, context.caller, call), **COMPLETE_RESULT}
+        task = await build_detailed_task(self._gateway, self._serializer, context.caller, call)
+        return {**await self._event_sources.add_to_meta(task, call), **COMPLETE_RESULT}
 
     async def update_task(self, context: RequestContext, params: UpdateTaskParams) -> Result:
         """Answer questions; an answer without an open question is ignored, whatever its form."""

@@ -24,6 +24,7 @@ from ringback.mcp_server import meta
 from ringback.mcp_server.call_text import render_failure_advice
 from ringback.mcp_server.cancellation import mark_call_unattended
 from ringback.mcp_server.elicitation import CallElicitation, can_elicit, is_upstream_task
+from ringback.mcp_server.event_source import EventSources
 from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
 from ringback.mcp_server.known_clients import accepts_resource_link
 from ringback.mcp_server.pending_results import build_pending_result
@@ -44,6 +45,7 @@ class ToolCallResponder:
         self._gateway = gateway
         self._elicitation = elicitation
         self._log_levels = log_levels
+        self._event_sources = EventSources(gateway)
 
     async def respond(
         self, context: RequestContext, call: Call, task_responder: TaskResponder | None, window: WaitWindow
@@ -52,7 +54,14 @@ class ToolCallResponder:
         if task_responder is not None and task_responder.responds_immediately:
             return await task_responder.create_task_result(context, call)
         note_wait(context.asgi_state)
-        wait = _ResponseWait(self._gateway, context, task_responder, window, elicitation=self._elicitation)
+        wait = _ResponseWait(
+            self._gateway,
+            context,
+            task_responder,
+            window,
+            elicitation=self._elicitation,
+            event_sources=self._event_sources,
+        )
         log_level = self._log_levels.get_level(context)
         with self._gateway.call_notifications.subscribe_call(call.id, log_level=log_level) as notifications:
             return await run_with_helper(
@@ -82,9 +91,11 @@ class _ResponseWait:
         window: WaitWindow,
         *,
         elicitation: CallElicitation,
+        event_sources: EventSources,
     ) -> None:
         self._gateway = gateway
         self._context = context
+        self._event_sources = event_sources
         self._task_responder = task_responder
         self._window = window
         self._elicitation = elicitation
@@ -112,7 +123,7 @@ class _ResponseWait:
                 break
         if self._task_responder is not None:
             return await self._task_responder.create_task_result(self._context, call)
-        return self._build_pending_result(call)
+        return await self._event_sources.add_to_meta(self._build_pending_result(call), call)
 
     async def _request_input(self, call: Call) -> Call | Result | None:
         """The call after its questions are answered, or the response that asks them.

@@ -21,6 +21,7 @@ from ringback.domain.circuit_breaker import (
     breaker_after_failure,
 )
 from ringback.domain.delivery import (
+    CONTROL_ENVELOPES,
     Attempt,
     AttemptResult,
     Delivery,
@@ -139,6 +140,8 @@ class AttemptRecorder:
         self, webhook: Webhook, result: AttemptResult, update: DeliveryUpdate, *, now: datetime
     ) -> Webhook:
         delivery = update.delivery
+        if delivery.kind is DeliveryKind.TERMINATED:
+            return webhook
         if result.category is AttemptCategory.DELIVERED:
             return health.webhook_after_success(webhook, now=now)
         if delivery.kind is DeliveryKind.GAP:
@@ -152,15 +155,21 @@ class AttemptRecorder:
         if name is None:
             return
         await self._recorder.record_webhook_event(tx, name, updated)
+        if name is EventName.WEBHOOK_SUSPENDED and updated.is_subscription:
+            await tx.webhook_deliveries.hold_pending(updated.id, limit=health.RELEASE_BATCH_SIZE, suspended=True)
         if name is EventName.WEBHOOK_RECOVERED and not updated.holds_deliveries():
             await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=health.RELEASE_BATCH_SIZE)
             tx.notify(DELIVERY_DUE_TOPIC)
 
     async def _update_origin_breakers(self, tx: Transaction, outcomes: Sequence[FinishedAttempt]) -> None:
-        """Update the breakers of origins that failed now or before; all other origins cost no query."""
+        """Update the breakers of origins that failed now or before; all other origins cost no query.
+
+        A failed control envelope does not count: it is best effort, and its receiver need not know it.
+        """
+        counting = [each for each in outcomes if not _is_failed_envelope(each)]
         affected_origins = {
             outcome.origin
-            for outcome in outcomes
+            for outcome in counting
             if outcome.result.category in UNREACHABLE_CATEGORIES or self._limiter.has_failed_origin(outcome.origin)
         }
         if not affected_origins:
@@ -169,7 +178,7 @@ class AttemptRecorder:
             await tx.origin_breakers.get_breakers(affected_origins, lock=True)
         )
         after = dict(breakers)
-        for outcome in outcomes:
+        for outcome in counting:
             if outcome.origin in affected_origins:
                 after[outcome.origin] = self._breaker_after_attempt(after[outcome.origin], outcome.result, now=tx.now())
         for origin in sorted(affected_origins):
@@ -213,6 +222,10 @@ def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: D
     if update.state is DeliveryState.DEAD and is_undelivered:
         return health.webhook_after_loss(webhook, update.delivery.seq or 0)
     return webhook
+
+
+def _is_failed_envelope(outcome: FinishedAttempt) -> bool:
+    return outcome.delivery.kind in CONTROL_ENVELOPES and outcome.result.category is not AttemptCategory.DELIVERED
 
 
 async def _is_superseded(tx: Transaction, delivery: Delivery) -> bool:

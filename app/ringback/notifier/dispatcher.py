@@ -37,7 +37,7 @@ from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Concurrenc
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
 from ringback.notifier.http.target import TargetCache, TargetPolicy
 from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
-from ringback.notifier.payload import build_callback_headers
+from ringback.notifier.payload import build_callback_headers, choose_message_id
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import DeliveryLease
 from ringback.signing.ed25519 import SigningKey
@@ -258,7 +258,7 @@ class Dispatcher:
         try:
             headers = build_callback_headers(
                 webhook_id=webhook.id,
-                message_id=delivery.message_id,
+                message_id=choose_message_id(delivery, webhook),
                 body=delivery.body,
                 secrets=signing_secrets(webhook, now=self._clock.now()),
                 signing_keys=self._signing_keys,

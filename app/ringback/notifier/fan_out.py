@@ -1,18 +1,18 @@
 """Fan-out: inserts a delivery for each webhook that matches an event, in the transaction that appends the event."""
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
 from ringback.domain.call import Call
 from ringback.domain.catch_up import STEP_BODY_BYTES_MAX
 from ringback.domain.cursor import LogPosition
-from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
+from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.errors import ContentUnreadable
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import CallId, IdGenerator, WebhookId
+from ringback.domain.ids import CallId, EventId, IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
@@ -30,6 +30,15 @@ A thousand webhooks that match one event would otherwise block the loop for 0.12
 
 NO_OPEN_SEQ: Final = sys.maxsize
 """Greater than every sequence number."""
+
+
+SelectWebhooks = Callable[[Transaction, Event, Sequence[Webhook]], Awaitable[Sequence[Webhook]]]
+"""Selects, of candidates, the webhooks that get an event. It runs in the unit of work and awaits nothing but the transaction."""
+
+
+async def select_matching_webhooks(tx: Transaction, event: Event, candidates: Sequence[Webhook]) -> Sequence[Webhook]:
+    """The service's own rule."""
+    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
 
 
 class EventContext(NamedTuple):
@@ -59,6 +68,8 @@ class _NewDeliveries:
     """Webhooks whose first loss was recorded in this transaction."""
     positions: dict[int, LogPosition] = field(default_factory=dict[int, LogPosition])
     """Known positions of the principal's log."""
+    earlier: dict[EventId, Delivery] = field(default_factory=dict[EventId, Delivery])
+    """Deliveries of an earlier life of the subscription: its id is derived from its key, so it may have had these events."""
     _held_counts: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _lowest_open_seqs: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _calls: dict[CallId, Call | None] = field(default_factory=dict[CallId, Call | None])
@@ -117,8 +128,16 @@ class _NewDeliveries:
 
 
 class FanOut:
-    def __init__(self, *, ids: IdGenerator, payloads: PayloadBuilder, post_commit: DeliveryHandoff) -> None:
+    def __init__(
+        self,
+        *,
+        ids: IdGenerator,
+        payloads: PayloadBuilder,
+        post_commit: DeliveryHandoff,
+        select_webhooks: SelectWebhooks = select_matching_webhooks,
+    ) -> None:
         self._ids = ids
+        self._select_webhooks = select_webhooks
         self._payloads = payloads
         self._post_commit = post_commit
 
@@ -133,8 +152,7 @@ class FanOut:
             {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
         )
         matching = [
-            [webhook for webhook in webhooks if matches_event(webhook, event, now=tx.now())]
-            for event, webhooks in zip(events, candidates, strict=True)
+            await self._select_webhooks(tx, event, webhooks) for event, webhooks in zip(events, candidates, strict=True)
         ]
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
         await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())
@@ -156,12 +174,15 @@ class FanOut:
         naming_calls = await tx.call_webhooks.select_calls(
             webhook.id, {each.call_id for each in events if each.call_id}
         )
+        if webhook.is_subscription:
+            earlier = await tx.webhook_deliveries.latest_by_event(webhook.id, [each.id for each in events])
+            new.earlier = {each.event_id: each for each in earlier if each.event_id is not None}
         events_visited = body_bytes = 0
         limit_reached_at: int | None = None
         for event in events:
             if body_bytes >= STEP_BODY_BYTES_MAX:
                 break
-            if matches_event(_apply_to_event(webhook, event, naming_calls), event, now=tx.now()):
+            if await self._select_webhooks(tx, event, [_apply_to_event(webhook, event, naming_calls)]):
                 if len(new.deliveries) >= deliveries_max:
                     limit_reached_at = event.seq
                     break
@@ -174,12 +195,17 @@ class FanOut:
     async def _deliver_catch_up_event(
         self, tx: Transaction, webhook: Webhook, event: Event, new: _NewDeliveries
     ) -> int:
-        """The length of the delivery's body; 0 if too many deliveries are held to insert one."""
+        """The length of the delivery's body; 0 if none is inserted: too many are held, or its delivery is still open."""
+        earlier = new.earlier.get(event.id)
+        if earlier is not None and earlier.state in OPEN_STATES:
+            return 0
         if webhook.holds_deliveries() and not await self._can_hold(tx, event, webhook, new):
             return 0
         context = EventContext(event, await new.read_call(tx, event.call_id))
         await new.load_lowest_open_seqs(tx, [webhook])
         delivery = await self._build_delivery(tx, context, webhook, None, new)
+        if earlier is not None:
+            delivery = replace(delivery, generation=earlier.generation + 1)
         new.add(delivery)
         return len(delivery.body)
 
@@ -196,7 +222,7 @@ class FanOut:
 
     async def _can_hold(self, tx: Transaction, event: Event, webhook: Webhook, new: _NewDeliveries) -> bool:
         """Whether the event may be held: never progress, and no more than `HELD_DELIVERIES_MAX`; later events become a gap."""
-        if event.name is EventName.CALL_PROGRESS:
+        if event.name == EventName.CALL_PROGRESS:
             return False
         if await new.count_held(tx, webhook) < health.HELD_DELIVERIES_MAX:
             return True
@@ -221,7 +247,7 @@ class FanOut:
         delivery = new_delivery(
             webhook,
             delivery_id=self._ids.new_delivery_id(),
-            kind=DeliveryKind.PROGRESS if event.name is EventName.CALL_PROGRESS else DeliveryKind.EVENT,
+            kind=DeliveryKind.PROGRESS if event.name == EventName.CALL_PROGRESS else DeliveryKind.EVENT,
             event_id=event.id,
             call_id=event.call_id,
             seq=event.seq,
@@ -247,7 +273,7 @@ def _apply_to_event(webhook: Webhook, event: Event, naming_calls: Collection[Cal
 
 async def _result_to_inline(tx: Transaction, context: EventContext, webhook: Webhook) -> bytes | None:
     event = context.event
-    if not webhook.include_result or event.name is not EventName.CALL_FINISHED or event.call_id is None:
+    if not webhook.include_result or event.name != EventName.CALL_FINISHED or event.call_id is None:
         return None
     if context.call is not None and (context.call.result_bytes or 0) > BODY_BYTES_MAX:
         return None  # it cannot fit, so it is not read

@@ -205,6 +205,8 @@ class DeliveryLeasing:
                 has_more = has_more or chosen.has_more
                 if chosen.is_paused:
                     follow_ups.append(partial(self._give_up_expired, webhook_id=webhook_id))
+                    if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
+                        follow_ups.append(partial(self._stop_retry_windows, webhook_id=webhook_id))
         return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more, follow_ups=follow_ups)
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
@@ -346,6 +348,12 @@ class DeliveryLeasing:
         await tx.webhooks.get(webhook_id)  # locked before its deliveries
         given_up = await tx.delivery_queue.give_up_expired(webhook_id, now=tx.now(), limit=GIVE_UP_BATCH_SIZE)
         await record_losses(tx, given_up, self._measurements)
+
+    async def _stop_retry_windows(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
+        """Hold what became pending again after the suspension: time does not count against it until the client refreshes."""
+        webhook = await tx.webhooks.get(webhook_id)
+        if webhook is not None and webhook.state is WebhookState.SUSPENDED:
+            await tx.webhook_deliveries.hold_pending(webhook_id, limit=RELEASE_BATCH_SIZE, suspended=True)
 
     async def _suspend_unsignable(self, tx: Transaction, *, webhook: Webhook) -> None:
         """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""

@@ -4,8 +4,9 @@ An event body is an MCP EventOccurrence (mcp-events §3) for every webhook: ids,
 that an upstream controls, unless the webhook includes the result. It has no top-level `type`: that marks control envelopes.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import orjson
@@ -14,10 +15,17 @@ from ringback.domain import jsontext
 from ringback.domain.call import Call, call_resource_uri
 from ringback.domain.clock import format_iso, seconds
 from ringback.domain.cursor import LogPosition, encode_log_position
-from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState, give_up_seconds
+from ringback.domain.delivery import (
+    CONTROL_ENVELOPES,
+    Delivery,
+    DeliveryKind,
+    DeliveryState,
+    give_up_seconds,
+    suspended_window,
+)
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, DeliveryId, EventId
-from ringback.domain.webhook import TEST_EVENT_NAME, DeliveryCondition, Webhook
+from ringback.domain.webhook import TEST_EVENT_NAME, DeliveryCondition, MessageIds, Webhook, WebhookState
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import DeliveryLease
 from ringback.signing import standard_webhooks
@@ -42,8 +50,10 @@ def new_delivery(
     lease: DeliveryLease | None = None,
 ) -> Delivery:
     """The first generation of a delivery: leased, or held while the webhook holds deliveries, or pending."""
-    is_ordered = webhook.ordered and kind is not DeliveryKind.GAP
-    held_or_pending = DeliveryState.HELD if webhook.holds_deliveries() else DeliveryState.PENDING
+    is_ordered = webhook.ordered and kind not in CONTROL_ENVELOPES
+    is_held = webhook.holds_deliveries() and kind is not DeliveryKind.TERMINATED
+    held_or_pending = DeliveryState.HELD if is_held else DeliveryState.PENDING
+    stopped = suspended_window(created_at=now, now=now) if is_held and _stops_window(webhook) else timedelta(0)
     return Delivery(
         id=delivery_id,
         principal=webhook.principal,
@@ -58,11 +68,16 @@ def new_delivery(
         lease_owner=None if lease is None else lease.owner,
         lease_token=None if lease is None else lease.token,
         lease_until=None if lease is None else lease.until,
-        due_at=due_at or now,
-        give_up_at=now + seconds(give_up_seconds(kind, webhook.retry_schedule, ordered=is_ordered)),
+        due_at=(due_at or now) + stopped,
+        give_up_at=now + stopped + seconds(give_up_seconds(kind, webhook.retry_schedule, ordered=is_ordered)),
         order_key=order_key,
         created_at=now,
     )
+
+
+def _stops_window(webhook: Webhook) -> bool:
+    """Whether time does not count against the retry windows of the webhook's deliveries."""
+    return webhook.is_subscription and webhook.state is WebhookState.SUSPENDED
 
 
 class PayloadBuilder:
@@ -82,7 +97,9 @@ class PayloadBuilder:
         `call` is None if the call has expired: there is nothing left to resume. Everything of this webhook at or before
         `watermark` was delivered or given up. `result` is inlined if it fits.
         """
-        data = {**event.data, "subscription_id": webhook.id}
+        data = dict(event.data)
+        if not (event.is_external and webhook.is_subscription):  # its data has the payloadSchema of its source
+            data["subscription_id"] = webhook.id
         if webhook.correlation_id is not None:
             data["webhook_correlation_id"] = webhook.correlation_id
         if call is not None:
@@ -91,13 +108,14 @@ class PayloadBuilder:
             data["resume_url"] = f"{self._public_url}/v1/resume"
             data["resource_uri"] = call_resource_uri(call)
             data["mcp_url"] = f"{self._public_url}/mcp"
-        if call is not None and event.name is EventName.CALL_FINISHED:
+        if call is not None and event.name == EventName.CALL_FINISHED:
             # A webhook for detached calls only gets events of calls that no client answered inline.
             data["answered_inline"] = call.answered_inline and webhook.when is DeliveryCondition.ALWAYS
-        without_result = _encode_event(event, data, watermark)
+        name = webhook.shown_event_name or event.name
+        without_result = _encode_event(event, name, data, watermark)
         if result is None or len(without_result) + len(result) > BODY_BYTES_MAX:
             return without_result
-        with_result = _encode_event(event, {**data, "result": orjson.Fragment(result)}, watermark)
+        with_result = _encode_event(event, name, {**data, "result": orjson.Fragment(result)}, watermark)
         return with_result if len(with_result) <= BODY_BYTES_MAX else without_result
 
     def _resume_token(self, call: Call, position: LogPosition) -> str:
@@ -118,8 +136,8 @@ def build_test_body(webhook: Webhook, *, event_id: EventId, watermark: LogPositi
     return _encode_occurrence(event_id, TEST_EVENT_NAME, now, data, watermark)
 
 
-def _encode_event(event: Event, data: dict[str, Any], watermark: LogPosition) -> bytes:
-    return _encode_occurrence(event.id, event.name, event.created_at, data, watermark)
+def _encode_event(event: Event, name: str, data: dict[str, Any], watermark: LogPosition) -> bytes:
+    return _encode_occurrence(event.id, name, event.timestamp, data, watermark)
 
 
 def _encode_occurrence(
@@ -156,7 +174,37 @@ def build_gap_delivery(webhook: Webhook, *, position: LogPosition, delivery_id: 
     )
 
 
+def build_terminated_delivery(
+    webhook: Webhook, error: Mapping[str, Any], *, delivery_id: DeliveryId, now: datetime
+) -> Delivery:
+    """The end of a subscription. `error` is the JSON-RPC error object that says why: code, message and data."""
+    return new_delivery(
+        webhook,
+        delivery_id=delivery_id,
+        kind=DeliveryKind.TERMINATED,
+        seq=None,
+        body=jsontext.dumps({"type": "terminated", "error": error}),
+        now=now,
+    )
+
+
 # -- headers (Standard Webhooks, and the subscription id of mcp-events §8) --
+
+
+MESSAGE_ID_DIGITS: Final = 32
+"""128 bits: an id of this length does not occur twice."""
+
+
+def choose_message_id(delivery: Delivery, webhook: Webhook) -> str:
+    """The `webhook-id` of the delivery: stable over attempts and replays.
+
+    Of an event it is the eventId, or, for a subscription that asked for ids of messages, an id of the event for this
+    subscription.
+    """
+    if delivery.event_id is None or webhook.message_ids is MessageIds.EVENT:
+        return delivery.message_id
+    digest = hashlib.sha256(f"{webhook.id}/{delivery.event_id}".encode()).hexdigest()
+    return f"msg_event_{digest[:MESSAGE_ID_DIGITS]}"
 
 
 def build_callback_headers(

@@ -1,30 +1,38 @@
 """Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain import call as calls
 from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import CallChange, EndedCall
-from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
-from ringback.domain.ids import CallId, IdGenerator
+from ringback.domain.event import (
+    Event,
+    EventName,
+    ExternalEvent,
+    build_call_event,
+    build_external_event,
+    build_upstream_event,
+)
+from ringback.domain.ids import CallId, EventId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
-from ringback.domain.webhook import Webhook, matches_event
-from ringback.domain.webhook_health import build_webhook_event
+from ringback.domain.webhook import Webhook, WebhookState, matches_event
+from ringback.domain.webhook_health import build_webhook_event, webhook_after_end
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
-from ringback.notifier.fan_out import EventContext, FanOut
+from ringback.notifier.fan_out import EventContext, FanOut, SelectWebhooks, select_matching_webhooks
 from ringback.notifier.log_positions import read_log_position
-from ringback.notifier.payload import PayloadBuilder, build_gap_delivery
+from ringback.notifier.payload import PayloadBuilder, build_gap_delivery, build_terminated_delivery
 from ringback.post_commit import DeliveryHandoff
 from ringback.telemetry import call_facts
 
@@ -59,6 +67,12 @@ class ChangedCall(NamedTuple):
     result: bytes | None = None
 
 
+class RecordedEvent(NamedTuple):
+    event_id: EventId
+    is_new: bool
+    """False if the log had an event with this id and topic."""
+
+
 class Recorder:
     """Every change of a call that has an event goes through here. Every method runs inside the caller's transaction."""
 
@@ -69,6 +83,7 @@ class Recorder:
         payloads: PayloadBuilder,
         result_retention_seconds: float,
         measurements: Measurements | None = None,
+        select_webhooks: SelectWebhooks = select_matching_webhooks,
     ) -> None:
         self.measurements = measurements or Measurements()
         self.post_commit = DeliveryHandoff()
@@ -76,7 +91,9 @@ class Recorder:
         self.attended_calls = AttendedCalls()
         """Passes ends of calls to the requests of this process that wait for them."""
         self._ids = ids
-        self._fan_out = FanOut(ids=ids, payloads=payloads, post_commit=self.post_commit)
+        self._fan_out = FanOut(
+            ids=ids, payloads=payloads, post_commit=self.post_commit, select_webhooks=select_webhooks
+        )
         self.catch_ups = CatchUps(self._fan_out)
         """Delivers past events to new webhooks."""
         self._result_retention_seconds = result_retention_seconds
@@ -160,6 +177,21 @@ class Recorder:
         await tx.deliveries.insert([gap])
         tx.notify(DELIVERY_DUE_TOPIC)
 
+    async def enqueue_terminated(self, tx: Transaction, webhook: Webhook, error: Mapping[str, Any]) -> Webhook:
+        """End the subscription, and insert the envelope that says so. The caller holds the locks of its row and of its log.
+
+        `error` is the JSON-RPC error object, with the code of the client's profile. The row stays until the envelope was sent
+        or given up, because the attempts need its URL and secrets; then the janitor removes it as expired. Nothing is sent to
+        a URL that was not verified, or to a disabled webhook.
+        """
+        ended = webhook_after_end(webhook, now=tx.now())
+        await tx.webhooks.update(ended, WebhookPart.SETTINGS, WebhookPart.STATE, WebhookPart.HEALTH)
+        if ended.state not in {WebhookState.PENDING_VERIFICATION, WebhookState.DISABLED}:
+            delivery_id = self._ids.new_delivery_id()
+            await tx.deliveries.insert([build_terminated_delivery(ended, error, delivery_id=delivery_id, now=tx.now())])
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return ended
+
     async def record_webhook_event(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         """Append an event about the webhook to its owner's log, and deliver it to the owner's matching webhooks."""
         seq, now = await tx.events.reserve_places(webhook.principal, 1)
@@ -175,6 +207,35 @@ class Recorder:
             principal, upstream, change=change, uri=uri, event_id=self._ids.new_event_id(), seq=seq, now=now
         )
         await self._append_events(tx, [EventContext(event)])
+
+    async def record_external_events(
+        self, tx: Transaction, principal: Principal, events: Sequence[ExternalEvent]
+    ) -> Sequence[RecordedEvent]:
+        """Append events of one topic that an upstream sent or a client published, each id once. Locks the log."""
+        await tx.event_log.get_head(
+            principal, lock=True
+        )  # so that the same event from two requests is found by the second
+        given_ids = {event.id for event in events if event.id is not None}
+        topic = events[0].topic if events else None
+        known = set(await tx.events.find_known_ids(principal, given_ids, topic=topic)) if given_ids else set[EventId]()
+        recorded: list[RecordedEvent] = []
+        new: list[tuple[EventId, ExternalEvent]] = []
+        for event in events:
+            event_id = event.id or self._ids.new_event_id()
+            recorded.append(RecordedEvent(event_id, event_id not in known))
+            if event_id not in known:
+                known.add(event_id)
+                new.append((event_id, event))
+        if new:
+            first, now = await tx.events.reserve_places(principal, len(new))
+            await self._append_events(
+                tx,
+                [
+                    EventContext(build_external_event(principal, event, event_id=event_id, seq=seq, now=now))
+                    for seq, (event_id, event) in enumerate(new, first)
+                ],
+            )
+        return recorded
 
     async def _update_finished_calls(
         self, tx: Transaction, requests: Sequence[CompletionRequest]

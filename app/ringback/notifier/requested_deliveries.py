@@ -28,7 +28,7 @@ class RequestedDeliveries:
         It is due before the other deliveries: if the webhook gets one attempt to show whether it works, that is the test.
         """
         now, event_id = tx.now(), self._ids.new_event_id()
-        watermark = await read_log_position(tx, webhook.principal, await _watermark_seq(tx, webhook))
+        watermark = await read_log_position(tx, webhook.principal, await find_watermark_seq(tx, webhook))
         counts = await tx.webhook_deliveries.count_open(webhook.id, now=now, limit=1)
         delivery = new_delivery(
             webhook,
@@ -75,7 +75,7 @@ class RequestedDeliveries:
             tx.notify(DELIVERY_DUE_TOPIC)
 
 
-async def _watermark_seq(tx: Transaction, webhook: Webhook) -> int:
+async def find_watermark_seq(tx: Transaction, webhook: Webhook) -> int:
     """The sequence number at or before which everything of this webhook was delivered or given up."""
     catch_up = await tx.catch_ups.get(webhook.id)
     head = await tx.event_log.get_head(webhook.principal) if catch_up is None else catch_up.seq

@@ -10,17 +10,14 @@ after `CHALLENGE_LEASE_SECONDS`, when the process that sent it must be dead. The
 """
 
 import asyncio
-import hmac
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import AttemptResult
-from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
@@ -33,25 +30,15 @@ from ringback.domain.verification import (
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.attempts import redact_result
+from ringback.notifier.challenge_sender import ChallengeSender, OutgoingChallenge
 from ringback.notifier.http.sender import HttpRequester
-from ringback.notifier.http.target import TargetPolicy, parse_target
-from ringback.notifier.payload import build_callback_headers, build_verification_body
-from ringback.notifier.verification import (
-    PublishedReceiverLists,
-    accept_proof,
-    challenge_delay_seconds,
-    is_proven,
-    parse_json_object,
-)
+from ringback.notifier.http.target import TargetPolicy
+from ringback.notifier.verification import accept_proof, challenge_delay_seconds, is_proven
 from ringback.signing.ed25519 import SigningKey
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-CHALLENGE_TIMEOUT_SECONDS: Final = 5.0
-"""For one challenge: a client waits for the response to its registration (and MCP events allow as long, §8)."""
-NONCE_BYTES: Final = 32
 CHALLENGES_IN_FLIGHT_MAX: Final = 16
 """A receiver that hangs occupies one of these for `CHALLENGE_TIMEOUT_SECONDS`."""
 CHALLENGE_LEASE_SECONDS: Final = 15.0
@@ -96,11 +83,10 @@ class Verifier:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._requester = requester
-        self._policy = policy
         self._random_fraction = random_fraction
-        self._signing_keys = signing_keys
-        self._receiver_lists = PublishedReceiverLists(requester, clock=clock, policy=policy)
+        self._sender = ChallengeSender(
+            clock=clock, ids=ids, requester=requester, policy=policy, signing_keys=signing_keys
+        )
         self._in_flight = 0
         self._capacity_freed = asyncio.Event()
 
@@ -223,34 +209,17 @@ class Verifier:
 
     async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptResult | None:
         """Why the URL is not proven; None if it is proven."""
-        try:
-            target = parse_target(leased.challenge.url, self._policy)
-        except InvalidCallbackUrl:  # the operator's policy has become stricter since the registration
-            return AttemptResult(category=AttemptCategory.URL_NOT_ALLOWED)
-        nonce = urlsafe_b64encode(self._ids.random_bytes(NONCE_BYTES)).decode()
-        body = build_verification_body(nonce)
-        headers = build_callback_headers(
-            webhook_id=leased.webhook.id,
-            message_id=f"msg_verification_{(leased.challenge.token or '').partition('_')[2]}",
-            body=body,
-            secrets=signing_secrets(leased.webhook, now=self._clock.now()),
-            signing_keys=self._signing_keys,
-            now=self._clock.wall_time(),
+        challenge = leased.challenge
+        return await self._sender.send_challenge(
+            OutgoingChallenge(
+                webhook_id=leased.webhook.id,
+                principal=challenge.principal,
+                url=challenge.url,
+                secrets=signing_secrets(leased.webhook, now=self._clock.now()),
+                headers=leased.webhook.headers,
+                message_suffix=(challenge.token or "").partition("_")[2],
+            )
         )
-        principal = leased.challenge.principal
-        result, response_body = await self._requester.send_request(
-            "POST",
-            target,
-            dict(leased.webhook.headers) | headers,
-            body,
-            principal=principal,
-            deadline_seconds=CHALLENGE_TIMEOUT_SECONDS,
-        )
-        if result.category is AttemptCategory.DELIVERED and echoes_nonce(response_body, nonce):
-            return None
-        if result.status_code is not None and await self._receiver_lists.lists_target(target, principal):
-            return None
-        return redact_result(_challenge_failure(result), leased.webhook.headers)
 
     async def _record_challenge(self, tx: Transaction, challenge: Challenge, failure: AttemptResult | None) -> None:
         tx.notify(challenge_ended_topic(challenge.webhook_id))
@@ -283,16 +252,3 @@ class Verifier:
             await tx.challenges.remove(webhook.id)
         else:
             await tx.challenges.save(replace(challenge, token=None, due_at=tx.now() + seconds(delay)))
-
-
-def echoes_nonce(response_body: bytes, nonce: str) -> bool:
-    """Whether the response is JSON with this challenge; compared in constant time."""
-    challenge = parse_json_object(response_body).get("challenge")
-    return isinstance(challenge, str) and hmac.compare_digest(challenge.encode(), nonce.encode())
-
-
-def _challenge_failure(result: AttemptResult) -> AttemptResult:
-    """The attempt's result, but `challenge_failed` for a 2xx without the nonce."""
-    if result.category is AttemptCategory.DELIVERED:
-        return replace(result, category=AttemptCategory.CHALLENGE_FAILED)
-    return result

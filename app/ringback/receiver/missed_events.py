@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, cast
 
 from ringback.backoff import Backoff
 from ringback.receiver.deduplicator import FETCHED
-from ringback.receiver.envelopes import CALL_FINISHED, CALL_INPUT_REQUIRED, Callback, parse
+from ringback.receiver.envelopes import CALL_FINISHED, CALL_INPUT_REQUIRED, Callback, Gap, Terminated, parse
 from ringback.receiver.handling import GIVE_UP_SECONDS, MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
 from ringback.receiver.outcomes import ResultNotIncluded
 
@@ -48,6 +48,8 @@ class LogEvent(Protocol):
 
 FetchSince = Callable[[str], AsyncIterable[LogEvent]]
 """The events after a cursor, oldest first, to the end of the log: `lambda cursor: ringback.events(cursor=cursor)`."""
+Recover = Callable[[Gap | Terminated], AsyncIterable[LogEvent]]
+"""What a subscription has missed, oldest first: `EventSubscriber.recover`."""
 
 
 class MissedEvents:
@@ -95,6 +97,16 @@ class MissedEvents:
         """
         failed = FailedEvents()
         async for event in self._fetch_since(cursor):
+            if event.name in self._names:
+                await self._hand_over(event, failed)
+            if len(failed) >= FAILED_EVENTS_MAX:
+                break
+        failed.raise_first()
+
+    async def hand_over_all(self, events: AsyncIterable[LogEvent]) -> None:
+        """Hand over these events, whatever their names. Raises at the end the first error of a handler."""
+        failed = FailedEvents()
+        async for event in events:
             await self._hand_over(event, failed)
             if len(failed) >= FAILED_EVENTS_MAX:
                 break
@@ -103,7 +115,8 @@ class MissedEvents:
     async def _fetch(self, cursor: str) -> None:
         count, last, failed = 0, None, FailedEvents()
         async for event in self._fetch_since(cursor):
-            await self._hand_over(event, failed)
+            if event.name in self._names:
+                await self._hand_over(event, failed)
             count, last = count + 1, event.cursor
             if len(failed) >= FAILED_EVENTS_MAX:
                 await self._retry(failed)
@@ -114,8 +127,6 @@ class MissedEvents:
             await self._handling.save_cursor(last)
 
     async def _hand_over(self, event: LogEvent, failed: "FailedEvents") -> None:
-        if event.name not in self._names:
-            return
         message = _to_message(event)
         key = self._order_key(cast("Callback", message.envelope))
         error = failed.find(key)

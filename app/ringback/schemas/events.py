@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ringback.domain.call import Call
 from ringback.domain.cursor import EventTime, Page, encode_event_time, encode_log_position
-from ringback.domain.event import Event, EventName
+from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.schemas.calls import CallView
@@ -14,6 +14,7 @@ from ringback.schemas.fields import (
     OWNER_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
+    EventTypeName,
     Id,
     Instant,
     Label,
@@ -37,7 +38,7 @@ class EventStreamQuery(PrincipalQueryParams):
     cursor: Cursor | None = Field(
         default=None, description="The cursor of the last response. Without it, the oldest event comes first."
     )
-    name: EventName | None = None
+    name: EventTypeName | None = None
     call_id: Id | None = None
     client_session_id: Label | None = None
     correlation_id: Label | None = None
@@ -83,11 +84,11 @@ class ResumeBody(RequestBody):
 
 
 class EventView(ResponseBody):
-    """An event of a call, of a webhook or of an upstream."""
+    """An event of a call, of a webhook or of an upstream, or one that a client published."""
 
     event_id: str = Field(serialization_alias="eventId")
     owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
-    name: EventName
+    name: str
     timestamp: Instant
     cursor: str = Field(description="The event's place in the log. Poll with it to get the events after this one.")
     data: dict[str, Any]
@@ -98,7 +99,7 @@ class EventView(ResponseBody):
             event_id=event.id,
             owner=event.principal if shows_owner else None,
             name=event.name,
-            timestamp=event.created_at,
+            timestamp=event.timestamp,
             cursor=encode_log_position(event.position),
             data=dict(event.data),
         )

@@ -131,6 +131,20 @@ REPORT_END: Final[dict[str, Any]] = {
     "result": RESULT,
 }
 
+PUBLISH_EVENT: Final[dict[str, Any]] = {
+    "name": "order.paid",
+    "data": {"order": 7},
+    "id": "order-7-paid",
+    "timestamp": "2026-11-20T17:00:00Z",
+    "correlation_id": "weekly-report-47",
+}
+EVENT_TYPE: Final[dict[str, Any]] = {
+    "name": "order.paid",
+    "description": "A customer paid an order.",
+    "input_schema": {},
+    "payload_schema": {"type": "object"},
+}
+
 WEBHOOK: Final[dict[str, Any]] = {
     "id": WEBHOOK_ID,
     "name": None,

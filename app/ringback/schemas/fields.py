@@ -26,7 +26,8 @@ from ringback.domain.callback_headers import CallbackHeaders, parse_headers
 from ringback.domain.change_subscriptions import RESOURCE_URI_LENGTH_MAX
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
-from ringback.domain.event import EventName
+from ringback.domain.event import EventName, event_name
+from ringback.domain.event_types import EVENT_NAME_LENGTH_MAX, is_own_name, is_publishable_name, is_upstream_name
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
 from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
@@ -42,6 +43,7 @@ EXPIRY_SECONDS_MAX: Final = 366 * 86400
 IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
 """Several UUIDs fit, or the client's own name of the work."""
 PRINTABLE_ASCII: Final = r"^[\x20-\x7e]+$"
+PRINTABLE_ASCII_WORD: Final = r"^[\x21-\x7e]+$"
 WEBHOOK_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"
 """A segment of a path without an escape. 64 characters, as of a host label: `reports-agent`, `prod:reports`."""
 RATE_PER_SECOND_MIN: Final = 0.01
@@ -63,6 +65,10 @@ DEFAULT_EVENTS_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(name) for 
 OUTCOMES_DESCRIPTION: Final = (
     "Receive `call.finished` only for calls with these outcomes; null means all. If you send it without `events`, `events` is "
     "`call.finished` only."
+)
+EVENT_NAME_DESCRIPTION: Final = (
+    "The name of an event: one of Ringback's own, of those that you publish (`order.paid`), or of an upstream's "
+    "(`upstream/name`)."
 )
 WHEN_DESCRIPTION: Final = (
     "`detached`: send no callback for an end that the response to the request that started the call already carried. All "
@@ -142,6 +148,15 @@ def _check_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return headers
 
 
+def _check_event_name(name: str) -> str:
+    if is_own_name(name) or is_publishable_name(name) or is_upstream_name(name):
+        return event_name(name)
+    raise ValueError(
+        f"No event can have this name. Ringback's own are {', '.join(EventName)}; events that you publish are named like "
+        "order.paid, and those of an upstream like github/pr.opened."
+    )
+
+
 class _NeverNull:
     """The schema of a member that is absent instead of null does not allow null."""
 
@@ -162,7 +177,12 @@ Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterVali
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_check_headers)]
 """Headers of callbacks, by name. No response shows a value."""
-EventNames = Annotated[frozenset[EventName], Field(min_length=1)]
+EventTypeName = Annotated[
+    str,
+    Field(min_length=1, max_length=EVENT_NAME_LENGTH_MAX, description=EVENT_NAME_DESCRIPTION),
+    AfterValidator(_check_event_name),
+]
+EventNames = Annotated[frozenset[EventTypeName], Field(min_length=1, description=EVENT_NAME_DESCRIPTION)]
 Outcomes = Annotated[frozenset[CallOutcome], Field(min_length=1)]
 Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(require_printable)]
 PageSize = Annotated[int, Field(ge=1, le=PAGE_SIZE_MAX)]

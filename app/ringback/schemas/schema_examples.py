@@ -57,6 +57,13 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
         }
     ],
     "EventPageView": [{"events": [examples.EVENT], "cursor": examples.CURSOR, "truncated": False, "has_more": False}],
+    "PublishEventBody": [examples.PUBLISH_EVENT],
+    "PublishEventsBody": [{"events": [examples.PUBLISH_EVENT]}],
+    "PublishedEventView": [{"eventId": "order-7-paid", "created": True}],
+    "PublishedEventsView": [{"events": [{"eventId": "order-7-paid", "created": True}]}],
+    "DeclareEventTypeBody": [{"description": "A customer paid an order.", "payload_schema": {"type": "object"}}],
+    "EventTypeView": [examples.EVENT_TYPE],
+    "EventTypesView": [{"event_types": [examples.EVENT_TYPE]}],
     "DeliveryPageView": [{"deliveries": [examples.DELIVERY], "next_cursor": None}],
     "DeliveryView": [examples.DELIVERY],
     "DeliveryWithAttemptsView": [{**examples.DELIVERY, "attempts": [examples.ATTEMPT]}],

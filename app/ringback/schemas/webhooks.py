@@ -87,7 +87,7 @@ class CallCallbackBody(RequestBody):
             )
         )
 
-    def _chosen_events(self) -> frozenset[EventName]:
+    def _chosen_events(self) -> frozenset[str]:
         """The events; only `call.finished` for a body with outcomes and without events."""
         if self.outcomes is not None and "events" not in self.model_fields_set:
             return frozenset({EventName.CALL_FINISHED})
@@ -265,7 +265,7 @@ class WebhookView(ResponseBody):
     owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     name: str | None = Field(description="Your name for it: PUT /v1/webhooks/by-name/{name}")
     url: str
-    events: Annotated[list[EventName], BeforeValidator(sorted)]
+    events: Annotated[list[str], BeforeValidator(sorted)]
     outcomes: Annotated[list[CallOutcome] | None, BeforeValidator(sorted_or_none)] = Field(
         description="The outcomes for which it receives `call.finished`; null means all."
     )

@@ -15,6 +15,9 @@ and then does everything or nothing.
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
     webhook_updates  what every change of a webhook does in its transaction
     webhook_checks  ownership, secrets and subscription limits of webhooks
+    event_subscriptions  subscribe MCP clients to events by webhook, refresh and unsubscribe
+    subscription_ends    end subscriptions by their client, with their key, or with their event type
+    callback_proofs      prove a callback URL before anything is stored
     verification    which webhooks must prove that their URL accepts callbacks
     events          poll and follow the event log
     deliveries      read deliveries and their attempts

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ringback.domain.errors import Forbidden, NotFound
-from ringback.domain.ids import CallId, DeliveryId, WebhookId, is_well_formed_id
+from ringback.domain.ids import CallId, DeliveryId, WebhookId, is_subscription_id, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Operator, Principal, Scope
 from ringback.telemetry import AUDIT_LOGGER
@@ -79,6 +79,8 @@ async def _find_owner(tx: Transaction, target: str) -> Principal:
     for prefix, find in _OWNER_BY_PREFIX.items():
         if is_well_formed_id(prefix, target) and (owner := await find(tx, target)) is not None:
             return owner
+    if is_subscription_id(target) and (owner := await _webhook_owner(tx, target)) is not None:
+        return owner
     raise NotFound("No principal has an object of this id.")
 
 

@@ -42,6 +42,9 @@ class Quotas:
     """Bytes of stored results. A result is never refused; above the limit, new calls are."""
     webhooks: int = 1_000
     """Registered webhooks. The callback of a call ends with its call, so `open_calls` limits callbacks."""
+    subscriptions: int = 10_000
+    """Live event subscriptions of MCP clients. Some clients subscribe with a new URL each time and never unsubscribe; what they
+    leave behind ends within a day."""
     streams: int = 100
     starts_per_minute: int = 60_000
     """Requests that start work: calls, tests, replays. Only a runaway loop sends a thousand per second."""
@@ -103,6 +106,11 @@ class QuotaEnforcer:
         limit = self.get_quotas(principal).webhooks
         if await tx.usage.count_webhooks(principal, limit=limit) >= limit:
             raise _quota_exceeded("webhooks", limit, "Remove webhooks: DELETE /v1/webhooks/{id}")
+
+    async def require_event_subscription_quota(self, tx: Transaction, principal: Principal) -> None:
+        limit = self.get_quotas(principal).subscriptions
+        if await tx.subscriptions.count_live(principal) >= limit:
+            raise _quota_exceeded("subscriptions", limit, "Unsubscribe from events, or let subscriptions expire.")
 
     def acquire_start(self, principal: Principal, *, key_id: KeyId | None = None, count: int = 1) -> None:
         """Use `count` starts, or raise `QuotaExceeded` with the seconds until as many are free."""

@@ -29,6 +29,7 @@ from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
 from ringback.services.api_keys import require_held_key
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.shared_webhooks import EXPIRY_STEP, callback_needed_until, extend_expiry, find_same_webhook
@@ -95,6 +96,7 @@ class WebhookRegistrations:
         verification: WebhookVerification,
         attempts: AttemptScheduler,
         catalog: ToolCatalog,
+        event_types: EventTypes,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -106,6 +108,7 @@ class WebhookRegistrations:
         self._verification = verification
         self._attempts = attempts
         self._catalog = catalog
+        self._event_types = event_types
 
     async def register_webhook(
         self, caller: Caller, registration: WebhookRegistration, *, idempotency_key: str | None = None
@@ -264,6 +267,8 @@ class WebhookRegistrations:
         )
         check_subscribed_upstream(caller, webhook, self._catalog)
         require_effective_outcomes(webhook)
+        await self._event_types.check_event_names(caller, webhook.events)
+        await self._event_types.demand_upstream_events(caller, webhook.events)
         return generated, webhook
 
     async def _insert_webhook(self, tx: Transaction, caller: Caller, webhook: Webhook, cursor: str | None) -> Webhook:

@@ -78,6 +78,10 @@ async def get_named_webhook(tx: Transaction, principal: Principal, webhook_id: s
         raise NotFound(
             "webhook: no webhook of yours has this id. List yours with `ringback webhooks list`. Nothing was started."
         ) from None
+    if webhook.is_subscription:
+        raise InvalidRequest(
+            f"{webhook.id} is an MCP client's subscription to one event type. Name a webhook of yours, wh_…."
+        )
     require_enabled(webhook)
     if webhook.expires_at is not None and webhook.expires_at <= tx.now():
         raise WebhookNotActive(f"The webhook {webhook.id} has expired. Name another one. Nothing was started.")
@@ -95,6 +99,7 @@ async def get_named_webhook(tx: Transaction, principal: Principal, webhook_id: s
 def _is_same(webhook: Webhook, wanted: Webhook, *, now: datetime) -> bool:
     return (
         webhook.origin is wanted.origin
+        and not webhook.is_subscription
         and (webhook.expires_at is None or webhook.expires_at > now)
         and all(getattr(webhook, name) == getattr(wanted, name) for name in _COMPARED)
     )

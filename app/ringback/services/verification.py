@@ -58,7 +58,7 @@ class WebhookVerification:
 
     async def insert_webhook(self, tx: Transaction, webhook: Webhook) -> Webhook:
         """Store a new webhook in its first state. Raises `QuotaExceeded` if it needs a challenge and none can be sent now."""
-        if not await self._needs_proof(tx, webhook):
+        if not await self.needs_proof(tx, webhook):
             await tx.webhooks.insert(webhook)
             return webhook
         pending = replace(webhook, state=WebhookState.PENDING_VERIFICATION)
@@ -83,11 +83,37 @@ class WebhookVerification:
 
     async def restart_challenge(self, tx: Transaction, webhook: Webhook) -> None:
         """Challenge the webhook again, from the first retry step. A webhook that needs no proof becomes active instead."""
-        if webhook.state is WebhookState.PENDING_VERIFICATION and not await self._needs_proof(tx, webhook):
+        if webhook.state is WebhookState.PENDING_VERIFICATION and not await self.needs_proof(tx, webhook):
             await accept_proof(tx, webhook, url=webhook.url)
             return
         await self._require_challenge_quota(tx, webhook)
         await self._schedule_challenge(tx, webhook)
+
+    async def reserve_challenge(self, tx: Transaction, webhook: Webhook, *, token: str) -> Challenge | None:
+        """Count a challenge that the caller sends itself, before the webhook is stored; None if the URL needs no proof.
+
+        Raises `QuotaExceeded` if none can be sent now.
+        """
+        if not await self.needs_proof(tx, webhook):
+            return None
+        await tx.sent_challenges.lock()
+        await self._require_challenge_quota(tx, webhook)
+        challenge = replace(self._build_challenge(tx, webhook), attempts=1, token=token)
+        await tx.challenges.record_sent(challenge, now=tx.now())
+        return challenge
+
+    async def record_proof(self, tx: Transaction, challenge: Challenge) -> None:
+        """Save the proof that the response to a reserved challenge was."""
+        await tx.sent_challenges.record_answered(challenge.origin, challenge.principal)
+        await tx.proofs.save(challenge.principal, challenge.url, now=tx.now())
+
+    async def needs_proof(self, tx: Transaction, webhook: Webhook) -> bool:
+        """Whether the URL must answer a challenge before the webhook may become active."""
+        if self._policy.mode == "mcp" and webhook.origin is not WebhookOrigin.MCP:
+            return False
+        if self._allowlist.allows_target(parse_target(webhook.url, self._targets)):
+            return False
+        return not await is_proven(tx, webhook)
 
     async def wait_for_challenge(self, webhook_id: WebhookId) -> None:
         """Return when the first challenge has ended, or after the longest wait of the policy."""
@@ -117,29 +143,23 @@ class WebhookVerification:
         is_enabled = previous.state is WebhookState.DISABLED and updated.state is WebhookState.ACTIVE
         if updated.state is WebhookState.DISABLED or not (has_new_url or is_enabled):
             return updated
-        if await self._needs_proof(tx, updated):
+        if await self.needs_proof(tx, updated):
             return replace(updated, state=WebhookState.PENDING_VERIFICATION)
         was_pending = updated.state is WebhookState.PENDING_VERIFICATION
         return replace(updated, state=WebhookState.ACTIVE) if was_pending else updated
 
-    async def _needs_proof(self, tx: Transaction, webhook: Webhook) -> bool:
-        if self._policy.mode == "mcp" and webhook.origin is not WebhookOrigin.MCP:
-            return False
-        if self._allowlist.allows_target(parse_target(webhook.url, self._targets)):
-            return False
-        return not await is_proven(tx, webhook)
-
     async def _schedule_challenge(self, tx: Transaction, webhook: Webhook) -> None:
-        await tx.challenges.save(
-            Challenge(
-                webhook_id=webhook.id,
-                principal=webhook.principal,
-                url=webhook.url,
-                origin=self._target_origin(webhook),
-                due_at=tx.now(),
-            )
-        )
+        await tx.challenges.save(self._build_challenge(tx, webhook))
         tx.notify(CHALLENGE_PLANNED_TOPIC)
+
+    def _build_challenge(self, tx: Transaction, webhook: Webhook) -> Challenge:
+        return Challenge(
+            webhook_id=webhook.id,
+            principal=webhook.principal,
+            url=webhook.url,
+            origin=self._target_origin(webhook),
+            due_at=tx.now(),
+        )
 
     async def _require_challenge_quota(self, tx: Transaction, webhook: Webhook) -> None:
         """Raise `QuotaExceeded` at the limit. Waiting challenges count, so that concurrent registrations cannot exceed it."""

@@ -7,7 +7,7 @@ from typing import Final
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
 from ringback.domain.event import EventName
-from ringback.domain.ids import IdGenerator, WebhookId, is_well_formed_id
+from ringback.domain.ids import IdGenerator, WebhookId, is_webhook_id
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
 from ringback.domain.retry import DAY
@@ -21,7 +21,7 @@ SECRET_OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
 
 
 async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str) -> Webhook:
-    if is_well_formed_id("wh", webhook_id):
+    if is_webhook_id(webhook_id):
         webhook = await tx.webhooks.get(WebhookId(webhook_id))
         if webhook is not None and webhook.principal == principal:
             return webhook

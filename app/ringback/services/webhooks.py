@@ -1,18 +1,16 @@
 """Existing webhooks: read, list, change, verify, test and remove them, and rotate their secrets."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
 from typing import Final
 
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.callback_headers import CallbackHeaders
-from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.errors import InvalidRequest, NotFound, WebhookNotVerified
-from ringback.domain.event import EventName
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
@@ -31,10 +29,13 @@ from ringback.domain.webhook import (
 )
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.subscription_ends import remove_subscription_batch
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
     check_subscribed_upstream,
@@ -44,13 +45,11 @@ from ringback.services.webhook_checks import (
     require_enabled,
     require_headers_for_origin,
     require_secret_quota,
-    subscribes_to_changes,
 )
+from ringback.services.webhook_removal import remove_webhook_batch
 from ringback.services.webhook_updates import UpdatedWebhook, update_webhook
 
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
-CANCELLED_DELIVERIES_BATCH_SIZE: Final = 200
-"""Deliveries that one transaction cancels when a webhook is removed: about 10 ms on a slow core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +58,12 @@ class Retries:
 
     profile: RetryProfile = RetryProfile.DAYS
     steps: tuple[int, ...] | None = None
+
+
+_CHANGEABLE_OF_SUBSCRIPTION: Final = frozenset({"paused", "state", "description", "rate_per_second"})
+_SUBSCRIBED: Final = (
+    "Its client changes it with events/subscribe. You may pause it, limit its rate, test it, replay its deliveries and remove it."
+)
 
 
 class RateLimitRemoval(Enum):
@@ -78,7 +83,7 @@ class WebhookChange:
     """The changeable members of a webhook. None keeps the current value."""
 
     url: str | None = None
-    events: frozenset[EventName] | None = None
+    events: frozenset[str] | None = None
     outcomes: frozenset[CallOutcome] | OutcomeFilterRemoval | None = None
     description: str | None = None
     include_result: bool | None = None
@@ -118,6 +123,7 @@ class Webhooks:
         *,
         store: Store,
         ids: IdGenerator,
+        recorder: Recorder,
         requested_deliveries: RequestedDeliveries,
         attempts: AttemptScheduler,
         guard: TargetGuard,
@@ -125,9 +131,11 @@ class Webhooks:
         lifecycle: Lifecycle,
         verification: WebhookVerification,
         catalog: ToolCatalog,
+        event_types: EventTypes,
     ) -> None:
         self._store = store
         self._ids = ids
+        self._recorder = recorder
         self._requested_deliveries = requested_deliveries
         self._attempts = attempts
         self._guard = guard
@@ -135,6 +143,7 @@ class Webhooks:
         self._lifecycle = lifecycle
         self._verification = verification
         self._catalog = catalog
+        self._event_types = event_types
 
     async def get_webhook(self, caller: Caller, webhook_id: str) -> Webhook:
         caller.require_scope(Scope.READ)
@@ -162,9 +171,14 @@ class Webhooks:
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
+        if change.events is not None:
+            await self._event_types.check_event_names(caller, change.events)
+            await self._event_types.demand_upstream_events(caller, change.events)
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
+            if previous.is_subscription:
+                _require_change_of_subscription(change)
             require_headers_for_origin(
                 previous,
                 change.url or previous.url,
@@ -240,6 +254,8 @@ class Webhooks:
         async def rotate(tx: Transaction) -> RotatedSecret:
             now = tx.now()
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
+            if webhook.is_subscription:
+                raise InvalidRequest(f"The secret of a subscription is its client's. {_SUBSCRIBED}")
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
@@ -261,31 +277,18 @@ class Webhooks:
         await self.remove_webhook(caller, webhook.id)
 
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
-        """Remove the webhook and cancel its open deliveries.
+        """Remove the webhook and cancel its open deliveries. The receiver of a subscription is told that it has ended.
 
-        Thousands of deliveries can be open, so each transaction cancels one batch. If more follow, the first one also disables
-        the webhook, unless it is pending verification, so that it matches no more events. If the process stops before the last
-        batch, the owner removes the webhook again.
+        Thousands of deliveries can be open, so each transaction cancels one batch. If the process stops before the last batch,
+        the owner removes the webhook again.
         """
         caller.require_scope(Scope.WEBHOOKS)
 
         async def remove_batch(tx: Transaction) -> bool:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
-            if subscribes_to_changes(webhook):
-                tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
-            # A call that ends meanwhile has inserted its deliveries before, or does not find the webhook.
-            await tx.event_log.get_head(webhook.principal, lock=True)
-            if (
-                await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCELLED_DELIVERIES_BATCH_SIZE)
-                < CANCELLED_DELIVERIES_BATCH_SIZE
-            ):
-                await tx.webhooks.delete(webhook.id)
-                return True
-            # A webhook that waits for a proof keeps its state: its owner could enable a disabled one without the proof.
-            if WebhookState.DISABLED in OWNER_STATE_TRANSITIONS[webhook.state]:
-                disabled = replace(with_state(webhook, WebhookState.DISABLED), updated_at=tx.now())
-                await tx.webhooks.update(disabled, WebhookPart.STATE)
-            return False
+            if webhook.is_subscription:
+                return await remove_subscription_batch(tx, self._recorder, webhook.id)
+            return await remove_webhook_batch(tx, webhook)
 
         removed = await self._store.write_for(caller.principal, remove_batch)
         while not removed:
@@ -313,6 +316,15 @@ def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> 
         rate_per_second=_changed_rate(webhook, change),
         headers=webhook.headers if change.headers is None else change.headers,
     )
+
+
+def _require_change_of_subscription(change: WebhookChange) -> None:
+    """Raise `InvalidRequest` for what the subscriber decides, and for disabling: its client would not learn of it."""
+    changed = {each.name for each in fields(change) if getattr(change, each.name) is not None}
+    if owned := sorted(changed - _CHANGEABLE_OF_SUBSCRIPTION):
+        raise InvalidRequest(f"{owned[0]}: this webhook is a subscription of an MCP client. {_SUBSCRIBED}")
+    if change.state is WebhookState.DISABLED:
+        raise InvalidRequest(f"state: a subscription cannot be disabled. {_SUBSCRIBED}")
 
 
 def _changed_outcomes(webhook: Webhook, change: WebhookChange) -> frozenset[CallOutcome] | None:

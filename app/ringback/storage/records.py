@@ -13,7 +13,10 @@ from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.erasure import Erasure
-from ringback.domain.event import Event, progress_data
+from ringback.domain.event import Event, event_name, progress_data
+from ringback.domain.event_subscriptions import EventSubscription
+from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
+from ringback.domain.failure_rate import FailureRate
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
@@ -46,7 +49,10 @@ class Records:
             sealed=("arguments", "meta"),
         )
         self.tombstone = RowCodec(Tombstone, types)
-        self.event = RowCodec(Event, types)
+        self.event = RowCodec(Event, types, columns={"name": ColumnType(decode=event_name)})
+        self.event_type = RowCodec(PublishedEventType, types)
+        self.event_demand = RowCodec(EventDemand, types)
+        self.event_following = RowCodec(EventFollowing, types)
         self.delivery = RowCodec(Delivery, types, stored_apart=("body",), sealed=("body",))
         self.attempt = RowCodec(Attempt, types)
         self.circuit_breaker = RowCodec(CircuitBreaker, types)
@@ -57,12 +63,13 @@ class Records:
                 "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
                 "retry_steps": json.storing(list, tuple),
             },
-            embedded={"breaker": self.circuit_breaker},
+            embedded={"breaker": self.circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
             sealed=("secrets",),
             stored_within=("headers",),
         )
         self.catch_up = RowCodec(CatchUp, types)
         self.change_subscription = RowCodec(ChangeSubscription, types)
+        self.event_subscription = RowCodec(EventSubscription, types)
         self.challenge = RowCodec(Challenge, types)
         self.api_key = RowCodec(ApiKey, types)
         self.catalog_part = RowCodec(CatalogPart, types)

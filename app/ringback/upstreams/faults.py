@@ -31,6 +31,8 @@ class Fault(StrEnum):
     """Notifications dropped because they arrived faster than they are forwarded; the newest of each kind is kept."""
     LIST_CUT = "list_cut"
     """A list above the size limit; the entries beyond the limit are left out."""
+    BAD_EVENT = "bad_event"
+    """An event that is malformed, of another type than asked for, or too large; it is left out."""
     STALLED = "stalled"
     """A request refused because the child has not read its input for a while."""
     REPLACED = "replaced"

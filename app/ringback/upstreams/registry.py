@@ -26,6 +26,7 @@ from ringback.upstreams.connection import (
     UpstreamConnection,
 )
 from ringback.upstreams.errors import UpstreamNotConfigured
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.proxy import UpstreamProxy
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
@@ -80,6 +81,7 @@ class UpstreamRegistry:
         self._cleanup_tasks: set[asyncio.Task[None]] = set()
         """Tasks that delete the stored lists of removed upstreams. The next start repeats what is not done."""
         self.tool_catalog: ToolCatalog = UpstreamToolCatalog(self.connections, self._draining)
+        self.event_catalog = UpstreamEventCatalog(self.connections)
         self.proxy: UpstreamProxyPort = UpstreamProxy(
             self.connections,
             change_notifications=self.change_notifications,

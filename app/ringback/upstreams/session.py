@@ -24,9 +24,11 @@ from ringback.domain.meta import is_reserved_meta_key
 from ringback.domain.upstreams import ToolInfo, UpstreamProfile
 from ringback.protocol.errors import RequestNotSent, SessionNotFound
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
+from ringback.protocol.mcp_events.names import EventMethod
 from ringback.protocol.request_envelope import add_envelope
 from ringback.protocol.sessions import NegotiatedProtocol, OnStreamPosition
 from ringback.protocol.transport_errors import to_request_error
+from ringback.upstreams.events.event_frames import EventFrames
 from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
 from ringback.upstreams.session_ports import NotificationStreamPort
@@ -179,6 +181,22 @@ class UpstreamSession:
             del self._dispatcher.streams[request_id]
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
+
+    @asynccontextmanager
+    async def open_event_stream(self, params: Mapping[str, Any]) -> AsyncGenerator[EventFrames]:
+        """Open an events/stream request with these params, in either era. Its frames end with the request."""
+        request_id = f"ringback-events-{next(self._listen_numbers)}"
+        frames = self._dispatcher.streams[request_id] = EventFrames()
+        stamped, options = self._add_envelope(EventMethod.STREAM, params, {}, {})
+        options["request_id"] = request_id
+        streaming = asyncio.create_task(self._send_raw(EventMethod.STREAM, stamped, options))
+        streaming.add_done_callback(frames.on_request_done)
+        try:
+            yield frames
+        finally:
+            del self._dispatcher.streams[request_id]
+            streaming.cancel()
+            await asyncio.gather(streaming, return_exceptions=True)
 
     async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if self._is_modern:  # it asks in its response, and not with a request of its own

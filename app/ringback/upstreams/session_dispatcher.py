@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import anyio.abc
@@ -70,6 +70,14 @@ _TOO_MANY_OPEN: Final = (
 )
 
 
+class ReceivedStream(Protocol):
+    """The notifications of one request that stays open."""
+
+    def put_notification(self, method: str, params: Mapping[str, Any]) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class SessionDispatcher(JSONRPCDispatcher):
     """The SDK's dispatcher, which also sets `ended` at the end of the stream: nothing else detects the exit of a child."""
 
@@ -81,7 +89,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         self._large_results = large_results or LargeResults()
         self._direct = direct
         self.ended = anyio.Event()
-        self.streams: dict[str, NotificationStream] = {}
+        self.streams: dict[str, ReceivedStream] = {}
         """By the id of the request that opened the stream; for legacy, by task id."""
         self.handshake_result: Mapping[str, Any] = {}
         """The raw result of `initialize` or `server/discover`."""
@@ -200,7 +208,7 @@ class SessionDispatcher(JSONRPCDispatcher):
             case _:
                 pass
 
-    def _find_stream(self, method: str, params: Mapping[str, Any] | None) -> "NotificationStream | None":
+    def _find_stream(self, method: str, params: Mapping[str, Any] | None) -> ReceivedStream | None:
         match params:
             case {"_meta": {subscriptions.SUBSCRIPTION_ID_META_KEY: str() as request_id}}:
                 return self.streams.get(request_id)

@@ -30,7 +30,10 @@ NOUNS = [
     "delivery_maintenance",
     "delivery_queue",
     "ended_deliveries",
+    "event_demands",
+    "event_followings",
     "event_log",
+    "event_types",
     "erased_deliveries",
     "erased_rows",
     "erasures",
@@ -43,6 +46,7 @@ NOUNS = [
     "scheduling_time",
     "sealed_values",
     "sealing_keys",
+    "subscriptions",
     "tombstones",
     "tool_aliases",
     "upstream_controls",
@@ -56,6 +60,9 @@ NOUNS = [
 WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "all"),  # five rows an upstream, read at start
     ("catalog", "remove_other_upstreams"),
+    ("event_demands", "current"),  # a bounded number for each principal, and none that ended over a minute ago
+    ("event_demands", "remove_ended"),
+    ("event_demands", "remove_unwanted_followings"),  # a row for each different demand
     ("tool_aliases", "all"),  # the few that are too long or have odd characters
     ("api_keys", "all"),  # a handful of rows
     ("upstream_controls", "all"),  # the upstreams that are paused or drained now
@@ -135,6 +142,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("webhook_deliveries", "dead", "deliveries_dead_of_webhook"),
         ("webhook_deliveries", "release_held", "deliveries_held"),
         ("webhook_deliveries", "hold_pending", "deliveries_lanes"),
+        ("webhook_deliveries", "suspend_pending", "deliveries_lanes"),
         ("webhook_deliveries", "cancel_open", "deliveries_open"),
         ("webhooks", "expired", "deliveries_open"),
         ("webhooks", "cancel_open_deliveries", "deliveries_open"),
@@ -143,7 +151,13 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("verification", "recent_of_principal", "challenges_sent_for"),
         ("verification", "remove_sent", "challenges_sent_when"),
         ("tombstones", "expire_own_webhook", "webhooks_of_call"),
-        ("usage", "count_webhooks", "webhooks_of_target"),
+        ("usage", "count_webhooks", "webhooks_counted"),
+        ("subscriptions", "keys", "subscriptions_of_key"),
+        ("subscriptions", "of_key", "subscriptions_of_key"),
+        ("subscriptions", "of_event", "subscriptions_of_event"),
+        ("subscriptions", "remove_ended", "subscriptions_ended"),
+        ("erased_rows", "newer_of_session", "subscribed_webhooks_of_session"),
+        ("erased_rows", "newer_of_principal", "subscriptions_of_principal"),
         ("delivery_queue", "oldest_due", "deliveries_due"),
         ("delivery_queue", "due_webhooks", "deliveries_lanes"),
         ("delivery_queue", "due", "deliveries_lanes"),

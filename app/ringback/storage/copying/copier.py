@@ -23,6 +23,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "attempts": ("delivery_id", "id"),
     "call_webhooks": ("call_id", "webhook_id"),
     "webhooks": ("id",),
+    "subscriptions": ("id",),
     "catch_ups": ("webhook_id",),
     "challenges": ("webhook_id",),
     "webhook_rates": ("webhook_id",),
@@ -38,6 +39,9 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "scheduling_time": ("id",),
     "sealing_keys": ("key_id",),
     "erasures": ("id",),
+    "event_types": ("principal", "name"),
+    "event_demands": ("principal", "event_name", "topic"),
+    "event_followings": ("event_name", "topic"),
 }
 """The copied tables, with their keys. A table comes after those that it refers to."""
 LARGE: Final = frozenset({"calls", "inputs", "results", "tombstones", "events", "deliveries", "bodies", "attempts"})
@@ -46,6 +50,7 @@ NOT_COPIED: Final = {
     "call_counts": "triggers count",
     "held_counts": "triggers count",
     "webhook_matches": "triggers write them",
+    "subscription_counts": "triggers count",
     "challenges_sent": "the last minute's, for a limit on challenges",
     "leaders": "leases of nodes that have stopped",
     "write_probe": "written by each readiness check",

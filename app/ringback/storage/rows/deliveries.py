@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import Attempt, Delivery, DeliveryState
+from ringback.domain.delivery import SUSPENDED_HOLD_SECONDS_MAX, Attempt, Delivery, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter, OpenDeliveryCounts, RedeliveryFilter
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, first_id_at
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _DELIVERY: Final = RECORDS.delivery
 _encode_new: Final = _DELIVERY.encoder([name for name in _DELIVERY.names if name != "body"])
 """The columns that an insert writes, in the order in which it reads them."""
-
+_SUSPENDED_HOLD_MILLISECONDS: Final = round(SUSPENDED_HOLD_SECONDS_MAX * 1000)
 PENDING_SCANNED_MAX: Final = 2_000
 """Pending deliveries of one webhook that one unit of work visits to make some of them due: some 2 ms."""
 
@@ -172,8 +172,13 @@ class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
             limit=limit,
         )
 
-    async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
-        return await self._sql.execute("hold_pending", webhook_id=webhook_id, limit=limit)
+    async def hold_pending(self, webhook_id: WebhookId, *, limit: int, suspended: bool = False) -> int:
+        now = instant_to_column(self._unit.now)
+        if suspended:
+            return await self._sql.execute(
+                "suspend_pending", webhook_id=webhook_id, now=now, kept=_SUSPENDED_HOLD_MILLISECONDS, limit=limit
+            )
+        return await self._sql.execute("hold_pending", webhook_id=webhook_id, now=now, limit=limit)
 
     async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         return await self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)

@@ -36,6 +36,22 @@ class SqlEvents(SqlRows, noun="events"):
     async def insert(self, events: Sequence[Event]) -> None:
         await self._sql.execute_many("insert", [_EVENT.encode(event) for event in events])
 
+    async def find_known_ids(
+        self, principal: Principal, event_ids: Collection[EventId], *, topic: str | None
+    ) -> Collection[EventId]:
+        rows = await self._sql.fetch_all(
+            "known_ids", principal=principal, ids=self._sql.array(sorted(event_ids)), topic=topic or ""
+        )
+        return {EventId(row["id"]) for row in rows}
+
+    async def find(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
+        key = {"principal": principal, "event_id": event_id}
+        if until_seq > after_seq:
+            found = await self._sql.fetch_records("find", _EVENT, seq=after_seq, until=until_seq, **key)
+            if found:
+                return found[0]
+        return next(iter(await self._sql.fetch_records("find_external", _EVENT, **key)), None)
+
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         return await self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
 
@@ -44,10 +60,10 @@ class SqlEvents(SqlRows, noun="events"):
         until = min(head, await self._scan_limit_seq(seq, where, scan=max(ROWS_SCANNED_MAX, limit + 1)))
         found = await self._select_after(principal, seq, where, until=until, limit=limit + 1)
         if len(found) > limit:
-            return Page(found[:limit], next_position=found[limit - 1].seq)
+            return Page(_with_uri(found[:limit], where), next_position=found[limit - 1].seq)
         if until >= head or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
-            return Page(found, next_position=None)
-        return Page(found, next_position=until)
+            return Page(_with_uri(found, where), next_position=None)
+        return Page(_with_uri(found, where), next_position=until)
 
     async def list_latest(
         self, where: EventFilter, *, position: EventTime | None, limit: int
@@ -64,6 +80,8 @@ class SqlEvents(SqlRows, noun="events"):
             call_id=where.call_id,
             client_session_id=where.client_session_id,
             correlation_id=where.correlation_id,
+            upstream=where.upstream,
+            tool=where.tool,
             limit=limit + 1,
         )
         if len(found) > limit:
@@ -96,6 +114,9 @@ class SqlEvents(SqlRows, noun="events"):
             call_id=where.call_id,
             client_session_id=where.client_session_id,
             correlation_id=where.correlation_id,
+            upstream=where.upstream,
+            tool=where.tool,
+            topic=where.topic,
             limit=limit,
         )
 
@@ -108,6 +129,11 @@ class SqlEvents(SqlRows, noun="events"):
         floor_rows = [{"principal": principal, "seq": seq} for principal, seq in sorted(floors.items())]
         await self._sql.execute_many("raise_retention_floor", floor_rows)
         return len(removed)
+
+
+def _with_uri(found: Sequence[Event], where: EventFilter) -> Sequence[Event]:
+    """The events that match the filter of URIs too. No column has the URI: few events have one, and the page is bounded."""
+    return found if where.resource_uris is None else [event for event in found if where.matches(event)]
 
 
 class SqlEventLog(SqlRows, noun="event_log"):

@@ -15,13 +15,15 @@ from ringback.storage.rows.deliveries import (
 from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
 from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
+from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
+from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
 from ringback.storage.rows.upstreams import SqlToolAliases, SqlUpstreamCatalog, SqlUpstreamControls
-from ringback.storage.rows.verification import SqlChallenges, SqlProofs
+from ringback.storage.rows.verification import SqlChallenges, SqlProofs, SqlSentChallenges
 from ringback.storage.rows.webhooks import (
     SqlCallWebhooks,
     SqlCatchUps,
@@ -47,6 +49,9 @@ class SqlTransaction:
     tombstones: SqlTombstones
     events: SqlEvents
     event_log: SqlEventLog
+    event_types: SqlEventTypes
+    event_demands: SqlEventDemands
+    event_followings: SqlEventFollowings
     webhooks: SqlWebhooks
     webhook_batches: SqlWebhooks
     registered_webhooks: SqlRegisteredWebhooks
@@ -62,11 +67,13 @@ class SqlTransaction:
     usage: SqlUsage
     api_keys: SqlApiKeys
     challenges: SqlChallenges
+    sent_challenges: SqlSentChallenges
     proofs: SqlProofs
     sealed_values: SqlSealedValues
     sealing_keys: SqlSealingKeys
     catalog: SqlUpstreamCatalog
     change_subscriptions: SqlChangeSubscriptions
+    subscriptions: SqlSubscriptions
     tool_aliases: SqlToolAliases
     upstream_controls: SqlUpstreamControls
     mcp_sessions: SqlMcpSessions

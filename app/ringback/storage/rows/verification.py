@@ -54,6 +54,16 @@ class SqlChallenges(SqlRows, noun="verification"):
         return await self._sql.execute("remove_sent", older_than=instant_to_column(cutoff), limit=limit)
 
 
+class SqlSentChallenges(SqlRows, noun="verification"):
+    """Implements `domain.verification.SentChallengeRows`."""
+
+    async def lock(self) -> None:
+        await self._sql.execute("lock_due")
+
+    async def record_answered(self, origin: str, principal: Principal) -> None:
+        await self._sql.execute("record_answered", origin=origin, principal=principal)
+
+
 class SqlProofs(SqlRows, noun="verification"):
     """Implements `domain.verification.ProofRows`."""
 

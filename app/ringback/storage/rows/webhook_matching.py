@@ -20,11 +20,12 @@ _FILTER_BITS: Final = (
 )
 _URI_BIT: Final = 32
 _OUTCOME_BIT: Final = 64
+_TOPIC_BIT: Final = 128
 _VALUE_SEPARATOR: Final = "\x1f"
 """Ends each value. Labels are printable, so no value contains it; one that did could only match too many webhooks."""
 
 
-MatchKey = tuple[EventName, int, str]
+MatchKey = tuple[str, int, str]
 """The name of an event, a set of filters as bits, and the joined values of these filters."""
 
 
@@ -38,10 +39,12 @@ def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[Mat
         values = [getattr(event, name) for bit, name in _FILTER_BITS if fields & bit]
         if None in values or bool(fields & _URI_BIT) is not (uri is not None):
             continue
+        if bool(fields & _TOPIC_BIT) is not (event.topic is not None):
+            continue
         if uri is not None:
             values.append(uri)
         for outcome in _possible_outcomes(event) if fields & _OUTCOME_BIT else [None]:
-            key_values = values if outcome is None else [*values, outcome]
+            key_values = [value for value in (*values, outcome, event.topic) if value is not None]
             yield event.name, fields, "".join(f"{value}{_VALUE_SEPARATOR}" for value in key_values)
 
 
@@ -52,4 +55,4 @@ def _possible_outcomes(event: Event) -> Iterable[str]:
 
 def _changed_resource_uri(event: Event) -> str | None:
     """Webhooks that name a resource match its changes; those that name none match changes of lists."""
-    return event.data.get("uri") if event.name is EventName.UPSTREAM_CHANGED else None
+    return event.data.get("uri") if event.name == EventName.UPSTREAM_CHANGED else None

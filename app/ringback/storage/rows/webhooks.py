@@ -9,7 +9,7 @@ from ringback.domain.catch_up import CatchUp
 from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, REQUESTED_PROBE_SPACING_SECONDS, CircuitBreaker
 from ringback.domain.cursor import Page
-from ringback.domain.event import Event, EventName
+from ringback.domain.event import Event
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookHealth, webhook_for_call
@@ -64,7 +64,7 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
             for event, keys in zip(events, keys_of, strict=True)
         ]
 
-    async def _fields_in_use(self, principal: Principal, names: Collection[EventName]) -> Mapping[str, Sequence[int]]:
+    async def _fields_in_use(self, principal: Principal, names: Collection[str]) -> Mapping[str, Sequence[int]]:
         found: defaultdict[str, list[int]] = defaultdict(list)
         for row in await self._sql.fetch_all(
             "fields_in_use", principal=principal, event_names=self._sql.array(list(names))
@@ -133,7 +133,9 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         visited = await self._sql.fetch_all(
             "expired", now=instant_to_column(now), after_instant=instant, after_id=webhook_id, limit=limit
         )
-        removed = [row["id"] for row in visited if not row["busy"]]
+        idle = [row for row in visited if not row["busy"]]
+        # In the order of principals, whose counts of subscriptions change.
+        removed = [row["id"] for row in sorted(idle, key=lambda row: (row["principal"], row["id"]))]
         await self._sql.execute_many("delete", [{"id": each} for each in removed])
         last = visited[-1] if len(visited) == limit else None
         return Page(removed, next_position=None if last is None else (last["expires_at"], last["id"]))

@@ -11,6 +11,7 @@ from mcp_types import METHOD_NOT_FOUND
 from ringback.domain import jsontext
 from ringback.domain.upstreams import Listing, ToolInfo
 from ringback.protocol.errors import InvalidUpstreamResponse, UpstreamError
+from ringback.protocol.mcp_events.names import EventMethod, offers_events
 from ringback.protocol.transport_errors import LIST_BYTES_MAX
 from ringback.upstreams.session import UpstreamSession
 
@@ -27,12 +28,14 @@ _METHOD_BY_LISTING: Final = {
     Listing.RESOURCES: "resources/list",
     Listing.RESOURCE_TEMPLATES: "resources/templates/list",
     Listing.PROMPTS: "prompts/list",
+    Listing.EVENTS: EventMethod.LIST,
 }
 _KEY_BY_LISTING: Final = {
     Listing.TOOLS: "name",
     Listing.RESOURCES: "uri",
     Listing.RESOURCE_TEMPLATES: "uriTemplate",
     Listing.PROMPTS: "name",
+    Listing.EVENTS: "name",
 }
 """The key that identifies an entry. An entry without it cannot be requested and is dropped."""
 _CAPABILITY_BY_LISTING: Final = {
@@ -55,9 +58,7 @@ async def fetch_listing(
     `client_capabilities` are declared to a modern upstream. `on_truncated` is called if the upstream has more entries than the
     limits allow.
     """
-    if (
-        capability := _CAPABILITY_BY_LISTING.get(listing)
-    ) is not None and capability not in session.protocol.capabilities:
+    if not _is_offered(session, listing):
         return []
     entries: dict[str, Mapping[str, Any]] = {}
     cursors: set[str] = set()
@@ -89,6 +90,13 @@ async def fetch_listing(
         params = {"cursor": cursor}
     on_truncated()
     return list(entries.values())
+
+
+def _is_offered(session: UpstreamSession, listing: Listing) -> bool:
+    if listing is Listing.EVENTS:
+        return offers_events(session.profile.capabilities)
+    capability = _CAPABILITY_BY_LISTING.get(listing)
+    return capability is None or capability in session.protocol.capabilities
 
 
 def parse_tools(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, ToolInfo]:

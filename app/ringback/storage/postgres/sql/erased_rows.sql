@@ -27,7 +27,8 @@ SELECT id FROM webhooks WHERE principal = :principal AND created_at <= :until OR
 -- name: webhooks_of_call
 SELECT id FROM webhooks WHERE principal || '' = :principal AND call_id = :call_id AND origin = 'call' LIMIT :limit;
 
--- Ids are in the order of their making, so the newest row is the last one of its index.
+-- Ids are in the order of their making, so the newest row is the last one of its index. Those of subscriptions are hashes, so their
+-- indexes have the time.
 -- name: newer_of_session
 SELECT 1 AS found WHERE :until < (
     SELECT created_at FROM calls WHERE principal = :principal AND client_session_id = :client_session_id
@@ -37,6 +38,9 @@ SELECT 1 AS found WHERE :until < (
     WHERE principal = :principal AND client_session_id = :client_session_id
         AND client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL)
     ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT max(created_at) FROM webhooks
+    WHERE principal = :principal AND client_session_id = :client_session_id AND client_session_id IS NOT NULL AND id < 'wh_'
 );
 
 -- name: newer_of_principal
@@ -44,6 +48,8 @@ SELECT 1 AS found WHERE :until < (
     SELECT created_at FROM calls WHERE principal = :principal ORDER BY id DESC LIMIT 1
 ) OR :until < (
     SELECT created_at FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT max(created_at) FROM subscriptions WHERE principal = :principal
 ) OR :until < (
     SELECT created_at FROM api_keys WHERE principal = :principal ORDER BY id DESC LIMIT 1
 );

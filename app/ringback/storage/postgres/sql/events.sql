@@ -17,6 +17,21 @@ INSERT INTO log_heads (principal, seq, last_at) VALUES (:principal, :count, :now
 -- name: insert
 INSERT INTO events {new event};
 
+-- name: known_ids
+SELECT id FROM events
+WHERE principal = :principal AND id = ANY(:ids::text[]) AND coalesce(topic, '') = :topic AND occurred_at IS NOT NULL;
+
+-- Visits at most `until - seq` events, or those with this external id.
+-- name: find
+SELECT {event in events} FROM events
+WHERE principal = :principal AND seq > :seq AND seq <= :until AND id = :event_id
+LIMIT 1;
+
+-- name: find_external
+SELECT {event in events} FROM events
+WHERE principal = :principal AND id = :event_id AND occurred_at IS NOT NULL
+ORDER BY coalesce(topic, '') LIMIT 1;
+
 -- Places in a log have no gaps, so a scan that ends at `until` visits at most `until - seq` events.
 -- name: after
 SELECT {event in events} FROM events
@@ -24,6 +39,9 @@ WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:name::text IS NULL OR name = :name)
     AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+    AND (:upstream::text IS NULL OR upstream = :upstream)
+    AND (:tool::text IS NULL OR tool = :tool)
+    AND (:topic::text IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
 -- Of all principals, newest first by time: for a look, because units of several principals commit in any order. Visits the next
@@ -32,7 +50,7 @@ ORDER BY seq LIMIT :limit;
 SELECT {event in events}
 FROM (
     SELECT principal, seq FROM (
-        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id FROM events
+        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id, upstream, tool FROM events
         WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
         ORDER BY created_at DESC, id DESC LIMIT :scan
     ) AS scanned
@@ -40,6 +58,8 @@ FROM (
         AND (:call_id::text IS NULL OR call_id = :call_id)
         AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
     ORDER BY created_at DESC, id DESC
     LIMIT :limit
 ) AS found
@@ -59,6 +79,9 @@ WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND principal || '' = 
     AND (:name::text IS NULL OR name = :name)
     AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+    AND (:upstream::text IS NULL OR upstream = :upstream)
+    AND (:tool::text IS NULL OR tool = :tool)
+    AND (:topic::text IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
 -- The principal of a call's events: they are all in one log.

@@ -11,7 +11,7 @@ FROM call_counts WHERE principal = :principal;
 -- name: count_webhooks
 SELECT count(*) AS count FROM (
     SELECT 1 FROM webhooks
-    WHERE principal = :principal AND (origin <> 'call' OR call_id IS NULL) LIMIT :limit
+    WHERE principal = :principal AND id > 'wh_' AND (origin <> 'call' OR call_id IS NULL) LIMIT :limit
 ) AS counted;
 
 -- name: calls_by_status

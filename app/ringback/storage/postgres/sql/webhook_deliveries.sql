@@ -34,19 +34,33 @@ SELECT id FROM deliveries
 WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
 ORDER BY id LIMIT 1 OFFSET :scan::bigint - 1;
 
+-- A held delivery that is due in the future was held for a suspended subscription: its retry window moves back by as much.
 -- name: release_held
 WITH held AS MATERIALIZED (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'pending', due_at = :now FROM held WHERE deliveries.id = held.id;
+UPDATE deliveries SET state = 'pending', give_up_at = give_up_at - greatest(due_at - :now, 0), due_at = :now
+FROM held WHERE deliveries.id = held.id;
 
 -- name: hold_pending
 WITH waiting AS MATERIALIZED (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE deliveries SET state = 'held' FROM waiting WHERE deliveries.id = waiting.id;
+UPDATE deliveries SET state = 'held', due_at = least(due_at, :now) FROM waiting WHERE deliveries.id = waiting.id;
+
+-- As `domain.delivery.suspended_window`. Progress and control envelopes are not kept: they are worth nothing later.
+-- name: suspend_pending
+WITH waiting AS MATERIALIZED (
+    SELECT id, kind FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET
+    state = 'held',
+    due_at = :now + greatest(created_at + :kept - :now, 0),
+    give_up_at = give_up_at + greatest(created_at + :kept - :now, 0)
+FROM waiting WHERE deliveries.id = waiting.id AND waiting.kind = 'event';
 
 -- name: count_held
 SELECT coalesce(sum(held), 0)::bigint AS held FROM held_counts WHERE webhook_id = :webhook_id;

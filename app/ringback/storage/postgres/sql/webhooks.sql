@@ -29,7 +29,7 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
+-- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 256 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
     SELECT names.name, (
@@ -79,7 +79,8 @@ UPDATE webhooks SET
     url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
     retries = :retries, retry_steps = :retry_steps, include_result = :include_result, "when" = :when, ordered = :ordered,
-    rate_per_second = :rate_per_second, description = :description, updated_at = :updated_at, expires_at = :expires_at
+    rate_per_second = :rate_per_second, description = :description, message_ids = :message_ids,
+    shown_event_name = :shown_event_name, created_at = :created_at, updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
 
 -- name: update_secrets
@@ -91,7 +92,8 @@ UPDATE webhooks SET state = :state, paused_at = :paused_at, updated_at = greates
 -- name: update_health
 UPDATE webhooks SET
     last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
-    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until,
+    counted_since = :counted_since, counted_attempts = :counted_attempts, counted_failures = :counted_failures
 WHERE id = :id;
 
 -- name: update_missed
@@ -115,7 +117,7 @@ FROM waiting WHERE deliveries.id = waiting.id;
 -- locks make sure that what is deleted has still expired: a webhook that another unit changes now is skipped, and
 -- PostgreSQL looks again at one that was extended before its lock.
 -- name: expired
-SELECT id, expires_at, coalesce((
+SELECT id, principal, expires_at, coalesce((
     SELECT true FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased') LIMIT 1
 ), false) AS busy
 FROM webhooks

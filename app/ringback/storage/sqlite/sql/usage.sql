@@ -10,8 +10,8 @@ FROM call_counts WHERE principal = :principal;
 
 -- name: count_webhooks
 SELECT count(*) AS count FROM (
-    SELECT 1 FROM webhooks INDEXED BY webhooks_of_target
-    WHERE principal = :principal AND (origin <> 'call' OR call_id IS NULL) LIMIT :limit
+    SELECT 1 FROM webhooks INDEXED BY webhooks_counted
+    WHERE principal = :principal AND id > 'wh_' AND (origin <> 'call' OR call_id IS NULL) LIMIT :limit
 );
 
 -- name: calls_by_status

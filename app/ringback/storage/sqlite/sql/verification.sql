@@ -24,7 +24,7 @@ DELETE FROM challenges WHERE webhook_id = :webhook_id;
 SELECT count(*) AS sent, min(sent_at) AS first_at, (
     SELECT count(DISTINCT principal || ' ' || url) FROM challenges WHERE origin = :key AND attempts = 0
 ) AS waiting
-FROM challenges_sent WHERE origin = :key AND sent_at > :since;
+FROM challenges_sent WHERE origin = :key AND sent_at > :since AND answered = 0;
 
 -- name: recent_of_principal
 SELECT count(*) AS sent, min(sent_at) AS first_at, (
@@ -34,6 +34,13 @@ FROM challenges_sent WHERE principal = :key AND sent_at > :since;
 
 -- name: record_sent
 INSERT INTO challenges_sent (origin, principal, sent_at) VALUES (:origin, :principal, :now);
+
+-- Of challenges to one origin for one principal it does not matter which one has been answered.
+-- name: record_answered
+UPDATE challenges_sent SET answered = 1 WHERE id = (
+    SELECT id FROM challenges_sent
+    WHERE origin = :origin AND principal = :principal AND answered = 0 ORDER BY sent_at DESC LIMIT 1
+);
 
 -- name: remove_sent
 DELETE FROM challenges_sent WHERE id IN (

@@ -28,15 +28,27 @@ SELECT id FROM deliveries
 WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
+-- A held delivery that is due in the future was held for a suspended subscription: its retry window moves back by as much.
 -- name: release_held
-UPDATE deliveries SET state = 'pending', due_at = :now WHERE id IN (
+UPDATE deliveries SET state = 'pending', give_up_at = give_up_at - max(due_at - :now, 0), due_at = :now WHERE id IN (
     SELECT id FROM deliveries INDEXED BY deliveries_held
     WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
 );
 
 -- name: hold_pending
-UPDATE deliveries SET state = 'held' WHERE id IN (
+UPDATE deliveries SET state = 'held', due_at = min(due_at, :now) WHERE id IN (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
+);
+
+-- As `domain.delivery.suspended_window`. Progress and control envelopes are not kept: they are worth nothing later.
+-- name: suspend_pending
+UPDATE deliveries SET
+    state = 'held',
+    due_at = :now + max(created_at + :kept - :now, 0),
+    give_up_at = give_up_at + max(created_at + :kept - :now, 0)
+WHERE id IN (
+    SELECT id FROM (SELECT id, kind FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit)
+    WHERE kind = 'event'
 );
 
 -- name: count_held

@@ -27,7 +27,7 @@ SELECT {webhook in webhooks} FROM webhooks INDEXED BY webhooks_failing
 WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 128 possible sets.
+-- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 256 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (
     SELECT value, (SELECT min(fields) FROM webhook_matches WHERE principal = :principal AND event_name = value)
@@ -69,7 +69,8 @@ UPDATE webhooks SET
     url = :url, events = :events, outcomes = :outcomes, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
     retries = :retries, retry_steps = :retry_steps, include_result = :include_result, "when" = :when, ordered = :ordered,
-    rate_per_second = :rate_per_second, description = :description, updated_at = :updated_at, expires_at = :expires_at
+    rate_per_second = :rate_per_second, description = :description, message_ids = :message_ids,
+    shown_event_name = :shown_event_name, created_at = :created_at, updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
 
 -- name: update_secrets
@@ -81,7 +82,8 @@ UPDATE webhooks SET state = :state, paused_at = :paused_at, updated_at = max(upd
 -- name: update_health
 UPDATE webhooks SET
     last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
-    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until
+    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until,
+    counted_since = :counted_since, counted_attempts = :counted_attempts, counted_failures = :counted_failures
 WHERE id = :id;
 
 -- name: update_missed
@@ -97,7 +99,7 @@ WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
 -- Every visited webhook is a row, so that the last row is where the next scan begins.
 -- name: expired
-SELECT id, expires_at, EXISTS (
+SELECT id, principal, expires_at, EXISTS (
     SELECT 1 FROM deliveries INDEXED BY deliveries_open
     WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
 ) AS busy

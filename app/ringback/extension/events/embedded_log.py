@@ -1,0 +1,128 @@
+"""A Ringback inside the server's own process, as the log of its events."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ringback.bootstrap import Application, Environment, open_application
+from ringback.bootstrap.configuration import build_target_policy
+from ringback.domain.clock import Clock
+from ringback.domain.errors import InvalidCallbackUrl
+from ringback.extension.embedded_backend import DEV_SETTINGS
+from ringback.extension.events.event_log import EmittedEvent
+from ringback.extension.events.event_types import EventType, EventTypes
+from ringback.extension.events.log_backend import LogBackend
+from ringback.extension.events.principals import EventCaller
+from ringback.extension.events.shared_log import Audience, SharedLogStore
+from ringback.notifier.http.target import TargetPolicy, parse_target
+from ringback.protocol.mcp_events.descriptors import EventDescriptor
+from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
+from ringback.services.event_polls import EventPolls
+from ringback.services.event_streams import EventStreams
+from ringback.services.log_tails import LogTails
+from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.settings import Settings, load_settings
+
+STREAMS_MAX: Final = 10_000
+"""Streams of all principals together: what one process is designed to hold."""
+_LOG_SETTINGS: Final[Mapping[str, Any]] = {"quota_starts_per_minute": 600_000}
+"""The server publishes all events as one principal: 10,000 a second, more than an SQLite file takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLog:
+    """Implements `event_log.OpenEvents`."""
+
+    endpoint: EventEndpoint[EventCaller]
+    backend: LogBackend
+
+    async def record_event(self, event: EmittedEvent) -> str:
+        return await self.backend.record_event(event)
+
+
+class EmbeddedLog:
+    """Implements `event_log.EventLog`. `path` is the SQLite file; None for a temporary one, which ends with the process."""
+
+    def __init__(self, path: Path | None, *, dev: bool, settings: Mapping[str, Any]) -> None:
+        self._path = path
+        self._dev = dev
+        self._settings = {**_LOG_SETTINGS, **(DEV_SETTINGS if dev else {"auth": "keys"}), **settings}
+
+    @asynccontextmanager
+    async def open(self, types: EventTypes) -> AsyncGenerator[OpenLog]:
+        audience = Audience(types)
+        environment = Environment(
+            announces_api=False,
+            wrap_store=lambda store: SharedLogStore(store, types),
+            select_webhooks=audience.select_webhooks,
+        )
+        with self._database() as database_url:
+            settings = load_settings(**self._settings, database_url=database_url)
+            async with open_application(settings, (), environment=environment) as app:
+                backend = _build_backend(app, settings, types, audience, clock=environment.clock, dev=self._dev)
+                stop = asyncio.Event()
+                worker = asyncio.create_task(app.run(stop))
+                try:
+                    yield OpenLog(endpoint=_build_endpoint(backend, types, settings), backend=backend)
+                finally:
+                    stop.set()
+                    await worker
+
+    @contextmanager
+    def _database(self) -> Generator[str]:
+        if self._path is not None:
+            yield f"sqlite:///{self._path}"
+            return
+        with tempfile.TemporaryDirectory(prefix="ringback-events-") as folder:
+            yield f"sqlite:///{Path(folder) / 'events.db'}"
+
+
+def _build_backend(
+    app: Application, settings: Settings, types: EventTypes, audience: Audience, *, clock: Clock, dev: bool
+) -> LogBackend:
+    lifecycle = app.services.lifecycle
+    return LogBackend(
+        publishing=app.services.event_publishing,
+        polls=EventPolls(store=app.store, clock=clock, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max),
+        streams=EventStreams(
+            store=app.store,
+            clock=clock,
+            quotas=QuotaEnforcer(Quotas(streams=STREAMS_MAX), clock=clock),
+            lifecycle=lifecycle,
+            tails=LogTails(app.store),
+        ),
+        subscriptions=app.services.event_subscriptions,
+        types=types,
+        audience=audience,
+        clock=clock,
+        dev=dev,
+    )
+
+
+def _build_endpoint(backend: LogBackend, types: EventTypes, settings: Settings) -> EventEndpoint[EventCaller]:
+    def find_argument_error(descriptor: EventDescriptor, arguments: Mapping[str, Any]) -> str | None:
+        declared: EventType | None = types.get(descriptor.name)
+        return None if declared is None else declared.find_argument_error(arguments)
+
+    return EventEndpoint(
+        backend,
+        EndpointPolicy(
+            get_principal=backend.find_principal,
+            find_argument_error=find_argument_error,
+            find_url_error=partial(_find_url_error, build_target_policy(settings)),
+            wait_seconds_max=settings.wait_seconds_max,
+        ),
+    )
+
+
+def _find_url_error(policy: TargetPolicy, url: str) -> str | None:
+    try:
+        parse_target(url, policy)
+    except InvalidCallbackUrl as problem:
+        return problem.detail
+    return None

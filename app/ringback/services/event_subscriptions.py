@@ -1,0 +1,340 @@
+"""Event subscriptions of MCP clients: events/subscribe and events/unsubscribe behind the checks of the protocol.
+
+    subscribe      quota ▸ permission for the event and its arguments ▸ proof of the URL ▸ stored          (mcp-events §6)
+    refresh        the same request while the subscription is live: secret, lifetime, and attempts now
+    unsubscribe    success for what is live or was within `TOMBSTONE_SECONDS`, NotFound for what never was
+
+A subscription is a webhook whose id is derived from its key, so that the same request names the same webhook in every process.
+A subscribe that fails stores nothing but the count of its challenge.
+
+Who may subscribe: a caller with the scope `webhooks`. A key that is limited to upstreams may name only these. Without
+authentication the service accepts connections of its own machine only, and there is one principal, who may subscribe as over
+REST. The permission is checked again when the key ends: the janitor then ends its subscriptions (`subscription_ends`).
+"""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.attempt_category import wire_reason
+from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
+from ringback.domain.clock import Clock, epoch_milliseconds
+from ringback.domain.cursor import encode_log_position
+from ringback.domain.errors import StoreUnavailable, UnknownUpstream
+from ringback.domain.event_subscriptions import EventSubscription, SubscriptionEnd
+from ringback.domain.event_types import EventType, is_own_name
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Scope
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
+from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.webhook import (
+    PREVIOUS_SECRETS_MAX,
+    MessageIds,
+    Webhook,
+    WebhookSpec,
+    WebhookState,
+    with_rotated_secret,
+    with_state,
+)
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
+from ringback.domain.webhook_rows import WebhookPart, changed_parts
+from ringback.notifier.log_positions import read_log_position
+from ringback.notifier.recorder import Recorder
+from ringback.notifier.requested_deliveries import find_watermark_seq
+from ringback.protocol.mcp_events.backend import (
+    DeliveryStatus,
+    SubscriptionGrant,
+    SubscriptionKey,
+    SubscriptionRequest,
+)
+from ringback.protocol.mcp_events.errors import CallbackFailure, event_not_found
+from ringback.protocol.mcp_events.grants import TtlPolicy
+from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.callback_proofs import CallbackProofs
+from ringback.services.event_errors import raising_event_errors
+from ringback.services.event_types import EventTypes
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaEnforcer
+from ringback.services.subscribed_webhooks import build_subscribed_webhook, choose_message_ids, get_subscription_id
+from ringback.services.subscription_ends import unsubscribe_batch
+from ringback.services.subscription_starts import find_start
+from ringback.services.verification import WebhookVerification
+from ringback.services.webhook_checks import (
+    SECRET_OVERLAP_SECONDS_DEFAULT,
+    check_subscribed_upstream,
+    require_subscription_quota,
+    subscribes_to_changes,
+)
+from ringback.services.webhook_updates import update_webhook
+
+PROOFS_REQUESTED_MAX: Final = 3
+"""Proofs of one request. A second one is needed only if the first has expired before the subscription is stored."""
+
+
+class EventSubscriptions:
+    """Implements the two webhook methods of `protocol.mcp_events.backend.EventBackend`."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        recorder: Recorder,
+        verification: WebhookVerification,
+        proofs: CallbackProofs,
+        attempts: AttemptScheduler,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+        catalog: ToolCatalog,
+        event_types: EventTypes,
+        ttl_policy: TtlPolicy,
+        message_ids: MessageIds = MessageIds.EVENT,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._recorder = recorder
+        self._verification = verification
+        self._proofs = proofs
+        self._attempts = attempts
+        self._quotas = quotas
+        self._lifecycle = lifecycle
+        self._catalog = catalog
+        self._event_types = event_types
+        self._ttl_policy = ttl_policy
+        self._message_ids = message_ids
+
+    async def subscribe(
+        self, caller: Caller, request: SubscriptionRequest, *, shown_name: str | None = None
+    ) -> SubscriptionGrant:
+        """Insert the subscription or refresh it. Raises `EventError`; then nothing is stored.
+
+        `request.name` is the name of the event type in the log. Callbacks have `shown_name`, if that is another one.
+        """
+        with raising_event_errors():
+            caller.require_scope(Scope.WEBHOOKS)
+            self._lifecycle.require_running()
+            wanted = build_subscribed_webhook(
+                caller, request, shown_name=shown_name, policy=self._ttl_policy, now=self._clock.now()
+            )
+            wanted = replace(wanted, message_ids=choose_message_ids(request.error_profile, self._message_ids))
+            is_live = await self._store.read(lambda tx: self._check_quota(tx, wanted))
+            external = await self._authorize(caller, request, wanted)
+            for _ in range(PROOFS_REQUESTED_MAX):
+                if not is_live:
+                    await self._proofs.require_proof(wanted)
+                if external is not None:
+                    await self._event_types.demand_events(caller, external, request.canonical_arguments)
+                grant = await self._store.write_for(
+                    caller.principal, lambda tx: self._save(tx, caller, request, wanted)
+                )
+                if grant is not None:
+                    await self._attempts.schedule_rest(caller.principal, wanted.id)
+                    return grant
+                is_live = False
+            raise StoreUnavailable("The proof of delivery.url expired before the subscription was stored. Try again.")
+
+    async def unsubscribe(self, caller: Caller, key: SubscriptionKey) -> None:
+        """End the subscription with this key. Raises `EventError` (NotFound) for a key that the caller never had."""
+        with raising_event_errors():
+            caller.require_scope(Scope.WEBHOOKS)
+            subscription_id = get_subscription_id(caller.principal, key)
+            is_first = True
+            while not await self._store.write_for(
+                caller.principal,
+                lambda tx, is_first=is_first: unsubscribe_batch(
+                    tx, caller.principal, subscription_id, is_first=is_first
+                ),
+            ):
+                is_first = False
+
+    async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:
+        """Whether the subscription is live; raises `QuotaExceeded` if it is not and there is no room for another one."""
+        webhook = await tx.webhooks.get(wanted.id)
+        if _is_live(webhook, await tx.subscriptions.get(wanted.id), tx.now()):
+            return True
+        await self._quotas.require_event_subscription_quota(tx, wanted.principal)
+        return False
+
+    async def _authorize(self, caller: Caller, request: SubscriptionRequest, wanted: Webhook) -> EventType | None:
+        """Raise unless the caller may receive these events. Return the event type if it is not one of Ringback's own."""
+        if not is_own_name(request.name):
+            event_type = await self._event_types.find_event_type(caller, request.name)
+            if event_type is None:
+                raise event_not_found(request.name)
+            return event_type
+        if wanted.upstream is not None and not caller.may_use_upstream(wanted.upstream):
+            raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
+        check_subscribed_upstream(caller, wanted, self._catalog)
+        return None
+
+    async def _save(
+        self, tx: Transaction, caller: Caller, request: SubscriptionRequest, wanted: Webhook
+    ) -> SubscriptionGrant | None:
+        """Store the subscription; None, and nothing is stored, if its URL needs a proof first."""
+        webhook = await tx.webhooks.get(wanted.id)
+        head = await tx.event_log.get_head(wanted.principal, lock=True)
+        subscription = await tx.subscriptions.get(wanted.id)
+        if webhook is not None and subscription is not None and _is_live(webhook, subscription, tx.now()):
+            return await self._refresh(tx, caller, request, wanted, webhook, subscription)
+        if await self._verification.needs_proof(tx, wanted):
+            return None
+        await self._quotas.require_event_subscription_quota(tx, wanted.principal)
+        return await self._begin(tx, caller, request, wanted, webhook, subscription, head=head)
+
+    async def _begin(
+        self,
+        tx: Transaction,
+        caller: Caller,
+        request: SubscriptionRequest,
+        wanted: Webhook,
+        lapsed: Webhook | None,
+        subscription: EventSubscription | None,
+        *,
+        head: int,
+    ) -> SubscriptionGrant:
+        """Begin a life of the subscription. Events from now on match it, and those after the cursor follow as a catch-up."""
+        start = await find_start(tx, wanted, request, head=head, lapsed_at=_find_lapse(lapsed, subscription))
+        if subscribes_to_changes(wanted):
+            await require_subscription_quota(tx, wanted)
+            tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
+        if subscription is not None and subscription.end in {SubscriptionEnd.TERMINATED, SubscriptionEnd.REMOVED}:
+            # Its last open delivery says that it has ended, which is not true any more.
+            await tx.webhook_deliveries.cancel_open(wanted.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
+        webhook = await self._insert_or_revive(tx, wanted, lapsed)
+        await tx.subscriptions.save(_build_subscription(caller, request, webhook))
+        if start.after_seq < head:
+            await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=start.after_seq)
+        return SubscriptionGrant(
+            id=webhook.id,
+            refresh_before=webhook.expires_at,
+            cursor=encode_log_position(await read_log_position(tx, webhook.principal, start.after_seq)),
+            truncated=start.truncated,
+        )
+
+    async def _insert_or_revive(self, tx: Transaction, wanted: Webhook, lapsed: Webhook | None) -> Webhook:
+        if lapsed is None:
+            await tx.webhooks.insert(wanted)
+            return wanted
+        settings = {name: getattr(wanted, name) for name in WebhookSpec.__dataclass_fields__}
+        revived = replace(
+            with_state(lapsed, WebhookState.ACTIVE),
+            **settings,
+            shown_event_name=wanted.shown_event_name,
+            message_ids=wanted.message_ids,
+            created_at=wanted.created_at,
+            expires_at=wanted.expires_at,
+            paused_at=None,
+            missed_from=None,
+        )
+        revived = _with_secret(revived, wanted.secrets[0].value, now=tx.now())
+        await tx.webhooks.update(revived, WebhookPart.SETTINGS, *changed_parts(lapsed, revived))
+        await tx.webhook_deliveries.release_held(revived.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
+        tx.notify(DELIVERY_DUE_TOPIC)
+        return revived
+
+    async def _refresh(
+        self,
+        tx: Transaction,
+        caller: Caller,
+        request: SubscriptionRequest,
+        wanted: Webhook,
+        webhook: Webhook,
+        subscription: EventSubscription,
+    ) -> SubscriptionGrant:
+        """Extend a live subscription. A suspended one becomes active; a failing one gets an attempt now."""
+        refreshed = _with_secret(webhook, wanted.secrets[0].value, now=tx.now())
+        if webhook.state is WebhookState.SUSPENDED:
+            refreshed = with_state(refreshed, WebhookState.ACTIVE)
+        refreshed = replace(
+            refreshed,
+            expires_at=wanted.expires_at,
+            shown_event_name=wanted.shown_event_name,
+            message_ids=wanted.message_ids,
+            updated_at=tx.now(),
+        )
+        updated = await update_webhook(
+            tx,
+            self._verification,
+            self._attempts,
+            webhook,
+            refreshed,
+            requests_attempts=webhook.failing_since is not None,
+        )
+        await tx.subscriptions.save(
+            replace(_build_subscription(caller, request, wanted), created_at=subscription.created_at)
+        )
+        watermark = await find_watermark_seq(tx, webhook)
+        if webhook.missed_from is not None:
+            watermark = min(watermark, webhook.missed_from - 1)
+        next_attempt_at = None if updated.scheduled is None else updated.scheduled.next_attempt_at
+        return SubscriptionGrant(
+            id=webhook.id,
+            refresh_before=refreshed.expires_at,
+            cursor=encode_log_position(await read_log_position(tx, webhook.principal, watermark)),
+            truncated=webhook.missed_from is not None,
+            delivery_status=_describe_deliveries(webhook, updated.webhook, next_attempt_at, now=tx.now()),
+        )
+
+
+def _is_live(webhook: Webhook | None, subscription: EventSubscription | None, now: datetime) -> bool:
+    return (
+        webhook is not None
+        and subscription is not None
+        and subscription.ended_at is None
+        and webhook.state is not WebhookState.DISABLED
+        and (webhook.expires_at is None or webhook.expires_at > now)
+    )
+
+
+def _find_lapse(lapsed: Webhook | None, subscription: EventSubscription | None) -> datetime | None:
+    """When the subscription ended without its client's doing; None if it is new, or if its client ended it."""
+    if subscription is None or subscription.end in {SubscriptionEnd.UNSUBSCRIBED, SubscriptionEnd.REMOVED}:
+        return None
+    return subscription.ended_at or (None if lapsed is None else lapsed.expires_at)
+
+
+def _with_secret(webhook: Webhook, secret: str, *, now: datetime) -> Webhook:
+    """The webhook with this secret. The previous one signs on for a day; of many, the oldest are dropped."""
+    if not webhook.has_unreadable_secrets and webhook.secrets[0].value == secret:
+        return webhook
+    rotated = with_rotated_secret(webhook, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
+    return replace(rotated, secrets=rotated.secrets[: 1 + PREVIOUS_SECRETS_MAX])
+
+
+def _build_subscription(caller: Caller, request: SubscriptionRequest, webhook: Webhook) -> EventSubscription:
+    lifetime = None if webhook.expires_at is None else webhook.expires_at - webhook.created_at
+    return EventSubscription(
+        id=WebhookId(webhook.id),
+        principal=webhook.principal,
+        event_name=request.name,
+        arguments=request.canonical_arguments,
+        error_profile=str(request.error_profile),
+        key_id=caller.key_id,
+        ttl_ms=None if lifetime is None else round(lifetime.total_seconds() * 1000),
+        created_at=webhook.created_at,
+        refreshed_at=webhook.created_at,
+    )
+
+
+def _describe_deliveries(
+    before: Webhook, after: Webhook, next_attempt_at: datetime | None, *, now: datetime
+) -> DeliveryStatus:
+    """What happened until this refresh, which has made the subscription active again."""
+    is_throttled = next_attempt_at is not None and next_attempt_at > now
+    return DeliveryStatus(
+        active=not after.holds_deliveries(),
+        last_delivery_at=before.last_delivery_at,
+        last_error=_to_failure(before.last_error),
+        failed_since=before.failing_since,
+        throttled=True if is_throttled else None,
+        retry_after_ms=epoch_milliseconds(next_attempt_at) - epoch_milliseconds(now)
+        if is_throttled and next_attempt_at is not None
+        else None,
+    )
+
+
+def _to_failure(last_error: str | None) -> CallbackFailure | None:
+    """One of the six categories; an error that is none of a receiver's (unreadable secrets) is left out."""
+    reason = None if last_error is None else wire_reason(last_error)
+    return CallbackFailure(reason) if reason in set(CallbackFailure) else None

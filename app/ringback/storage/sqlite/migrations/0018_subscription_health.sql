@@ -1,0 +1,9 @@
+-- oldest code: 15
+-- What the webhook-id of a subscription's events is, and how many attempts to it failed within an hour.
+ALTER TABLE webhooks ADD COLUMN message_ids TEXT NOT NULL DEFAULT 'event';
+ALTER TABLE webhooks ADD COLUMN counted_since INTEGER;
+ALTER TABLE webhooks ADD COLUMN counted_attempts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE webhooks ADD COLUMN counted_failures INTEGER NOT NULL DEFAULT 0;
+
+-- A held delivery that is due in the future has a frozen retry window from now on. Those held before have none.
+UPDATE deliveries SET due_at = created_at WHERE state = 'held';

@@ -1,0 +1,46 @@
+-- Which events of upstreams principals asked for. A webhook's demand is current as long as the webhook matches events: then it has
+-- a row in webhook_matches, which ends with it.
+
+-- name: get
+SELECT {event_demand in event_demands} FROM event_demands
+WHERE principal = :principal AND event_name = :event_name AND topic = :topic;
+
+-- name: save
+INSERT INTO event_demands {new event_demand}
+ON CONFLICT (principal, event_name, topic) DO UPDATE SET
+    polled_until = max(event_demands.polled_until, excluded.polled_until);
+
+-- name: count_of_principal
+SELECT count(*) AS demands FROM event_demands WHERE principal = :principal;
+
+-- name: current
+SELECT {event_demand in event_demands} FROM event_demands
+WHERE polled_until > :now OR EXISTS (
+    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+)
+ORDER BY principal, event_name, topic;
+
+-- name: principals
+SELECT principal FROM event_demands
+WHERE event_name = :event_name AND topic = :topic AND (polled_until > :now OR EXISTS (
+    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+))
+ORDER BY principal;
+
+-- name: remove_ended
+DELETE FROM event_demands
+WHERE polled_until <= :now AND NOT EXISTS (
+    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+);
+
+-- name: remove_unwanted_followings
+DELETE FROM event_followings WHERE NOT EXISTS (
+    SELECT 1 FROM event_demands
+    WHERE event_demands.event_name = event_followings.event_name AND event_demands.topic = event_followings.topic
+);

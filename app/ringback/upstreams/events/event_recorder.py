@@ -1,0 +1,168 @@
+"""The worker that follows events of upstreams and writes them into the logs of the principals that demand them.
+
+Demands are read from the store: at a signal, and every `REREAD_SECONDS`. Equal demands of several principals are one following.
+"""
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.event_types import (
+    DEMANDS_TOPIC,
+    FOLLOWED_TOPIC,
+    EventDemand,
+    EventFollowing,
+    split_name,
+)
+from ringback.domain.ports import Store, Transaction
+from ringback.leadership import Leadership
+from ringback.notifier.recorder import Recorder
+from ringback.protocol.mcp_events.subscription_key import canonical_arguments
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
+from ringback.upstreams.events.following import FollowableConnection, Following
+from ringback.upstreams.events.occurrences import FollowedEvents, OccurrencePage
+
+log = logging.getLogger(__name__)
+
+FOLLOW_DUTY: Final = "follow-events"
+"""One node follows: two would read the same events twice."""
+REREAD_SECONDS: Final = 60.0
+"""The longest time for which an ended demand or a lost signal goes unnoticed."""
+FOLLOWINGS_PER_UPSTREAM_MAX: Final = 64
+"""Followings of one upstream. Each may be a request that stays open; principals take turns when there are more demands."""
+EVENTS_PER_SECOND_MAX: Final = 200.0
+"""Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
+CURSOR_SAVE_SECONDS: Final = 30.0
+"""Between two writes of a cursor that moved without an event."""
+
+
+class UpstreamEventRecorder:
+    name = "event-follower"
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        recorder: Recorder,
+        connections: Mapping[str, FollowableConnection],
+        catalog: UpstreamEventCatalog,
+        leadership: Leadership | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._recorder = recorder
+        self._connections = connections
+        self._catalog = catalog
+        self._paces: defaultdict[str, _Pace] = defaultdict(lambda: _Pace(clock))
+        self._saved: dict[FollowedEvents, _SavedCursor] = {}
+        self._leadership = leadership or Leadership(store=store, clock=clock, owner="alone", duty=FOLLOW_DUTY)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self._leadership.run_as_leader(self._follow_demands, stop)
+
+    async def _follow_demands(self) -> None:
+        """Runs until it is cancelled."""
+        tasks: dict[FollowedEvents, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            with self._store.signals.listen(DEMANDS_TOPIC) as waiter:
+                while True:
+                    try:
+                        wanted = select_followed(await self._store.write(_read_demands))
+                        for ended in tasks.keys() - wanted:
+                            tasks.pop(ended).cancel()
+                            self._saved.pop(ended, None)
+                        for followed in wanted - tasks.keys():
+                            tasks[followed] = group.create_task((await self._make_following(followed)).run())
+                    except StoreUnavailable:
+                        log.debug("upstream.events_not_followed")
+                    await waiter.wait(REREAD_SECONDS)
+
+    async def _make_following(self, followed: FollowedEvents) -> Following:
+        known = await self._store.read(lambda tx: tx.event_followings.get(followed.event_name, followed.topic or ""))
+        return Following(
+            followed,
+            cursor=None if known is None else known.cursor,
+            streams=lambda: self._is_streamed(followed),
+            connections=self._connections,
+            store_page=self._store_page,
+            wait_for_turn=self._paces[followed.upstream].wait_for_turn,
+            clock=self._clock,
+        )
+
+    def _is_streamed(self, followed: FollowedEvents) -> bool:
+        event_type = self._catalog.find_event_type(followed.event_name)
+        return event_type is not None and event_type.streams
+
+    # -- pages --
+
+    async def _store_page(self, followed: FollowedEvents, page: OccurrencePage) -> None:
+        saved, now = self._saved.get(followed), self._clock.monotonic()
+        is_recent = saved is not None and (saved.cursor == page.cursor or now < saved.at + CURSOR_SAVE_SECONDS)
+        if is_recent and not page.events:
+            return
+        await self._store.write(lambda tx: self._write_page(tx, followed, page))
+        self._saved[followed] = _SavedCursor(page.cursor, now)
+
+    async def _write_page(self, tx: Transaction, followed: FollowedEvents, page: OccurrencePage) -> None:
+        """Principals are sorted, because each log stays locked until the commit."""
+        topic = followed.topic or ""
+        for principal in await tx.event_demands.list_principals(followed.event_name, topic, now=tx.now()):
+            if page.events:
+                await self._recorder.record_external_events(tx, principal, page.events)
+                await tx.pause()
+        await tx.event_followings.save(
+            EventFollowing(event_name=followed.event_name, topic=topic, cursor=page.cursor, updated_at=tx.now())
+        )
+        tx.notify(FOLLOWED_TOPIC)
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedCursor:
+    cursor: str | None
+    at: float
+
+
+class _Pace:
+    """Lets the events of one upstream through at `EVENTS_PER_SECOND_MAX`, page by page in the order of arrival."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._free_at = 0.0
+
+    async def wait_for_turn(self, event_count: int) -> None:
+        if event_count == 0:
+            return
+        now = self._clock.monotonic()
+        starts_at = max(now, self._free_at)
+        self._free_at = starts_at + event_count / EVENTS_PER_SECOND_MAX
+        if starts_at > now:
+            await self._clock.sleep(starts_at - now)
+
+
+def select_followed(demands: Iterable[EventDemand]) -> set[FollowedEvents]:
+    """What is followed: at most `FOLLOWINGS_PER_UPSTREAM_MAX` of each upstream, the first of each principal first."""
+    ranks = Counter[tuple[str, str]]()
+    ranked: list[tuple[int, str, FollowedEvents]] = []
+    for demand in demands:
+        upstream, own_name = split_name(demand.event_name)
+        if upstream is not None:
+            rank = ranks[demand.principal, upstream]
+            ranks[demand.principal, upstream] += 1
+            followed = FollowedEvents(upstream, own_name, canonical_arguments(demand.arguments))
+            ranked.append((rank, demand.principal, followed))
+    selected: defaultdict[str, set[FollowedEvents]] = defaultdict(set)
+    for _, _, followed in sorted(ranked, key=lambda each: each[:2]):
+        if len(selected[followed.upstream]) < FOLLOWINGS_PER_UPSTREAM_MAX:
+            selected[followed.upstream].add(followed)
+    return {followed for each in selected.values() for followed in each}
+
+
+async def _read_demands(tx: Transaction) -> Sequence[EventDemand]:
+    await tx.event_demands.remove_ended(now=tx.now())
+    return await tx.event_demands.list_current(now=tx.now())

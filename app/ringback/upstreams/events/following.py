@@ -1,0 +1,176 @@
+"""Follows the events of one type at an upstream, for arguments: by events/stream where it is offered, else by events/poll.
+
+    connected ──▶ push offered ──▶ events/stream ──frames──▶ page ──▶ stored, with the cursor
+                  else         ──▶ events/poll   ──result──▶ page ──▶ stored, with the cursor ──▶ pause ──▶ events/poll
+    lost, ended, silent or refused ──▶ pause ──▶ again from the stored cursor
+
+The next page is read after the last one is stored, so a restart repeats events and loses none. The log recognises repeats by
+their ids.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+import anyio
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
+from ringback.log_context import leave_log_context
+from ringback.protocol.errors import RequestFailed
+from ringback.protocol.mcp_events.names import EventNotification
+from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.events.event_frames import EventFrames, Frame
+from ringback.upstreams.events.occurrences import (
+    EVENTS_PER_PAGE,
+    FollowedEvents,
+    OccurrencePage,
+    read_cursor,
+    read_occurrence,
+    read_poll_result,
+)
+from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.session import UpstreamSession
+from ringback.waits import wait_first
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 2.0
+"""Between two attempts while the upstream is away, or after its stream ended."""
+REJECTED_RETRY_SECONDS: Final = 30.0
+"""Between two attempts after the upstream rejected the request, or ended the subscription."""
+SILENCE_SECONDS: Final = 75.0
+"""A stream without a frame for so long is dead: heartbeats come every 30 s at least (mcp-events §5)."""
+REQUEST_TIMEOUT_SECONDS: Final = 60.0
+"""For the result of events/poll, as for other requests of ours."""
+
+StorePage = Callable[[FollowedEvents, OccurrencePage], Awaitable[None]]
+"""Stores events and cursor in one transaction. Raises `StoreUnavailable`."""
+
+
+class FollowableConnection(Protocol):
+    """What a following needs of a connection."""
+
+    @property
+    def faults(self) -> FaultCounter: ...
+
+    @property
+    def replaced(self) -> anyio.Event:
+        """Set when the configuration has replaced or removed this connection."""
+        ...
+
+    async def get_shared_session(self, *, started_here: bool) -> UpstreamSession:
+        """Wait for the shared session; raises `UpstreamUnreachable`, also if this connection was replaced."""
+        ...
+
+
+class Following:
+    def __init__(
+        self,
+        followed: FollowedEvents,
+        *,
+        cursor: str | None,
+        streams: Callable[[], bool],
+        connections: Mapping[str, FollowableConnection],
+        store_page: StorePage,
+        wait_for_turn: Callable[[int], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        """`streams` says whether the upstream offers events/stream now; `wait_for_turn` limits its events per second."""
+        self._followed = followed
+        self._cursor = cursor
+        self._streams = streams
+        self._connections = connections
+        self._store_page = store_page
+        self._wait_for_turn = wait_for_turn
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        leave_log_context()
+        while True:
+            pause = RETRY_SECONDS
+            try:
+                if (connection := self._connections.get(self._followed.upstream)) is not None:
+                    await self._follow_connection(connection)
+            except _Rejected:
+                pause = REJECTED_RETRY_SECONDS
+            except (RequestFailed, UpstreamUnreachable, StoreUnavailable, TimeoutError):
+                pass
+            await self._clock.sleep(pause)
+
+    async def _follow_connection(self, connection: FollowableConnection) -> None:
+        """Return when the session or the stream has ended."""
+        session = await connection.get_shared_session(started_here=False)
+        reading = asyncio.create_task(
+            self._read_stream(session, connection.faults) if self._streams() else self._poll(session, connection.faults)
+        )
+        try:
+            await wait_first(asyncio.shield(reading), session.closed.wait(), connection.replaced.wait())
+            if reading.done():
+                reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    # -- events/poll --
+
+    async def _poll(self, session: UpstreamSession, faults: FaultCounter) -> None:
+        while self._streams() is False:
+            params = self._followed.build_params(self._cursor) | {"maxEvents": EVENTS_PER_PAGE}
+            with anyio.fail_after(REQUEST_TIMEOUT_SECONDS):
+                result = await session.send_request("events/poll", params)
+            page, previous = read_poll_result(self._followed, result), self._cursor
+            await self._store(page, faults)
+            # Only an upstream whose cursor advances is asked again at once: another one would be asked for ever.
+            if not (page.has_more and page.events and page.cursor != previous):
+                await self._clock.sleep(page.next_poll_seconds)
+
+    # -- events/stream --
+
+    async def _read_stream(self, session: UpstreamSession, faults: FaultCounter) -> None:
+        async with session.open_event_stream(self._followed.build_params(self._cursor)) as frames:
+            while True:
+                with anyio.fail_after(SILENCE_SECONDS):
+                    received = await frames.next_frames(limit=EVENTS_PER_PAGE)
+                if not received:
+                    _raise_failure(frames)
+                    return
+                await self._store(self._read_frames(received), faults)
+                if any(method == EventNotification.TERMINATED for method, _ in received):
+                    raise _Rejected
+
+    def _read_frames(self, received: list[Frame]) -> OccurrencePage:
+        """One page of these frames. The cursor is that of the last frame that has one."""
+        cursor, is_truncated = self._cursor, False
+        occurrences: list[Mapping[str, Any]] = []
+        for method, params in received:
+            cursor = read_cursor(params) or cursor
+            if method == EventNotification.ACTIVE:
+                is_truncated = is_truncated or params.get("truncated") is True
+            elif method == EventNotification.EVENT:
+                occurrences.append(params)
+        events = [read_occurrence(self._followed, each) for each in occurrences]
+        return OccurrencePage(
+            events=[each for each in events if each is not None],
+            cursor=cursor,
+            is_truncated=is_truncated,
+            dropped=events.count(None),
+        )
+
+    async def _store(self, page: OccurrencePage, faults: FaultCounter) -> None:
+        for _ in range(page.dropped):
+            faults.increment(Fault.BAD_EVENT)
+        await self._wait_for_turn(len(page.events))
+        await self._store_page(self._followed, page)
+        self._cursor = page.cursor
+
+
+class _Rejected(Exception):
+    """The upstream rejects the request, or has ended the subscription."""
+
+
+def _raise_failure(frames: EventFrames) -> None:
+    if isinstance(frames.failure, RequestFailed):
+        raise frames.failure

@@ -1,0 +1,121 @@
+"""Events of an upstream reach webhooks and the log: the whole service, a real upstream with MCP Events, a real receiver."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.client import RingbackClient
+from tests.support.application import SECRET, CallbackReceiver, running_application, serving_callbacks
+from tests.support.engine import wait_until
+from tests.support.event_upstream import EVENT_NAME, LOG_NAME, UPSTREAM_NAME, EventUpstream
+from tests.support.upstreams import WAIT_SECONDS, make_http_config, serving
+
+pytestmark = pytest.mark.requirement("R17")
+
+
+async def wait_until_listed(agent: RingbackClient, name: str = LOG_NAME) -> None:
+    async def is_listed() -> bool:
+        return name in [each.name for each in await agent.event_types()]
+
+    await wait_until(is_listed)
+
+
+async def register(agent: RingbackClient, phone: CallbackReceiver, **options: Any) -> str:
+    await wait_until_listed(agent)
+    return (await agent.register_webhook(phone.url, secret=SECRET, events=[LOG_NAME], **options)).id
+
+
+async def wait_for_callbacks(phone: CallbackReceiver, count: int) -> list[str]:
+    async def often_enough() -> bool:
+        return len(phone.callbacks) >= count
+
+    await wait_until(often_enough)
+    return [callback.event_id for callback in phone.callbacks]
+
+
+@pytest.mark.parametrize("modes", [("poll",), ("push",), ("poll", "push", "webhook")])
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_an_upstreams_event_is_in_the_log_and_in_a_callback_under_the_same_id(
+    tmp_path: Path, era: str, modes: tuple[str, ...]
+) -> None:
+    upstream = EventUpstream(modes=modes)
+    async with (
+        serving(upstream.app(era)) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        alice, bob = await ringback.create_agent_client("alice"), await ringback.create_agent_client("bob")
+        await register(alice, phone)
+        upstream.emit(EVENT_NAME, {"repo": "a"})
+
+        assert await wait_for_callbacks(phone, 1) == [f"{UPSTREAM_NAME}:e1"]
+        (event,) = [each async for each in alice.events()]
+        assert (event.event_id, event.name, event.data) == (f"{UPSTREAM_NAME}:e1", LOG_NAME, {"repo": "a"})
+        assert [each async for each in bob.events()] == []
+        assert (len(upstream.streams) > 0) is ("push" in modes)
+
+
+async def test_what_happens_while_the_service_is_down_arrives_after_its_start(tmp_path: Path) -> None:
+    upstream = EventUpstream()
+    async with serving(upstream.app()) as server, serving_callbacks() as phone:
+        config = make_http_config(server.url, name=UPSTREAM_NAME)
+        async with running_application(tmp_path, config) as ringback:
+            await register(await ringback.create_agent_client("alice"), phone)
+            upstream.emit(EVENT_NAME, {"number": 1})
+            await wait_for_callbacks(phone, 1)
+        upstream.emit(EVENT_NAME, {"number": 2})
+        upstream.emit(EVENT_NAME, {"number": 3})
+        async with running_application(tmp_path, config):
+            assert await wait_for_callbacks(phone, 3) == [f"{UPSTREAM_NAME}:e{number}" for number in (1, 2, 3)]
+
+
+async def test_two_principals_and_their_webhooks_are_one_following(tmp_path: Path) -> None:
+    upstream = EventUpstream(modes=["push"])
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        for name in ("alice", "bob"):
+            agent = await ringback.create_agent_client(name)
+            await register(agent, phone)
+            await register(agent, phone, description="another")
+        upstream.emit(EVENT_NAME, {})
+
+        assert await wait_for_callbacks(phone, 4) == [f"{UPSTREAM_NAME}:e1"] * 4
+        assert len(upstream.streams) == 1
+
+
+async def test_an_upstream_that_is_away_is_followed_again_from_where_it_was(tmp_path: Path) -> None:
+    upstream = EventUpstream(modes=["push"])
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        await register(await ringback.create_agent_client("alice"), phone)
+        await asyncio.wait_for(upstream.wait_until_followed(), WAIT_SECONDS)
+        server.drop_connections()
+        upstream.emit(EVENT_NAME, {})
+        upstream.emit(EVENT_NAME, {})
+
+        assert await wait_for_callbacks(phone, 2) == [f"{UPSTREAM_NAME}:e1", f"{UPSTREAM_NAME}:e2"]
+
+
+async def test_an_upstream_that_repeats_an_id_makes_one_event(tmp_path: Path) -> None:
+    upstream = EventUpstream()
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        await register(alice, phone)
+        for number in range(5):
+            upstream.emit(EVENT_NAME, {"number": number}, event_id="same")
+        upstream.emit(EVENT_NAME, {}, event_id="last")
+
+        assert await wait_for_callbacks(phone, 2) == [f"{UPSTREAM_NAME}:same", f"{UPSTREAM_NAME}:last"]
+        assert len([each async for each in alice.events()]) == 2

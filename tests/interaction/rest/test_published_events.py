@@ -1,0 +1,187 @@
+"""Clients publish events of their own, which reach the log and the webhooks that subscribe to their names."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.principal import Caller, Scope
+from ringback.services.event_publishing import DATA_BYTES_MAX, PublishedEvent
+from ringback.services.event_types import PUBLISHED_TYPES_MAX
+from tests.support.examples import ALICE
+from tests.support.service import CALLBACK_URL, ServiceUnderTest
+
+pytestmark = pytest.mark.requirement("R17")
+
+PAID: dict[str, Any] = {"name": "order.paid", "data": {"order": 7}}
+
+
+async def declare(client: httpx.AsyncClient, name: str = "order.paid", **body: Any) -> httpx.Response:
+    return await client.put(f"/v1/event-types/{name}", json=body)
+
+
+async def register(client: httpx.AsyncClient, *events: str, **body: Any) -> httpx.Response:
+    return await client.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": list(events)} | body)
+
+
+async def read_events(client: httpx.AsyncClient, **params: Any) -> list[dict[str, Any]]:
+    return (await client.get("/v1/events", params=params)).json()["events"]
+
+
+async def test_a_published_event_has_the_same_id_in_the_log_and_in_its_callback(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    await declare(alice)
+    await register(alice, "order.paid")
+
+    response = await alice.post(
+        "/v1/events",
+        json=PAID | {"id": "order-7", "timestamp": "2026-11-20T16:00:00+01:00", "correlation_id": "c1"},
+    )
+
+    assert (response.status_code, response.json()) == (201, {"eventId": "order-7", "created": True})
+    (event,) = await read_events(alice)
+    (delivery,) = await service.read_deliveries("alice")
+    callback = orjson.loads(delivery.body)
+    assert delivery.event_id == callback["eventId"] == event["eventId"] == "order-7"
+    assert callback["name"] == event["name"] == "order.paid"
+    assert callback["timestamp"] == event["timestamp"] == "2026-11-20T15:00:00.000Z"
+    assert event["data"] == {"order": 7}
+    assert callback["data"] == {"order": 7, "subscription_id": delivery.webhook_id}
+
+
+async def test_the_same_id_again_changes_nothing(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    await declare(alice)
+    await register(alice, "order.paid")
+    await alice.post("/v1/events", json=PAID | {"id": "order-7"})
+
+    repeated = await alice.post("/v1/events", json=PAID | {"id": "order-7", "data": {"other": True}})
+
+    assert (repeated.status_code, repeated.json()) == (200, {"eventId": "order-7", "created": False})
+    assert [event["data"] for event in await read_events(alice)] == [{"order": 7}]
+    assert len(await service.read_deliveries("alice")) == 1
+
+
+async def test_the_same_id_from_two_requests_at_once_is_one_event(alice: httpx.AsyncClient) -> None:
+    responses = await asyncio.gather(*(alice.post("/v1/events", json=PAID | {"id": "order-7"}) for _ in range(8)))
+
+    assert sorted(response.status_code for response in responses) == [200] * 7 + [201]
+    assert len(await read_events(alice)) == 1
+
+
+async def test_two_principals_may_use_the_same_id(alice: httpx.AsyncClient, bob: httpx.AsyncClient) -> None:
+    for client in (alice, bob):
+        assert (await client.post("/v1/events", json=PAID | {"id": "order-7"})).status_code == 201
+    assert len(await read_events(bob)) == 1
+
+
+async def test_a_batch_is_appended_in_its_order_and_counts_repeats(alice: httpx.AsyncClient) -> None:
+    events = [PAID | {"id": each, "data": {"order": each}} for each in ("a", "b", "a", "c")]
+
+    published = (await alice.post("/v1/events/batch", json={"events": events})).json()["events"]
+
+    assert [each["created"] for each in published] == [True, True, False, True]
+    assert [event["eventId"] for event in await read_events(alice)] == ["a", "b", "c"]
+
+
+async def test_a_batch_with_a_wrong_event_publishes_none(alice: httpx.AsyncClient) -> None:
+    response = await alice.post("/v1/events/batch", json={"events": [PAID, PAID | {"name": "call.finished"}]})
+
+    assert response.status_code == 422
+    assert await read_events(alice) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "call.finished"},
+        {"name": "ringback.paid"},
+        {"name": "mcp.x"},
+        {"name": "upstream.changed"},
+        {"id": "evt_1"},
+        {"id": "github:1"},
+    ],
+)
+async def test_what_could_be_mistaken_for_another_event_is_refused(
+    alice: httpx.AsyncClient, wrong: dict[str, Any]
+) -> None:
+    response = await alice.post("/v1/events", json=PAID | wrong)
+
+    assert response.status_code == 422
+    assert await read_events(alice) == []
+
+
+async def test_data_above_the_limit_is_refused(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    caller = Caller(principal=ALICE, scopes=frozenset({Scope.CALLS}))
+    too_large = PublishedEvent(name="order.paid", data={"text": "x" * DATA_BYTES_MAX})
+
+    with pytest.raises(InvalidRequest, match="more than 65536 bytes"):
+        await service.services.event_publishing.publish_events(caller, [too_large])
+
+    assert await read_events(alice) == []
+
+
+async def test_a_webhook_for_a_misspelled_name_is_refused_with_the_name_that_was_meant(
+    alice: httpx.AsyncClient,
+) -> None:
+    await declare(alice)
+
+    response = await register(alice, "order.payd")
+
+    assert response.status_code == 422
+    assert "Did you mean 'order.paid'?" in response.json()["detail"]
+
+
+async def test_another_principals_event_type_looks_like_an_unknown_one(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    await declare(alice)
+
+    assert "order.paid'?" not in (await register(bob, "order.paid")).json()["detail"]
+    assert (await bob.get("/v1/event-types")).json() == {"event_types": []}
+
+
+async def test_the_first_event_of_a_name_declares_its_type(alice: httpx.AsyncClient) -> None:
+    await alice.post("/v1/events", json=PAID)
+
+    (listed,) = (await alice.get("/v1/event-types")).json()["event_types"]
+
+    assert (listed["name"], listed["payload_schema"]) == ("order.paid", {"type": "object"})
+    assert (await register(alice, "order.paid")).status_code == 201
+
+
+async def test_a_declaration_is_replaced_and_removed(alice: httpx.AsyncClient) -> None:
+    await declare(alice, description="An order was paid.")
+    await declare(alice, description="Money came in.")
+    (listed,) = (await alice.get("/v1/event-types")).json()["event_types"]
+    assert listed["description"] == "Money came in."
+
+    assert (await alice.delete("/v1/event-types/order.paid")).status_code == 204
+    assert (await alice.delete("/v1/event-types/order.paid")).status_code == 404
+
+
+async def test_the_number_of_declared_types_is_bounded(alice: httpx.AsyncClient) -> None:
+    for number in range(PUBLISHED_TYPES_MAX):
+        assert (await declare(alice, f"order.n{number}")).status_code == 200
+
+    refused = await alice.post("/v1/events", json=PAID)
+
+    assert (refused.status_code, refused.json()["quota"]) == (429, "event_types")
+    assert await read_events(alice) == []
+
+
+async def test_events_of_a_session_reach_the_webhooks_of_that_session_only(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    await declare(alice)
+    await register(alice, "order.paid", client_session_id="s1")
+
+    for session in ("s1", "s2"):
+        await alice.post("/v1/events", json=PAID | {"client_session_id": session})
+
+    assert len(await service.read_deliveries("alice")) == 1
+    assert len(await read_events(alice, name="order.paid")) == 2
+    assert len(await read_events(alice, name="order.paid", client_session_id="s1")) == 1
