@@ -20,6 +20,7 @@
     options             optional members of requests
     models              the returned values
     service_models      … about results and the service itself
+    published_event_models  … about events that clients publish
     administration_models  … about API keys, erasures and quotas
     upstream_models        … about upstreams and their tools
     problems            the errors, one tree

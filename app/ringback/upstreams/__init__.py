@@ -11,6 +11,7 @@
                      └──▶ catalog             cached lists, and the check of arguments before a call
     proxy           lists and requests that the MCP gateway passes through
     subscriptions   list and resource changes, for gateway clients and webhooks
+    events          events of upstreams that offer MCP Events
     config          the `mcpServers` file
 
     session_ports   what drivers see of a session
