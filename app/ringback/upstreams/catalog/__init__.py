@@ -5,6 +5,6 @@ catalog_cache         the last known lists, in memory and in the store
 upstream_lists        the lists of one connection, as clients with and without elicitation see them
 catalog_refresher     keeps the cached lists of a connection current
 tool_catalog          finds tools and rejects calls that cannot succeed
-argument_schemas      … arguments of event types
 argument_validation   checks arguments against an inputSchema in bounded time
+argument_schemas      … arguments of event types
 """
