@@ -474,7 +474,10 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         ],
         "recent_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
         "record_sent": [{"origin": "https://rare.example"}],
-        "record_answered": [{"origin": "https://rare.example"}, {"origin": "https://crowd.example", "principal": "carol"}],
+        "record_answered": [
+            {"origin": "https://rare.example"},
+            {"origin": "https://crowd.example", "principal": "carol"},
+        ],
         "remove_sent": [{"older_than": PAST - 1}],
         "proven_at": [{"url": "https://crowd.example/1"}],
         "save_proof": [{"url": "https://rare.example/"}],
