@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 
 from ringback.cli.server_checks.arguments import make_arguments
@@ -11,7 +12,6 @@ from ringback.cli.server_checks.callbacks import Callback
 from ringback.cli.server_checks.cases import Untestable, Violation
 from ringback.cli.server_checks.connection import Json, McpConnection, Reply, as_object
 from ringback.cli.server_checks.emitters import Emitter
-from ringback.domain.clock import Clock
 
 T = TypeVar("T")
 
@@ -94,7 +94,8 @@ class ServerUnderTest:
     """The same server for another principal."""
     endpoint: CallbackEndpoint
     emitter: Emitter
-    clock: Clock
+    read_time: Callable[[], datetime]
+    """The wall clock, which is compared with times of the server."""
     patience: Patience
     choice: EventChoice
     error_codes: set[int] = field(default_factory=set[int])
