@@ -20,7 +20,7 @@ from ringback.cli.server_checks.subject import EventChoice, Patience, ServerUnde
 REQUEST_SECONDS: Final = 45.0
 """For one response. A subscribe waits for the callback's verification, which takes seconds."""
 CASE_SECONDS: Final = 180.0
-"""For one case with all that it observes: several subscribes, an event, and the retry of a delivery."""
+"""For one case with all that it observes; longer than an observation may take."""
 
 
 class ServerUnreachable(Exception):
@@ -89,7 +89,7 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
             yield server
         finally:
             with suppress(httpx.HTTPError):
-                await server.unsubscribe_all()
+                await server.close()
             await connection.close()
 
 

@@ -16,6 +16,8 @@ from ringback.cli.server_checks.emitters import Emitter
 T = TypeVar("T")
 
 MODES: Final = ("poll", "push", "webhook")
+OBSERVATION_SECONDS: Final = 150.0
+"""For one observation: a dozen subscribes, an event, and the retry of a delivery, each with its own limit."""
 PAGES_MAX: Final = 20
 """Pages of events/list that a run reads. A server with more repeats itself."""
 
@@ -107,8 +109,15 @@ class ServerUnderTest:
     async def observe(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """What this observation saw; it is made once in a run. Raises what it raised."""
         if observation not in self._observations:
-            self._observations[observation] = asyncio.ensure_future(observation(self))
-        return await self._observations[observation]
+            self._observations[observation] = asyncio.ensure_future(self._observe_in_time(observation))
+        return await asyncio.shield(self._observations[observation])  # a case that is over leaves it to the others
+
+    async def _observe_in_time(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(OBSERVATION_SECONDS):
+                return await observation(self)
+        except TimeoutError:
+            raise Violation(f"the server did not finish within {OBSERVATION_SECONDS:.0f} s") from None
 
     async def require(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """The same for cases about something else: what the observation finds wrong makes them untestable."""
@@ -142,6 +151,13 @@ class ServerUnderTest:
         if reply.has_result:
             self._subscribed.append(make_key(params))
         return reply
+
+    async def close(self) -> None:
+        """End what is still being observed, and the subscriptions of this run."""
+        for observation in self._observations.values():
+            observation.cancel()
+        await asyncio.gather(*self._observations.values(), return_exceptions=True)
+        await self.unsubscribe_all()
 
     async def unsubscribe(self, key: Json) -> Reply:
         """End a subscription, also at a server that wants `mode` in the key."""
