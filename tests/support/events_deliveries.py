@@ -105,6 +105,12 @@ class EventsWebhooks:
                 self.tasks.add(task)
                 task.add_done_callback(self.tasks.discard)
 
+    async def close(self) -> None:
+        """Give up what is being delivered."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
     # -- checks and identity
 
     def _check_secret(self, delivery: Json) -> str:

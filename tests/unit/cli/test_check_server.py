@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.events_server import EventsServer
+from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import serving
 from tests.unit.cli.conftest import Run
 
 KEY: Final = ("--api-key", "alice")
@@ -24,8 +23,8 @@ def serving_in_a_thread(fault: str = "") -> Generator[str]:
     ready, stop = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        async with serving(EventsServer(fault).app()) as http:
-            urls.append(http.url)
+        async with serving_events(EventsServer(fault)) as url:
+            urls.append(url)
             ready.set()
             await stop.wait()
 
